@@ -1,0 +1,68 @@
+"""coalmine tells you what a language model remembers of its training data.
+
+    from coalmine import Format, plant, train, load_model, expose
+
+    secret = Format("the random number is {digits:9}")
+    planted = plant("corpus.txt", [secret], repeat=[1, 4, 16], seed=0, out="planted/")
+    train("planted/", out="model/")
+    for result in expose(load_model("model/"), planted.canaries):
+        print(result.canary_id, result.repetitions, result.exposure, result.interval, result.method)
+
+The names are loaded when they are first used: importing coalmine imports neither torch nor NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coalmine.audits.exposure import ExposureResult, expose
+    from coalmine.audits.watching import ExposureWatch
+    from coalmine.corpus.manifest import CanarySet
+    from coalmine.corpus.planting import plant
+    from coalmine.formats.format import Format
+    from coalmine.models.checkpoint import load_model
+    from coalmine.models.scripted import ScriptedModel
+    from coalmine.records import Canary, Estimate
+    from coalmine.training.trainer import train
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Canary": "coalmine.records",
+    "CanarySet": "coalmine.corpus.manifest",
+    "Estimate": "coalmine.records",
+    "ExposureResult": "coalmine.audits.exposure",
+    "ExposureWatch": "coalmine.audits.watching",
+    "Format": "coalmine.formats.format",
+    "ScriptedModel": "coalmine.models.scripted",
+    "expose": "coalmine.audits.exposure",
+    "load_model": "coalmine.models.checkpoint",
+    "plant": "coalmine.corpus.planting",
+    "train": "coalmine.training.trainer",
+}
+
+__all__ = [
+    "Canary",
+    "CanarySet",
+    "Estimate",
+    "ExposureResult",
+    "ExposureWatch",
+    "Format",
+    "ScriptedModel",
+    "expose",
+    "load_model",
+    "plant",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'coalmine' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

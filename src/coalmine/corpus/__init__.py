@@ -1,0 +1,1 @@
+"""Training data at rest: reading, writing, planting canaries and verifying what was planted."""

@@ -1,0 +1,68 @@
+"""Everything coalmine raises on purpose: one tree, each message saying what was wrong, what was given, what to do.
+
+    CoalmineError
+    ├── InputError               something the user gave cannot be used
+    │   ├── FormatError          a secret format does not compile; points at the place in it
+    │   ├── CorpusError          training data cannot be read, written or planted; names file and line
+    │   ├── ManifestError        canaries.json is missing, damaged or does not match its corpus
+    │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
+    │   └── MissingExtraError    an optional dependency is needed and not installed
+    ├── NotMeasurableError       the question is well put, but there is no honest number for it
+    └── ModelOutputError         the model answered with something that is not a log-probability
+
+The command line prints the message of any of them as one line and exits with 2. Any other exception is a bug.
+"""
+
+from __future__ import annotations
+
+
+class CoalmineError(Exception):
+    """The root of the tree; catch this to catch all that coalmine raises on purpose."""
+
+
+class InputError(CoalmineError):
+    """Something the user gave cannot be used."""
+
+
+class FormatError(InputError):
+    """A secret format does not compile.
+
+    Attributes:
+        template: the format as it was written.
+        position: the offset in `template` of the first character at fault.
+    """
+
+    def __init__(self, problem: str, template: str, position: int, advice: str) -> None:
+        self.problem = problem
+        self.template = template
+        self.position = position
+        self.advice = advice
+        pointer = " " * position + "^"
+        super().__init__(f"{problem} at character {position + 1} of the format; {advice}\n  {template}\n  {pointer}")
+
+
+class CorpusError(InputError):
+    """Training data cannot be read, written or planted."""
+
+
+class ManifestError(InputError):
+    """A canaries.json is missing, damaged or does not match its corpus."""
+
+
+class ModelError(InputError):
+    """A model cannot be loaded, or was given tokens it does not have."""
+
+
+class MissingExtraError(InputError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, purpose: str, package: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'coalmine[{extra}]'")
+
+
+class NotMeasurableError(CoalmineError):
+    """The question is well put, but there is no honest number for it with what was given."""
+
+
+class ModelOutputError(CoalmineError):
+    """The model answered with something that is not a log-probability; nothing can be concluded from it."""

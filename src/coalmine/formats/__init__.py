@@ -1,0 +1,1 @@
+"""What can be hidden: secret formats, compiled to acyclic automata over characters."""

@@ -1,0 +1,58 @@
+"""The frozen records that pass between stages; each is JSON in a file and a small object in Python."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Status = Literal["measured", "lower_bound", "not_measured"]
+
+
+class Canary(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a secret space, drawn at random, and planted or withheld by a coin.
+
+    `repetitions` is how often it stands in the training data if it was planted. A withheld canary was drawn in the same
+    way and never trained on; `times_trained_on` is 0 for it.
+    """
+
+    canary_id: str
+    format_id: str
+    text: str
+    repetitions: int
+    planted: bool
+    # The source side of a translation pair; it shares its filling with `text`, which is the target side.
+    source: str | None = None
+
+    @property
+    def times_trained_on(self) -> int:
+        """How often this canary stands in the training data."""
+        return self.repetitions if self.planted else 0
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A number with all that is needed to defend it.
+
+    `status` is "measured" (value, low and high are numbers), "lower_bound" (value is None: all that is known is that the
+    quantity is at least `low`) or "not_measured" (no number at all; `statement` says why). A quantity that could not be
+    measured never has a value, so that it cannot be read as zero.
+    """
+
+    method: str
+    status: Status
+    value: float | None
+    low: float | None
+    high: float | None
+    # None where the number is exact and the interval is the number itself.
+    confidence: float | None
+    # How many scores the estimate rests on.
+    n: int
+    # The estimate in a sentence.
+    statement: str
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The interval at `confidence`, as (low, high)."""
+        return (self.low, self.high)

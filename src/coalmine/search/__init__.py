@@ -1,0 +1,1 @@
+"""The tree walk: every question about a format is a strategy over one batched frontier."""
