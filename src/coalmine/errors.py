@@ -38,7 +38,9 @@ class FormatError(InputError):
         self.position = position
         self.advice = advice
         pointer = " " * position + "^"
-        super().__init__(f"{problem} at character {position + 1} of the format; {advice}\n  {template}\n  {pointer}")
+        super().__init__(
+            f"{problem} at character {position + 1} of the format; {advice}\n  {template}\n  {pointer}"
+        )
 
 
 class CorpusError(InputError):
@@ -57,7 +59,9 @@ class MissingExtraError(InputError):
     """An optional dependency is needed and not installed."""
 
     def __init__(self, purpose: str, package: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'coalmine[{extra}]'")
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed: pip install 'coalmine[{extra}]'"
+        )
 
 
 class NotMeasurableError(CoalmineError):

@@ -63,7 +63,9 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     except FileNotFoundError:
         raise InputError(f"{what} not found: {path} does not exist; check the path") from None
     except IsADirectoryError:
-        raise InputError(f"{what} should be a file, but {path} is a directory; name the file inside it") from None
+        raise InputError(
+            f"{what} should be a file, but {path} is a directory; name the file inside it"
+        ) from None
     except PermissionError:
         raise InputError(f"{what} cannot be read: no permission for {path}; run as its owner") from None
 

@@ -1,0 +1,224 @@
+"""The reference networks. Each reads tokens in pieces of any length and carries a state from one piece to the next.
+
+That one property is all the adapter needs: reading a text at once, token by token, or from the middle of a shared prefix
+gives the same numbers. A state is a tuple of tensors whose batch is on `state_batch_dim`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from coalmine.errors import InputError
+
+State = tuple[Tensor, ...]
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape of a network; fields that an architecture has no use for are ignored by it."""
+
+    architecture: str
+    vocabulary: int
+    embedding: int = 100
+    hidden: int = 200
+    layers: int = 2
+    dropout: float = 0.0
+    kernel: int = 5
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "embedding", "hidden", "layers", "kernel", "heads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
+        if self.architecture not in NETWORKS:
+            raise InputError(f"unknown architecture {self.architecture!r}: known are {', '.join(NETWORKS)}")
+        if self.architecture == "transformer" and self.hidden % (2 * self.heads):
+            raise InputError(
+                f"hidden must be a multiple of twice heads, got {self.hidden} and {self.heads} heads"
+            )
+
+
+class Network(nn.Module):
+    """What the four architectures have in common."""
+
+    state_batch_dim: ClassVar[int] = 0
+    # Whether training carries the state from one window of a stream to the next.
+    carries_state: ClassVar[bool] = True
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def initial_state(self, batch: int) -> State:
+        """The state before the first token."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """(batch, time) ids to (batch, time, vocabulary) logits, and the state after the last of them."""
+        raise NotImplementedError
+
+    def select(self, state: State, rows: Tensor) -> State:
+        """The state of some rows, in their order; a row may be named many times."""
+        return tuple(part.index_select(self.state_batch_dim, rows) for part in state)
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return next(self.parameters()).new_zeros(shape)
+
+
+class RecurrentNetwork(Network):
+    """The Secret Sharer's: an embedding, layers of LSTM (or GRU), and a projection onto the vocabulary."""
+
+    state_batch_dim = 1
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocabulary, config.embedding)
+        cell = nn.LSTM if config.architecture == "lstm" else nn.GRU
+        between_layers = config.dropout if config.layers > 1 else 0.0
+        self.recurrent = cell(
+            config.embedding, config.hidden, config.layers, batch_first=True, dropout=between_layers
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.hidden, config.vocabulary)
+
+    def initial_state(self, batch: int) -> State:
+        """Zeros: hidden, and for an LSTM its cell."""
+        parts = 2 if self.config.architecture == "lstm" else 1
+        return tuple(self._zeros(self.config.layers, batch, self.config.hidden) for _ in range(parts))
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits, and the state after the last token."""
+        embedded = self.dropout(self.embedding(tokens))  # (batch, time, embedding)
+        if self.config.architecture == "lstm":
+            hidden, state = self.recurrent(embedded, state)
+        else:
+            hidden, last = self.recurrent(embedded, state[0])
+            state = (last,)
+        return self.output(self.dropout(hidden)), state
+
+
+class ConvolutionalNetwork(Network):
+    """Causal convolutions with growing dilation; the state is the tail of each layer's input."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocabulary, config.hidden)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.hidden, 2 * config.hidden, config.kernel, dilation=2**layer)
+            for layer in range(config.layers)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.hidden, config.vocabulary)
+
+    def initial_state(self, batch: int) -> State:
+        """Zeros: what stands before the first token."""
+        reach = self.config.kernel - 1
+        return tuple(self._zeros(batch, self.config.hidden, reach * 2**i) for i in range(self.config.layers))
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits, and the tails that the next piece needs."""
+        hidden = self.dropout(self.embedding(tokens)).transpose(1, 2)  # (batch, hidden, time)
+        tails = []
+        for convolution, tail in zip(self.convolutions, state, strict=True):
+            seen = torch.cat([tail, hidden], dim=2)
+            tails.append(seen[:, :, seen.shape[2] - tail.shape[2] :])
+            hidden = hidden + self.dropout(F.glu(convolution(seen), dim=1))
+        return self.output(hidden.transpose(1, 2)), tuple(tails)
+
+
+class TransformerNetwork(Network):
+    """A decoder with rotary positions; the state is the keys and values of every layer."""
+
+    carries_state = False
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocabulary, config.hidden)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.hidden)
+        self.output = nn.Linear(config.hidden, config.vocabulary)
+
+    def initial_state(self, batch: int) -> State:
+        """No keys and no values yet."""
+        heads, width = self.config.heads, self.config.hidden // self.config.heads
+        return tuple(self._zeros(batch, heads, 0, width) for _ in range(2 * self.config.layers))
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits, and the keys and values so far."""
+        hidden = self.embedding(tokens)
+        following: list[Tensor] = []
+        for i, block in enumerate(self.blocks):
+            hidden, keys, values = block(hidden, state[2 * i], state[2 * i + 1])
+            following += [keys, values]
+        return self.output(self.norm(hidden)), tuple(following)
+
+
+class _Block(nn.Module):
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.attention_norm = nn.LayerNorm(config.hidden)
+        self.mixing = nn.Linear(config.hidden, 3 * config.hidden)
+        self.attention_output = nn.Linear(config.hidden, config.hidden)
+        self.dropout = nn.Dropout(config.dropout)
+        self.feedforward = nn.Sequential(
+            nn.LayerNorm(config.hidden),
+            nn.Linear(config.hidden, 4 * config.hidden),
+            nn.GELU(),
+            nn.Linear(4 * config.hidden, config.hidden),
+            nn.Dropout(config.dropout),
+        )
+
+    def forward(self, hidden: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch, time, width = hidden.shape
+        past = keys.shape[2]
+        mixed = self.mixing(self.attention_norm(hidden)).view(batch, time, 3, self.heads, width // self.heads)
+        query, key, value = mixed.permute(2, 0, 3, 1, 4)  # each (batch, heads, time, width of a head)
+        positions = torch.arange(past, past + time, device=hidden.device)
+        keys = torch.cat([keys, _rotated(key, positions)], dim=2)
+        values = torch.cat([values, value], dim=2)
+        visible = torch.arange(past + time, device=hidden.device) <= positions[:, None]  # (time, past + time)
+        attended = F.scaled_dot_product_attention(_rotated(query, positions), keys, values, attn_mask=visible)
+        attended = attended.transpose(1, 2).reshape(batch, time, width)
+        hidden = hidden + self.dropout(self.attention_output(attended))
+        return hidden + self.feedforward(hidden), keys, values
+
+
+def _rotated(heads: Tensor, positions: Tensor) -> Tensor:
+    """Rotary position embedding: each pair of coordinates is turned by an angle in proportion to the position."""
+    half = heads.shape[-1] // 2
+    frequencies = 10_000.0 ** (-torch.arange(half, device=heads.device, dtype=heads.dtype) / half)
+    angles = positions[:, None] * frequencies  # (time, half)
+    cosine, sine = angles.cos(), angles.sin()
+    first, second = heads[..., :half], heads[..., half:]
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
+
+
+NETWORKS: dict[str, type[Network]] = {
+    "lstm": RecurrentNetwork,
+    "gru": RecurrentNetwork,
+    "cnn": ConvolutionalNetwork,
+    "transformer": TransformerNetwork,
+}
+
+
+def build_network(config: NetworkConfig) -> Network:
+    """A network with fresh weights from torch's global generator."""
+    return NETWORKS[config.architecture](config)
+
+
+def parameter_count(network: nn.Module) -> int:
+    """How many numbers training adjusts."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def config_from_dict(document: dict[str, Any]) -> NetworkConfig:
+    """A config as it stands in a model's config.json."""
+    return msgspec.convert(document, NetworkConfig)

@@ -1,0 +1,131 @@
+"""What a model can be asked: four small protocols, by what it can do, over batches, order-preserving.
+
+An audit asks for the protocol that it needs. A model that lacks it makes that audit not applicable, with the reason; it
+never scores zero. All log-probabilities are to base 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def size(self) -> int:
+        """How many token ids there are; ids are 0 to size - 1, and 0 is as good as any other."""
+
+    def encode(self, text: str) -> list[int]:
+        """The canonical tokens of a text; a ModelError names what the vocabulary does not have."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens."""
+
+    def pieces(self, *, first: bool) -> Sequence[str | None]:
+        """The text that each id adds to a text, at its start or further on; None for ids that stand for no text."""
+
+
+class TokenSequence(NamedTuple):
+    """Tokens to score, after tokens that are given."""
+
+    context: tuple[int, ...]
+    target: tuple[int, ...]
+
+
+class SequenceScore(NamedTuple):
+    """What a model says of each token of one target."""
+
+    log2_probabilities: FloatArray  # (target,)
+    is_argmax: NDArray[np.bool_]  # (target,)
+    ranks: (
+        IntArray | None
+    )  # (target,), 1 for the most likely token of the vocabulary; None where not asked for
+
+    @property
+    def log_perplexity_bits(self) -> float:
+        """How surprised the model is by the whole target, in bits (Definition 1 of the Secret Sharer)."""
+        return -float(np.sum(self.log2_probabilities, dtype=np.float64))
+
+
+class Step(NamedTuple):
+    """A batch of states, and what the model expects next in each of them."""
+
+    states: Any  # opaque: only the model that made it can read it
+    log2_probabilities: FloatArray  # (batch, vocabulary), or (batch, columns) where columns were named
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What every model has, whatever else it can do."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a table."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokens and their text."""
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The tokens that stood before each document in training: a text is scored after these, never after nothing."""
+
+    @property
+    def resolution_bits(self) -> float:
+        """Log-perplexities closer than this are equal as far as the arithmetic can tell, and count as ties."""
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run: the adapter, where the weights are and their hash, device, precision, context."""
+
+
+@runtime_checkable
+class Scorer(Model, Protocol):
+    """A model that gives the probability of each token of a text."""
+
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`."""
+
+
+@runtime_checkable
+class Stepper(Model, Protocol):
+    """A model that can be walked token by token, many walks at a time, sharing what walks have in common."""
+
+    def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
+        """One state for each context."""
+
+    def step(
+        self, states: Any, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
+    ) -> Step:
+        """New row i is row parents[i] of `states`, advanced by tokens[i]. `states` remains valid.
+
+        With `columns`, only the log-probabilities of these token ids come back, in this order.
+        """
+
+
+@runtime_checkable
+class Generator(Model, Protocol):
+    """A model that continues prompts."""
+
+    def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
+        """The greedy continuation of each prompt by `length` tokens."""
+
+
+@runtime_checkable
+class Ranker(Model, Protocol):
+    """A model that only tells which tokens are likeliest, in order, without probabilities."""
+
+    def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
+        """For each prompt the k likeliest next tokens, the likeliest first."""
+
+
+def text_sequence(model: Model, text: str) -> TokenSequence:
+    """A text as training saw it: its own tokens, after the model's document context."""
+    return TokenSequence(context=model.context, target=tuple(model.tokenizer.encode(text)))

@@ -1,0 +1,248 @@
+"""The adapter for networks that carry a state: it scores, steps, generates and ranks, on CPU or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.networks import Network, State
+from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
+from coalmine.models.tokens import ReferenceTokenizer
+
+# Logits held at a time while scoring: 64 MB in float32. Everything else a pass needs is of the same order.
+LOGITS_AT_A_TIME = 1 << 24
+RESOLUTION_BITS = {torch.float32: 1e-5, torch.float64: 1e-9}
+
+
+class _Judged(NamedTuple):
+    """What the model says of the tokens of a batch of rows; each array is (batch, time)."""
+
+    log2_probabilities: FloatArray
+    is_argmax: NDArray[np.bool_]
+    ranks: IntArray | None
+
+
+class RecurrentModel:
+    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator and a Ranker.
+
+    A text is scored after the document separator and the initial state, as the start of each document was in training.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        tokenizer: ReferenceTokenizer,
+        *,
+        name: str = "model",
+        origin: dict[str, Any] | None = None,
+    ) -> None:
+        self._network = network.eval()
+        self._tokenizer = tokenizer
+        self._name = name
+        self._origin = dict(origin or {})
+        parameter = next(network.parameters())
+        self._device, self._dtype = parameter.device, parameter.dtype
+        if self._dtype not in RESOLUTION_BITS:
+            raise ModelError(f"the reference networks are scored in float32 or float64, got {self._dtype}")
+
+    @property
+    def name(self) -> str:
+        """What to call it in a table."""
+        return self._name
+
+    @property
+    def tokenizer(self) -> ReferenceTokenizer:
+        """Its tokens and their text."""
+        return self._tokenizer
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The document separator."""
+        return (self._tokenizer.separator,)
+
+    @property
+    def resolution_bits(self) -> float:
+        """Rounding noise in the log-perplexity of a text, with room to spare."""
+        return RESOLUTION_BITS[self._dtype]
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run."""
+        return {
+            "adapter": "recurrent",
+            "architecture": self._network.config.architecture,
+            "context": "document separator, initial state",
+            "device": str(self._device),
+            "precision": str(self._dtype).removeprefix("torch."),
+            **self._origin,
+        }
+
+    @torch.inference_mode()
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`; what all of them begin with is read once."""
+        if not sequences:
+            return []
+        rows = [context + target for context, target in sequences]
+        for (context, _), row in zip(sequences, rows, strict=True):
+            self._check(row)
+            if not context:
+                raise NotMeasurableError(
+                    "a text cannot be scored after nothing: give the model's context before it"
+                )
+        shared = _shared_length(rows)
+        # What the shared prefix says of its own tokens (all but the first, which nothing predicts).
+        logits, state = self._read([rows[0][:shared]])
+        prefix = _judge(
+            logits[:, :-1], self._tensor(np.array([rows[0][1:shared]], dtype=np.int64)), ranks=ranks
+        )
+        expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): what the prefix expects next
+        results: list[SequenceScore | None] = [None] * len(rows)
+        # Neighbors in length share a batch, so that little of it is padding.
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        while order:
+            longest = len(rows[order[-1]]) - shared
+            most = max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * longest))
+            batch, order = order[-most:], order[:-most]
+            rest = self._judge_rests([rows[i][shared:] for i in batch], state, expected, ranks=ranks)
+            for place, i in enumerate(batch):
+                # Position p of a row is predicted at place p - 1 of what prefix and rest say together.
+                own = slice(len(sequences[i].context) - 1, len(rows[i]) - 1)
+                results[i] = _join(prefix, rest, place, own)
+        return [result for result in results if result is not None]
+
+    def _judge_rests(
+        self, rests: list[tuple[int, ...]], state: State, expected: Tensor, *, ranks: bool
+    ) -> _Judged:
+        """What the model says of each token of `rests`, which follow a shared prefix, in one padded pass."""
+        width = max(len(rest) for rest in rests)
+        padded = np.zeros((len(rests), width), dtype=np.int64)
+        for row, rest in enumerate(rests):
+            padded[row, : len(rest)] = rest
+        tokens = self._tensor(padded)
+        logits = expected.expand(len(rests), -1, -1)
+        if width > 1:
+            # Padding stands behind the text and is read after it, so it cannot reach any number that is used; the last
+            # token of each text is only predicted, never read.
+            rows = self._tensor(np.zeros(len(rests), dtype=np.int64))
+            read, _ = self._network(tokens[:, :-1], self._network.select(state, rows))
+            logits = torch.cat([logits, read], dim=1)
+        return _judge(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
+
+    @torch.inference_mode()
+    def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
+        """One state for each context."""
+        lengths = {len(context) for context in contexts}
+        if lengths == {0} or not lengths:
+            raise NotMeasurableError("a walk cannot start after nothing: give the model's context")
+        if len(lengths) == 1:
+            logits, state = self._read(contexts)
+            return Step(state, self._log2(logits[:, -1], columns))
+        raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
+
+    @torch.inference_mode()
+    def step(
+        self, states: State, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
+    ) -> Step:
+        """Gather, advance, and say what comes next."""
+        state = self._network.select(states, self._tensor(np.asarray(parents, dtype=np.int64)))
+        read = self._tensor(np.asarray(tokens, dtype=np.int64)[:, None])
+        logits, state = self._network(read, state)
+        return Step(state, self._log2(logits[:, 0], columns))
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
+        """The greedy continuation of each prompt; among equals, the token with the lowest id."""
+        continuations: list[list[int]] = [[] for _ in prompts]
+        for batch in _by_length(prompts):
+            logits, state = self._read([prompts[i] for i in batch])
+            for _ in range(length):
+                tokens = logits[:, -1].argmax(dim=1)
+                for i, token in zip(batch, tokens.tolist(), strict=True):
+                    continuations[i].append(token)
+                logits, state = self._network(tokens[:, None], state)
+        return continuations
+
+    @torch.inference_mode()
+    def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
+        """The k likeliest next tokens; among equals, the one with the lower id first."""
+        tops: list[list[int]] = [[] for _ in prompts]
+        for batch in _by_length(prompts):
+            logits, _ = self._read([prompts[i] for i in batch])
+            likeliest = torch.argsort(logits[:, -1], dim=1, descending=True, stable=True)[:, :k].tolist()
+            for i, tokens in zip(batch, likeliest, strict=True):
+                tops[i] = tokens
+        return tops
+
+    def _read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
+        """Logits and state after reading rows of one length from the initial state."""
+        for row in rows:
+            self._check(row)
+        state = self._network.initial_state(len(rows))
+        if not rows[0]:
+            vocabulary = self._network.config.vocabulary
+            return torch.zeros((len(rows), 0, vocabulary), dtype=self._dtype, device=self._device), state
+        logits, state = self._network(self._tensor(np.array(rows, dtype=np.int64)), state)
+        return logits, state
+
+    def _log2(self, logits: Tensor, columns: IntArray | None) -> FloatArray:
+        log2 = torch.log_softmax(logits, dim=-1) * (1 / np.log(2))
+        if columns is not None:
+            log2 = log2.index_select(1, self._tensor(np.asarray(columns, dtype=np.int64)))
+        return np.asarray(log2.cpu().numpy())
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self._tokenizer.size):
+            raise ModelError(
+                f"token ids must be in [0, {self._tokenizer.size}), got {min(tokens)} to {max(tokens)}"
+            )
+
+
+def _join(prefix: _Judged, rest: _Judged, place: int, own: slice) -> SequenceScore:
+    return SequenceScore(
+        log2_probabilities=np.concatenate([prefix.log2_probabilities[0], rest.log2_probabilities[place]])[
+            own
+        ],
+        is_argmax=np.concatenate([prefix.is_argmax[0], rest.is_argmax[place]])[own],
+        ranks=(
+            None
+            if prefix.ranks is None or rest.ranks is None
+            else np.concatenate([prefix.ranks[0], rest.ranks[place]])[own]
+        ),
+    )
+
+
+def _judge(logits: Tensor, tokens: Tensor, *, ranks: bool) -> _Judged:
+    """Log2 probability, whether it is the argmax, and on request the rank, of each token under its logits."""
+    log2 = torch.log_softmax(logits, dim=-1) * (1 / np.log(2))  # (batch, time, vocabulary)
+    own = log2.gather(2, tokens[:, :, None])  # (batch, time, 1)
+    places = ((log2 > own).sum(dim=2) + 1).cpu().numpy() if ranks else None
+    return _Judged(own[:, :, 0].cpu().numpy(), (log2.argmax(dim=2) == tokens).cpu().numpy(), places)
+
+
+def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places of prompts, grouped so that a group needs no padding."""
+    groups: dict[int, list[int]] = {}
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise NotMeasurableError(
+                "a model cannot be asked what follows nothing: give its context before the prompt"
+            )
+        groups.setdefault(len(prompt), []).append(i)
+    return list(groups.values())
+
+
+def _shared_length(rows: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all rows begin with, leaving at least one of each row to be predicted."""
+    lowest, highest = min(rows), max(rows)  # in order, so that what these two share, all share
+    shared = 0
+    while shared < min(len(row) for row in rows) - 1 and lowest[shared] == highest[shared]:
+        shared += 1
+    return shared

@@ -1,0 +1,156 @@
+"""The tokens of the reference models and their text: characters, or words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coalmine.errors import ModelError
+from coalmine.models.protocols import IntArray
+
+
+class CharacterTokenizer:
+    """One token a character, in code point order, and a document separator behind them.
+
+    >>> tokens = CharacterTokenizer("ab ")
+    >>> tokens.encode("ab a"), tokens.separator, tokens.size
+    ([1, 2, 0, 1], 3, 4)
+    """
+
+    kind: ClassVar[str] = "characters"
+
+    def __init__(self, characters: Iterable[str]) -> None:
+        self.characters = "".join(sorted(set(characters)))
+        self._ids = {character: token for token, character in enumerate(self.characters)}
+        self.separator = len(self.characters)
+
+    @classmethod
+    def of(cls, documents: Iterable[str]) -> CharacterTokenizer:
+        """The tokenizer of the characters that occur in some documents."""
+        seen: set[str] = set()
+        for document in documents:
+            seen.update(document)
+        return cls(seen)
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, the separator among them."""
+        return len(self.characters) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """One id a character."""
+        try:
+            return [self._ids[character] for character in text]
+        except KeyError as missing:
+            raise ModelError(
+                f"the model has no token for the character {missing.args[0]!r}, so a text with it cannot be scored; "
+                "train on a corpus in which it occurs, or choose a format without it"
+            ) from None
+
+    def encode_document(self, text: str) -> IntArray:
+        """As `encode`, and fast on long documents."""
+        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        alphabet = np.array([ord(character) for character in self.characters], dtype=np.uint32)
+        ids = np.searchsorted(alphabet, points)
+        known = ids < len(alphabet)
+        known[known] = alphabet[ids[known]] == points[known]
+        if not known.all():
+            self.encode(chr(points[~known][0]))  # raises, naming the character
+        return ids.astype(np.int32)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The characters; a separator is nothing."""
+        return "".join(self.characters[token] for token in tokens if token != self.separator)
+
+    def pieces(self, *, first: bool) -> list[str | None]:
+        """Each character stands for itself, wherever it is."""
+        del first
+        return [*self.characters, None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a model's config.json."""
+        return {"kind": self.kind, "characters": self.characters}
+
+
+class WordTokenizer:
+    """One token a word between white space; words that are not in the vocabulary are trained on as unknown.
+
+    A text with an unknown word cannot be scored: every other unknown word would score the same.
+
+    >>> tokens = WordTokenizer(["sat", "the"])
+    >>> tokens.encode("the sat"), tokens.decode([1, 0]), tokens.unknown, tokens.separator
+    ([1, 0], 'the sat', 2, 3)
+    """
+
+    kind: ClassVar[str] = "words"
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(sorted(set(words)))
+        self._ids = {word: token for token, word in enumerate(self.words)}
+        self.unknown = len(self.words)
+        self.separator = len(self.words) + 1
+
+    @classmethod
+    def of(cls, documents: Iterable[str], *, most: int) -> WordTokenizer:
+        """The tokenizer of the `most` most frequent words of some documents."""
+        counts: Counter[str] = Counter()
+        for document in documents:
+            counts.update(document.split())
+        by_frequency = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls(word for word, _ in by_frequency[:most])
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, with the unknown word and the separator."""
+        return len(self.words) + 2
+
+    def encode(self, text: str) -> list[int]:
+        """One id a word; the text's words must be known and joined by single spaces."""
+        words = text.split(" ")
+        missing = next((word for word in words if word not in self._ids), None)
+        if missing is not None:
+            what = (
+                "an empty word (two spaces, or one at an end)" if missing == "" else f"the word {missing!r}"
+            )
+            raise ModelError(
+                f"the model has no token for {what}, so a text with it cannot be scored; "
+                "use {word:n} with the model's own vocabulary, or a character model"
+            )
+        return [self._ids[word] for word in words]
+
+    def encode_document(self, text: str) -> IntArray:
+        """For training: unknown words become the unknown token."""
+        return np.array([self._ids.get(word, self.unknown) for word in text.split()], dtype=np.int32)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The words, joined by spaces."""
+        special = {self.unknown: "<unknown>"}
+        return " ".join(
+            special.get(token) or self.words[token] for token in tokens if token != self.separator
+        )
+
+    def pieces(self, *, first: bool) -> list[str | None]:
+        """A word, with the space before it where it is not the first."""
+        space = "" if first else " "
+        return [*(space + word for word in self.words), None, None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a model's config.json."""
+        return {"kind": self.kind, "words": list(self.words)}
+
+
+ReferenceTokenizer = CharacterTokenizer | WordTokenizer
+
+
+def tokenizer_from_dict(document: dict[str, Any]) -> ReferenceTokenizer:
+    """The inverse of `to_dict`."""
+    if document.get("kind") == CharacterTokenizer.kind:
+        return CharacterTokenizer(document["characters"])
+    if document.get("kind") == WordTokenizer.kind:
+        return WordTokenizer(document["words"])
+    raise ModelError(
+        f"unknown kind of tokenizer {document.get('kind')!r}: known are 'characters' and 'words'"
+    )

@@ -1,0 +1,105 @@
+"""Every adapter keeps the promises of the model boundary, and the suite notices when one does not."""
+
+import numpy as np
+import pytest
+import torch
+
+from coalmine.models.conformance import ConformanceError, check_model
+from coalmine.models.networks import NetworkConfig, build_network
+from coalmine.models.protocols import Generator, Ranker, Scorer, SequenceScore, Stepper
+from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.scripted import ScriptedModel
+from coalmine.models.tokens import CharacterTokenizer, WordTokenizer
+
+CHARACTERS = "0123456789 abcdefghijklmnopqrstuvwxyz"
+TEXTS = ["the random number is 281265017", "a", "00", "some other text", "0 zero first"]
+
+
+def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32) -> RecurrentModel:
+    torch.manual_seed(0)
+    tokenizer = tokenizer or CharacterTokenizer(CHARACTERS)
+    config = NetworkConfig(
+        architecture=architecture,
+        vocabulary=tokenizer.size,
+        embedding=12,
+        hidden=16,
+        layers=2,
+        kernel=3,
+        heads=2,
+    )
+    network = build_network(config)
+    with torch.no_grad():
+        for (
+            parameter
+        ) in network.parameters():  # larger than usual, so that a mistake in a state would be seen
+            parameter.copy_(torch.randn_like(parameter) * 0.4)
+    return RecurrentModel(network.to(dtype), tokenizer)
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "gru", "cnn", "transformer"])
+def test_reference_networks_conform(architecture):
+    assert check_model(random_model(architecture), TEXTS) == []
+
+
+def test_word_model_conforms():
+    words = WordTokenizer(["a", "number", "of", "the", "words"])
+    assert check_model(random_model("lstm", words), ["the words", "a number of the words", "of"]) == []
+
+
+def test_scripted_model_conforms():
+    model = ScriptedModel(CHARACTERS, memory={TEXTS[0]: 0.25, "a": 0.125}, frequencies={"e": 3.0})
+    assert check_model(model, TEXTS) == []
+
+
+@pytest.mark.parametrize("protocol", [Scorer, Stepper, Generator, Ranker])
+def test_models_say_what_they_can_do(protocol):
+    assert isinstance(random_model("lstm"), protocol)
+    assert isinstance(ScriptedModel("ab"), protocol)
+
+
+class TakesZeroForPadding(ScriptedModel):
+    def score(self, sequences, *, ranks=False):
+        stripped = [s._replace(target=tuple(t for t in s.target if t != 0)) for s in sequences]
+        return super().score(stripped, ranks=ranks)
+
+
+class SharesRows(ScriptedModel):
+    """Marks every row of a batch with the first row's numbers."""
+
+    def score(self, sequences, *, ranks=False):
+        scores = super().score(sequences, ranks=ranks)
+        return [
+            SequenceScore(
+                np.full_like(s.log2_probabilities, scores[0].log2_probabilities[0]), s.is_argmax, s.ranks
+            )
+            for s in scores
+        ]
+
+
+class SortsItsAnswers(ScriptedModel):
+    def score(self, sequences, *, ranks=False):
+        return sorted(super().score(sequences, ranks=ranks), key=lambda score: -score.log_perplexity_bits)
+
+
+class AnswersInNats(ScriptedModel):
+    def step(self, states, parents, tokens, *, columns=None):
+        step = super().step(states, parents, tokens, columns=columns)
+        return step._replace(log2_probabilities=step.log2_probabilities * np.log(2))
+
+
+class LosesTheLastToken(ScriptedModel):
+    def score(self, sequences, *, ranks=False):
+        return super().score([s._replace(target=s.target[:-1]) for s in sequences], ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    "broken", [TakesZeroForPadding, SharesRows, SortsItsAnswers, AnswersInNats, LosesTheLastToken]
+)
+def test_the_suite_notices(broken):
+    with pytest.raises(ConformanceError):
+        check_model(broken(CHARACTERS, memory={TEXTS[0]: 0.25}), TEXTS)
+
+
+def test_equal_lengths_are_refused():
+    with pytest.raises(ConformanceError, match="different length"):
+        check_model(ScriptedModel("ab"), ["aa", "bb"])
