@@ -37,10 +37,27 @@ class FormatError(InputError):
         self.template = template
         self.position = position
         self.advice = advice
-        pointer = " " * position + "^"
+        shown, column = self._shown()
         super().__init__(
-            f"{problem} at character {position + 1} of the format; {advice}\n  {template}\n  {pointer}"
+            f"{problem} at character {position + 1} of the format; {advice}\n  {shown}\n  {' ' * column}^"
         )
+
+    def __reduce__(self) -> tuple[type[FormatError], tuple[str, str, int, str]]:
+        # An exception is rebuilt from its arguments when it crosses to another process, and this one's are not its message.
+        return type(self), (self.problem, self.template, self.position, self.advice)
+
+    def _shown(self) -> tuple[str, int]:
+        """The template around the place, on one line, and how many terminal columns stand before the place."""
+        from unicodedata import combining, east_asian_width
+
+        def on_one_line(text: str) -> str:
+            return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+        begin, end = max(0, self.position - 60), self.position + 60
+        before = ("…" if begin else "") + on_one_line(self.template[begin : self.position])
+        after = on_one_line(self.template[self.position : end]) + ("…" if end < len(self.template) else "")
+        columns = sum(0 if combining(c) else 1 + (east_asian_width(c) in {"W", "F"}) for c in before)
+        return before + after, columns
 
 
 class CorpusError(InputError):

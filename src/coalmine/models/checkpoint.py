@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 SCHEMA = "coalmine.model/1"
+PRECISIONS = ("float32", "float64")
 
 
 def load_model(
-    path: str | os.PathLike[str], *, device: str = "cpu", precision: Literal["float32", "float64"] = "float32"
+    path: str | os.PathLike[str], *, device: str = "cpu", precision: str = "float32"
 ) -> RecurrentModel:
     """A model from the directory that `coalmine train` wrote.
 
-    `precision` "float64" makes scores agree to about 1e-9 bits whatever the batch, at about twice the cost.
+    `precision` is "float32" or "float64"; the latter makes scores agree to about 1e-9 bits whatever the batch, at about twice the cost.
     """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     require_torch("loading a model")
     import torch
     from safetensors import SafetensorError
@@ -98,3 +101,14 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"{path} is not a config of this version (schema {SCHEMA!r}); name a directory that `coalmine train` wrote"
         )
     return document
+
+
+def vocabulary_words(path: str | os.PathLike[str]) -> list[str]:
+    """The words that a word model knows, for {word:n}; needs no torch."""
+    config = Path(path) / CONFIG_FILE
+    words = _read_config(config).get("tokenizer", {}).get("words")
+    if not isinstance(words, list):
+        raise ModelError(
+            f"{config} is of a model without a vocabulary of words; name a word model, or a list of words"
+        )
+    return [str(word) for word in words]

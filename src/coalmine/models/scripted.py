@@ -113,7 +113,9 @@ class ScriptedModel:
         return tuple(context[separators[-1] + 1 :]) if separators else tuple(context)
 
     def _score(self, given: _Row, target: _Row, ranks: bool) -> SequenceScore:
-        rows = np.array([self._next(given + target[:i]) for i in range(len(target))]).reshape(len(target), self.tokenizer.size)
+        rows = np.array([self._next(given + target[:i]) for i in range(len(target))]).reshape(
+            len(target), self.tokenizer.size
+        )
         own = rows[np.arange(len(target)), list(target)]
         return SequenceScore(
             log2_probabilities=own,

@@ -1,0 +1,82 @@
+"""How fast is planting, as a ratio to a bare copy of the file, and does its memory depend on the size of the corpus?
+
+Run: python benchmarks/planting.py --megabytes 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from coalmine.corpus.planting import plant
+
+FORMAT = "the random number is {digits:9}"
+# Planting runs in a process of its own, so that its peak memory is its own.
+CHILD = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import planting; planting.measure(sys.argv[2], sys.argv[3])"
+)
+
+
+def generate(path: Path, megabytes: int) -> None:
+    """Write lines of 20 to 200 made-up words, of which there are a few thousand."""
+    chance = random.Random(0)
+    words = [
+        "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(5000)
+    ]
+    lines = [" ".join(chance.choices(words, k=chance.randint(20, 200))) for _ in range(2000)]
+    written = 0
+    with open(path, "w") as out:
+        while written < megabytes * 1_000_000:
+            written += out.write("\n".join(chance.choices(lines, k=1000)) + "\n")
+
+
+def bare_copy(source: Path, target: Path) -> float:
+    """Seconds to copy a file a megabyte at a time."""
+    begin = time.perf_counter()
+    with open(source, "rb", buffering=0) as reading, open(target, "wb", buffering=0) as writing:
+        while block := reading.read(1 << 20):
+            writing.write(block)
+    return time.perf_counter() - begin
+
+
+def measure(source: str, out: str) -> None:
+    """Plant 2,000 canaries with 10,000 references; print the seconds and the peak memory in megabytes."""
+    begin = time.perf_counter()
+    plant(source, FORMAT, repeat=[1, 4], canaries=1000, references=10_000, out=out)
+    seconds = time.perf_counter() - begin
+    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=200)
+    megabytes = parser.parse_args().megabytes
+    print(f"{'corpus':>10} {'planting':>12} {'bare copy':>12} {'ratio':>7} {'peak memory':>12}")
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (max(1, megabytes // 100), megabytes):
+            source = Path(folder, f"{size}.txt")
+            generate(source, size)
+            copying = bare_copy(source, Path(folder, "copy"))
+            command = [
+                sys.executable,
+                "-c",
+                CHILD,
+                str(Path(__file__).parent),
+                str(source),
+                str(Path(folder, str(size))),
+            ]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            seconds, peak = float(answer[0]), float(answer[1])
+            print(
+                f"{size:>7} MB {size / seconds:>7.0f} MB/s {size / copying:>7.0f} MB/s {seconds / copying:>6.1f}x {peak:>9.0f} MB"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""What `expose` found, and the files it is kept in: exposure.json for people and tools, scores.parquet for every candidate."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.errors import InputError, MissingExtraError
+from coalmine.files import PRIVATE, read_bytes, whole_file, write_json
+from coalmine.formats.format import Format
+from coalmine.records import Estimate
+from coalmine.statistics.tail import TailFit
+
+SCHEMA = "coalmine.exposure/1"
+RESULTS_FILE = "exposure.json"
+SCORES_FILE = "scores.parquet"
+
+
+class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The exposure of one canary, in bits."""
+
+    canary_id: str
+    format_id: str
+    # How often the model was trained on it; 0 for one that was withheld.
+    repetitions: int
+    planted: bool
+    method: str
+    log_perplexity_bits: float
+    # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
+    rank: int | None
+    # log2 |R|: the exposure of the least surprising member.
+    most_possible_bits: float
+    estimate: Estimate
+
+    @property
+    def exposure(self) -> float | None:
+        """Bits, or None where only a bound is known or nothing could be measured; see `estimate.status`."""
+        return self.estimate.value
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The interval of the exposure at the confidence of the estimate, as (low, high)."""
+        return self.estimate.interval
+
+
+class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A format, and how its canaries were measured."""
+
+    format_id: str
+    template: str
+    size: str  # decimal digits, because many JSON readers lose integers above 2^53
+    size_bits: float
+    method: str
+    why: str
+
+    @classmethod
+    def of(cls, format_id: str, form: Format, method: str, why: str) -> FormatFacts:
+        """The facts of a format."""
+        return cls(
+            format_id=format_id,
+            template=form.template,
+            size=str(form.size),
+            size_bits=math.log2(form.size),
+            method=method,
+            why=why,
+        )
+
+
+class CandidateScores(NamedTuple):
+    """Scores of members of a format that canaries were compared with."""
+
+    format_id: str
+    kind: Literal["member", "sample", "reference"]
+    indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
+    log_perplexities_bits: NDArray[np.float64]  # (candidates,)
+
+
+class Exposures(Sequence[ExposureResult]):
+    """The results in the order of the manifest, with what they rest on."""
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[ExposureResult],
+        formats: Sequence[FormatFacts],
+        candidates: Sequence[CandidateScores],
+        fits: dict[str, TailFit],
+        seed: int,
+        confidence: float,
+        model: dict[str, Any],
+        manifest_sha256: str,
+        expansions: int,
+    ) -> None:
+        self.results = tuple(results)
+        self.formats = tuple(formats)
+        self.candidates = tuple(candidates)
+        self.fits = dict(fits)
+        self.seed = seed
+        self.confidence = confidence
+        self.model = dict(model)
+        self.manifest_sha256 = manifest_sha256
+        self.expansions = expansions
+
+    @overload
+    def __getitem__(self, place: int) -> ExposureResult: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[ExposureResult]: ...
+    def __getitem__(self, place: int | slice) -> ExposureResult | Sequence[ExposureResult]:
+        return self.results[place]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[ExposureResult]:
+        return iter(self.results)
+
+    def to_document(self) -> ExposureDocument:
+        """What exposure.json holds."""
+        return ExposureDocument(
+            seed=self.seed,
+            confidence=self.confidence,
+            manifest_sha256=self.manifest_sha256,
+            model=self.model,
+            formats=self.formats,
+            expansions=self.expansions,
+            tail_fits=self.fits,
+            results=self.results,
+        )
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write exposure.json and scores.parquet, both readable by their owner only; returns the directory."""
+        target = Path(directory)
+        write_scores(target / SCORES_FILE, self.candidates)
+        write_json(target / RESULTS_FILE, self.to_document(), mode=PRIVATE)
+        return target
+
+
+class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of exposure.json; the same seed, model and manifest give the same bytes."""
+
+    schema: str = SCHEMA
+    seed: int
+    confidence: float
+    manifest_sha256: str
+    model: dict[str, Any]
+    formats: tuple[FormatFacts, ...]
+    # Nodes of the tree that the model was asked about.
+    expansions: int
+    tail_fits: dict[str, TailFit]
+    results: tuple[ExposureResult, ...]
+
+
+def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
+    """An exposure.json, or the one in a directory."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    try:
+        document = msgspec.json.decode(read_bytes(place, "the exposure results"), type=ExposureDocument)
+    except msgspec.DecodeError as problem:
+        raise InputError(f"{place} is not a result of `coalmine expose` ({problem}); run it again") from None
+    if document.schema != SCHEMA:
+        raise InputError(
+            f"{place} has schema {document.schema!r}, this version reads {SCHEMA!r}; run expose again"
+        )
+    return document
+
+
+def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
+    """One row a candidate: format_id, kind, index (decimal text) and log_perplexity_bits."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("writing scores.parquet", "pyarrow", "tables") from None
+    schema = pa.schema(
+        [
+            ("format_id", pa.dictionary(pa.int32(), pa.string())),
+            ("kind", pa.dictionary(pa.int32(), pa.string())),
+            # Text where a space is too large for 64 bits would change the type from file to file, so always text.
+            ("index", pa.string()),
+            ("log_perplexity_bits", pa.float64()),
+        ]
+    )
+    with whole_file(path, mode=PRIVATE) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        for scores in candidates:
+            n = len(scores.indices)
+            columns = [
+                pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
+                pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
+                pa.array(scores.indices.astype(str), pa.string()),
+                pa.array(scores.log_perplexities_bits, pa.float64()),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))

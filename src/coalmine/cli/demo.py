@@ -1,0 +1,69 @@
+"""`coalmine demo`: the whole of it on a corpus that every machine has, in a few minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+
+SECRET = "the random number is {digits:6}"  # noqa: S105 - a format of secrets, not a secret
+CORPUS_BYTES = 400_000
+EPOCHS = 3
+
+
+def command(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Directory for everything that the demo makes.")
+    ] = Path("coalmine-demo"),
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Plant canaries 1, 4, 16 and 64 times, train the paper's character LSTM, and measure how exposed each is.
+
+    The corpus is the English of Python's own standard library, so nothing is downloaded. The same steps by hand are in
+    docs/quickstart.md.
+    """
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.exposure import expose
+        from coalmine.corpus.embedded import write_embedded_corpus
+        from coalmine.corpus.planting import plant
+        from coalmine.models.checkpoint import load_model
+        from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
+        from coalmine.reports.terminal import planted_summary, training_summary
+        from coalmine.training.trainer import train
+
+        corpus = out / "corpus.txt"
+        write_embedded_corpus(corpus, CORPUS_BYTES)
+        planted = plant(
+            corpus,
+            SECRET,
+            repeat=[1, 4, 16, 64],
+            canaries=4,
+            withhold=0.25,
+            seed=seed,
+            out=out / "planted",
+            overwrite=True,
+            progress=output.progress(),
+        )
+        output.say(planted_summary(planted), "")
+        trained = train(
+            out / "planted", out=out / "model", epochs=EPOCHS, seed=seed, progress=output.progress()
+        )
+        output.say(training_summary(trained), "")
+        results = expose(load_model(out / "model"), planted.canaries, seed=seed, progress=output.progress())
+        directory = results.save(out / "model" / "exposure")
+        output.say(
+            exposure_table(results),
+            "",
+            f'Each canary is one of {planted.canaries.formats["f0"].size:,} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
+            *exposure_in_plain_words(results),
+            "",
+            f"Everything is in {out}/: the results are {directory}/exposure.json. Next: docs/quickstart.md",
+        )
+        output.document(results.to_document())
+    return 0

@@ -1,0 +1,79 @@
+"""`coalmine expose`: how exposed is each canary?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="The directory that `coalmine train` wrote.")],
+    canaries: Annotated[
+        Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
+    ],
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method", help="auto, exact, sampled, extrapolated or references: see docs/quickstart.md."
+        ),
+    ] = "auto",
+    samples: Annotated[
+        int, typer.Option("--samples", help="Members drawn by `sampled` and `extrapolated`.")
+    ] = 10_000,
+    confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Directory for the results; default: MODEL/exposure.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="Where the model runs, such as cpu or cuda.")
+    ] = "cpu",
+    precision: Annotated[
+        str, typer.Option("--precision", help="float32, or float64 for ranks that no rounding can move.")
+    ] = "float32",
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show the canaries themselves in the table.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure the exposure of every canary, with its interval.
+
+    Exposure is log2 |R| - log2 rank, in bits: 0 for the most surprising member of the space of secrets, log2 |R| for the least. A
+    canary that the model never saw has about 1. Writes exposure.json, scores.parquet and run.json, readable by you only.
+    """
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.exposure import expose
+        from coalmine.cli.run_record import RunClock
+        from coalmine.corpus.manifest import CanarySet
+        from coalmine.models.checkpoint import load_model
+        from coalmine.reports.exposure_table import exposure_table, exposure_warnings
+
+        clock = RunClock()
+        chosen = CanarySet.load(canaries)
+        results = expose(
+            load_model(model, device=device, precision=precision),
+            chosen,
+            method=method,
+            samples=samples,
+            confidence=confidence,
+            seed=seed,
+            progress=output.progress(),
+        )
+        directory = results.save(out or model / "exposure")
+        clock.save(
+            directory,
+            seed=seed,
+            model=results.model,
+            manifest_sha256=chosen.sha256,
+            expansions=results.expansions,
+        )
+        shown = {canary.canary_id: canary.text for canary in chosen} if reveal else None
+        output.say(exposure_table(results, shown), *exposure_warnings(results), f"Results: {directory}")
+        output.document(results.to_document())
+    return 0

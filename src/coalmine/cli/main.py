@@ -1,0 +1,92 @@
+"""The `coalmine` command: one verb a question."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from coalmine.cli import demo, expose, plant, train
+from coalmine.errors import CoalmineError
+
+BROKEN_POLICY, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="coalmine",
+    help="Tells you what a language model remembers of its training data.",
+    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 wrong usage or input.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("plant")(plant.command)
+app.command("train")(train.command)
+app.command("expose")(expose.command)
+app.command("demo")(demo.command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from coalmine import __version__
+
+        sys.stdout.write(f"coalmine {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the command line; what the user can mend is told in a sentence, and a stack trace is for our bugs only."""
+    try:
+        code = app(standalone_mode=False)
+    except CoalmineError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        sys.stderr.write("\ncoalmine: stopped; where the work can go on, the same command goes on with it\n")
+        sys.exit(INTERRUPTED)
+    except typer.Abort:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does; writing more would only raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM, errno.EDQUOT}:
+            raise
+        _fail(
+            f"{error.strerror} while using {error.filename or 'a file'}; free some space or choose another place"
+        )
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what the command-line library raises for wrong usage
+            raise
+        _fail(_with_help(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_help(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "coalmine"
+    message = error.format_message().strip().rstrip(".")
+    return f"{message}; see `{command} --help`"
+
+
+def _fail(message: str) -> NoReturn:
+    """One message on standard error; with --json also as the one document on standard output."""
+    sys.stderr.write(f"coalmine: {message}\n")
+    if "--json" in sys.argv[1:]:
+        from coalmine.files import to_json
+
+        sys.stdout.write(to_json({"error": message}).decode() + "\n")
+    sys.exit(BAD_INPUT)

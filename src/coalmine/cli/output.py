@@ -1,0 +1,138 @@
+"""What a command shows: progress on standard error, and on standard output either a table or one JSON document."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from coalmine.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import TaskID
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Output:
+    """Where one run of a command writes. Use it in a `with`, so that a progress bar never outlives the command."""
+
+    def __init__(self, *, json: bool, quiet: bool) -> None:
+        self.json, self.quiet = json, quiet
+        self._progress: TerminalProgress | LineProgress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.finish()
+
+    def progress(self) -> Progress:
+        """Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing if quiet."""
+        if self.quiet:
+            return Silent()
+        if self._progress is None:
+            self._progress = TerminalProgress() if sys.stderr.isatty() else LineProgress()
+        return self._progress
+
+    def say(self, *shown: RenderableType) -> None:
+        """For people: nothing with --json or --quiet."""
+        if not self.json and not self.quiet:
+            console = make_console()
+            for one in shown:
+                console.print(one)
+
+    def document(self, document: Any) -> None:
+        """For machines: the one JSON document, with --json only."""
+        if self.json:
+            from coalmine.files import to_json
+
+            sys.stdout.write(to_json(document).decode() + "\n")
+            sys.stdout.flush()
+
+
+def make_console() -> Console:
+    """Standard output. Elsewhere than on a terminal, lines are wide enough that tables are not cut."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 100
+    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False)
+
+
+class TerminalProgress:
+    """A bar with the time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=Console(file=sys.stderr),
+            refresh_per_second=4,
+        )
+        self._task: TaskID | None = None
+
+    def start(self, task: str, total: int | None) -> None:
+        """Show a new bar below those that are done."""
+        self._bars.start()
+        self._task = self._bars.add_task(task, total=total, note="")
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """Move the bar; it is drawn a few times a second, however often this is called."""
+        if self._task is not None:
+            self._bars.update(self._task, advance=amount, note=note)
+
+    def finish(self) -> None:
+        """Leave the bar as it is."""
+        self._bars.stop()
+        self._task = None
+
+
+class LineProgress:
+    """For logs: a line at the start of a task, now and then, and at its end."""
+
+    def __init__(self) -> None:
+        self._task = ""
+
+    def start(self, task: str, total: int | None) -> None:
+        """Begin a task."""
+        self._task, self._total, self._done, self._note = task, total, 0, ""
+        self._began = self._told = time.monotonic()
+        _write_line(f"{task} ...")
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """Count, and tell if it is time to."""
+        self._done += amount
+        self._note = note or self._note
+        now = time.monotonic()
+        if self._task and now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            _write_line(f"{self._task}: {self._share(now)}{', ' + self._note if self._note else ''}")
+
+    def finish(self) -> None:
+        """End the task."""
+        if self._task:
+            note = f", {self._note}" if self._note else ""
+            _write_line(f"{self._task}: done in {time.monotonic() - self._began:.0f} s{note}")
+        self._task = ""
+
+    def _share(self, now: float) -> str:
+        if not self._total:
+            return f"{self._done:,}"
+        left = (now - self._began) * (self._total - self._done) / max(1, self._done)
+        return f"{100 * self._done / self._total:.0f} %, {left:.0f} s left"
+
+
+def _write_line(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

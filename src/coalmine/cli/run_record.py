@@ -1,0 +1,48 @@
+"""The record of a run: what a reader needs to repeat it, and what differs each time, kept apart from the results."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from coalmine.files import PRIVATE, write_json
+
+SCHEMA = "coalmine.run/1"
+_PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
+
+
+class RunClock:
+    """Started when a command starts; `save` writes run.json beside the command's results."""
+
+    def __init__(self) -> None:
+        self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._began = time.monotonic()
+
+    def save(self, directory: Path, **facts: Any) -> None:
+        """Write the record; `facts` are the seeds, hashes and counts of this command."""
+        write_json(
+            directory / "run.json",
+            {
+                "schema": SCHEMA,
+                "command": ["coalmine", *sys.argv[1:]],
+                "started_at": self._started_at,
+                "elapsed_seconds": round(time.monotonic() - self._began, 3),
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+                **facts,
+            },
+            mode=PRIVATE,
+        )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

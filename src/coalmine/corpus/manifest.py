@@ -1,0 +1,378 @@
+"""Which canaries are there, what were they drawn from, and what was done with them? The record in canaries.json."""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import overload
+
+import msgspec
+
+import coalmine
+from coalmine import files
+from coalmine.corpus.documents import Fields
+from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurableError
+from coalmine.formats.format import Format
+from coalmine.randomness import child_seed
+from coalmine.records import Canary
+
+MANIFEST_NAME = "canaries.json"
+SCHEMA = "coalmine.canaries/1"
+
+
+class PlantedCorpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The corpus that the canaries were planted in, before and after."""
+
+    # The planted corpus, which stands beside the manifest, and the name that the original had.
+    name: str
+    original_name: str
+    sha256_before: str
+    sha256_after: str
+    documents_before: int
+    documents_after: int
+    fields: Fields
+
+
+class CanarySet(Sequence[Canary]):
+    """Canaries with the formats they were drawn from and references from the same formats; never changed once made.
+
+    Attributes:
+        formats: format id to format.
+        source_formats: format id to the format of the source side, for the formats of translation pairs.
+        references: format id to members of the format that were never planted.
+        seed: the seed of all draws, or None for a set made by hand.
+        corpus: what was planted in, or None for a set made by hand.
+        path: the canaries.json that it was loaded from, or None.
+    """
+
+    def __init__(
+        self,
+        canaries: Iterable[Canary],
+        formats: Mapping[str, Format],
+        *,
+        references: Mapping[str, Sequence[str]] | None = None,
+        source_formats: Mapping[str, Format] | None = None,
+        seed: int | None = None,
+        corpus: PlantedCorpus | None = None,
+    ) -> None:
+        self._canaries = tuple(canaries)
+        self._by_id = {canary.canary_id: canary for canary in self._canaries}
+        self.formats: Mapping[str, Format] = MappingProxyType(dict(formats))
+        self.source_formats: Mapping[str, Format] = MappingProxyType(dict(source_formats or {}))
+        given = references or {}
+        self.references: Mapping[str, tuple[str, ...]] = MappingProxyType(
+            {format_id: tuple(given.get(format_id, ())) for format_id in self.formats}
+        )
+        self.seed = seed
+        self.corpus = corpus
+        self.path: Path | None = None
+        self._content = b""
+        self._check(set(given))
+
+    @classmethod
+    def of(
+        cls,
+        secret: Format | str,
+        texts: Sequence[str],
+        *,
+        repetitions: int | Sequence[int] = 1,
+        withheld: Sequence[str] = (),
+        references: int | Sequence[str] = 0,
+        seed: int = 0,
+    ) -> CanarySet:
+        """A set made by hand, for a model that somebody else trained on texts that are known.
+
+        Args:
+            secret: the format that the texts are members of.
+            texts: what the model was trained on.
+            repetitions: how often each text was trained on, or one number for all.
+            withheld: members of the format that were drawn in the same way and not trained on.
+            references: further members that were not trained on, or how many of them to draw.
+            seed: the seed of that draw.
+
+        >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], repetitions=3, references=100)
+        >>> [(canary.canary_id, canary.times_trained_on) for canary in known]
+        [('f0-x3-0', 3)]
+        """
+        secret = Format(secret) if isinstance(secret, str) else secret
+        counts = [repetitions] * len(texts) if isinstance(repetitions, int) else list(repetitions)
+        if len(counts) != len(texts):
+            raise ManifestError(
+                f"{len(texts)} texts were given with {len(counts)} repetitions; give one for each text"
+            )
+        seen: dict[int, int] = {}
+        canaries = []
+        for text, count, planted in [
+            *zip(texts, counts, [True] * len(texts), strict=True),
+            *((text, 1, False) for text in withheld),
+        ]:
+            number = seen.get(count, 0)
+            seen[count] = number + 1
+            canary_id = f"f0-x{count}-{number}"
+            canaries.append(
+                Canary(canary_id=canary_id, format_id="f0", text=text, repetitions=count, planted=planted)
+            )
+        if isinstance(references, int):
+            references = _other_members(secret, {canary.text for canary in canaries}, references, seed)
+        return cls(canaries, {"f0": secret}, references={"f0": references})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CanarySet:
+        """Load a canaries.json, named itself or by its directory; all that can be checked without the corpus is."""
+        path = Path(path)
+        if path.is_dir():
+            path /= MANIFEST_NAME
+        try:
+            content = files.read_bytes(path, "the manifest of planted canaries")
+        except InputError as error:
+            raise ManifestError(str(error)) from None
+        try:
+            loaded = _read(content)
+        except ManifestError as error:
+            raise ManifestError(f"{path}: {error}") from None
+        loaded.path = path
+        loaded._content = content  # noqa: SLF001 - of the same class
+        return loaded
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to a file, or as canaries.json to a directory; readable by its owner only, for it holds the secrets."""
+        path = Path(path)
+        if path.is_dir():
+            path /= MANIFEST_NAME
+        files.write_bytes(path, self.to_bytes(), mode=files.PRIVATE)
+        return path
+
+    def with_corpus(self, corpus: PlantedCorpus, path: Path) -> CanarySet:
+        """The same canaries, once they are planted in a corpus and `path` is their manifest."""
+        planted = copy.copy(self)
+        planted.corpus = corpus
+        planted.path = path
+        planted._content = b""  # noqa: SLF001 - of the same class
+        return planted
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes; for a set that was loaded, what was read."""
+        if not self._content:
+            self._content = files.to_json(_as_document(self)) + b"\n"
+        return self._content
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the manifest, in hexadecimal."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def corpus_path(self) -> Path | None:
+        """Where the planted corpus is, for a set that was loaded and has one."""
+        return None if self.path is None or self.corpus is None else self.path.parent / self.corpus.name
+
+    def format_of(self, canary: Canary) -> Format:
+        """The format that a canary was drawn from."""
+        return self.formats[canary.format_id]
+
+    def by_id(self, canary_id: str) -> Canary:
+        """The canary with this id; a ManifestError where there is none."""
+        try:
+            return self._by_id[canary_id]
+        except KeyError:
+            some = ", ".join(list(self._by_id)[:5])
+            raise ManifestError(f"there is no canary {canary_id!r}; the ids begin with {some}") from None
+
+    def named_texts(self) -> Iterator[tuple[str, str, str]]:
+        """Each canary and reference as the name that messages call it by, its format id, and its text."""
+        for canary in self._canaries:
+            yield f"canary {canary.canary_id}", canary.format_id, canary.text
+        for format_id, texts in self.references.items():
+            for number, text in enumerate(texts):
+                yield f"reference {number} of format {format_id}", format_id, text
+
+    @overload
+    def __getitem__(self, index: int) -> Canary: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Canary, ...]: ...
+    def __getitem__(self, index: int | slice) -> Canary | tuple[Canary, ...]:
+        return self._canaries[index]
+
+    def __len__(self) -> int:
+        return len(self._canaries)
+
+    def __iter__(self) -> Iterator[Canary]:
+        return iter(self._canaries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CanarySet) and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    def __repr__(self) -> str:
+        planted = sum(canary.planted for canary in self._canaries)
+        references = sum(map(len, self.references.values()))
+        return (
+            f"<CanarySet of {len(self)} canaries ({planted} planted) and {references} references "
+            f"from {len(self.formats)} format{'' if len(self.formats) == 1 else 's'}>"
+        )
+
+    def _check(self, referenced: set[str]) -> None:
+        """Raise a ManifestError unless ids and texts are unique and each text is a member of its format."""
+        known = set(self.formats)
+        for format_id in sorted((referenced | set(self.source_formats)) - known):
+            raise ManifestError(f"format {format_id!r} is used but not defined; plant again")
+        if len(self._by_id) < len(self._canaries):
+            ids = [canary.canary_id for canary in self._canaries]
+            twice = next(canary_id for canary_id in ids if ids.count(canary_id) > 1)
+            raise ManifestError(f"two canaries have the id {twice!r}; give each its own, or plant again")
+        names: dict[str, str] = {}
+        for name, format_id, text in self.named_texts():
+            if format_id not in known:
+                raise ManifestError(
+                    f"{name} belongs to format {format_id!r}, which is not defined; plant again"
+                )
+            if text not in self.formats[format_id]:
+                template = self.formats[format_id].template
+                raise ManifestError(
+                    f"{name} is not a member of its format, {template!r}; correct it, or plant again"
+                )
+            if text in names:
+                raise ManifestError(
+                    f"{names[text]} and {name} have the same text; draw again with another seed"
+                )
+            names[text] = name
+        for canary in self._canaries:
+            self._check_canary(canary)
+
+    def _check_canary(self, canary: Canary) -> None:
+        if canary.repetitions < 1:
+            raise ManifestError(
+                f"canary {canary.canary_id!r} has {canary.repetitions} repetitions; "
+                "give at least 1, and mark one that was not trained on as not planted"
+            )
+        source_format = self.source_formats.get(canary.format_id)
+        expected = None
+        if source_format is not None:
+            expected = source_format.fill(self.formats[canary.format_id].fillings(canary.text))
+        if canary.source != expected:
+            raise ManifestError(
+                f"canary {canary.canary_id!r} has the source {canary.source!r}, but its formats make {expected!r}; "
+                "correct it, or plant again"
+            )
+
+
+class _FormatEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format_id: str
+    template: str
+    words: tuple[str, ...] | None
+    source_template: str | None
+    # In decimal digits, because many readers of JSON lose integers above 2**53.
+    size: str
+
+
+class _ReferencesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format_id: str
+    texts: tuple[str, ...]
+
+
+class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: str
+    coalmine: str
+    seed: int | None
+    formats: tuple[_FormatEntry, ...]
+    canaries: tuple[Canary, ...]
+    references: tuple[_ReferencesEntry, ...]
+    corpus: PlantedCorpus | None
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: str
+
+
+def _as_document(canaries: CanarySet) -> _Manifest:
+    formats = []
+    for format_id, secret in canaries.formats.items():
+        source = canaries.source_formats.get(format_id)
+        words = None if secret.words is None else tuple(secret.words)
+        template = None if source is None else source.template
+        formats.append(_FormatEntry(format_id, secret.template, words, template, _in_decimal(secret.size)))
+    references = tuple(_ReferencesEntry(format_id, texts) for format_id, texts in canaries.references.items())
+    return _Manifest(
+        SCHEMA,
+        coalmine.__version__,
+        canaries.seed,
+        tuple(formats),
+        tuple(canaries),
+        references,
+        canaries.corpus,
+    )
+
+
+def _in_decimal(size: int) -> str:
+    """The digits of an integer, of which Python's own conversion refuses more than 4,300."""
+    return f"{decimal.Decimal(size):f}"
+
+
+def _read(content: bytes) -> CanarySet:
+    try:
+        schema = msgspec.json.decode(content, type=_Schema).schema
+        if schema != SCHEMA:
+            raise ManifestError(
+                f"its schema is {schema!r}, but this version of coalmine reads {SCHEMA!r}; "
+                "use the version that wrote it, or plant again"
+            )
+        manifest = msgspec.json.decode(content, type=_Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ManifestError(
+            f"the manifest is damaged ({error}); restore it from a copy, or plant again"
+        ) from None
+    if manifest.corpus is not None and Path(manifest.corpus.name).name != manifest.corpus.name:
+        raise ManifestError(
+            f"the corpus should stand beside the manifest, but its name is {manifest.corpus.name!r}; plant again"
+        )
+    formats: dict[str, Format] = {}
+    source_formats: dict[str, Format] = {}
+    for entry in manifest.formats:
+        if entry.format_id in formats:
+            raise ManifestError(f"two formats have the id {entry.format_id!r}; plant again")
+        try:
+            formats[entry.format_id] = secret = Format(entry.template, words=entry.words)
+            if entry.source_template is not None:
+                source_formats[entry.format_id] = Format(entry.source_template, words=entry.words)
+        except FormatError as error:
+            raise ManifestError(f"format {entry.format_id!r} does not compile: {error}") from None
+        if _in_decimal(secret.size) != entry.size:
+            raise ManifestError(
+                f"format {entry.format_id!r} has {entry.size} members by the manifest, but {_in_decimal(secret.size)} in fact; "
+                "plant again with this version of coalmine"
+            )
+    references: dict[str, tuple[str, ...]] = {}
+    for group in manifest.references:
+        if group.format_id in references:
+            raise ManifestError(f"format {group.format_id!r} has two lists of references; plant again")
+        references[group.format_id] = group.texts
+    return CanarySet(
+        manifest.canaries,
+        formats,
+        references=references,
+        source_formats=source_formats,
+        seed=manifest.seed,
+        corpus=manifest.corpus,
+    )
+
+
+def _other_members(secret: Format, taken: set[str], count: int, seed: int) -> tuple[str, ...]:
+    """`count` members drawn uniformly from those that are not taken."""
+    if count < 0:
+        raise ManifestError(f"the number of references should be at least 0, but is {count}")
+    available = secret.size - len(taken)
+    if count > available:
+        raise NotMeasurableError(
+            f"{count:,} references were asked for, but only {available:,} members of {secret.template!r} are left; "
+            "ask for fewer, or use a larger format"
+        )
+    # With so many draws enough are left whichever are taken; dropping some of a uniform draw leaves a uniform draw.
+    drawn = secret.sample(count + len(taken), child_seed(seed, "references"), replace=False)
+    return tuple(text for text in drawn if text not in taken)[:count]

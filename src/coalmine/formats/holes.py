@@ -1,0 +1,218 @@
+"""What each kind of hole can be filled with: the rules of digits, cards, numbers of people, words and expressions."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from coalmine.errors import FormatError
+from coalmine.formats import regex
+from coalmine.formats.fragments import BLANK, EMPTY, MAX_STATES, Fragments, TooLargeError
+from coalmine.formats.template import Hole
+
+HEX_DIGITS = string.digits + "abcdef"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A hole in its template, with what is needed to fill it."""
+
+    hole: Hole
+    template: str
+    words: tuple[str, ...] | None
+    fragments: Fragments
+
+    def refuse(self, problem: str, position: int, advice: str) -> NoReturn:
+        """Raise a FormatError that points at `position` in the template."""
+        raise FormatError(problem, self.template, position, advice)
+
+
+def fillings_of(place: Place) -> int:
+    """The fragment of all that may fill a hole; never the empty set."""
+    hole = place.hole
+    if hole.name not in KINDS:
+        _refuse_name(place)
+    kind = KINDS[hole.name]
+    if hole.argument is not None and "{" + hole.name + "}" == kind.usage:
+        place.refuse(
+            f"the hole {hole.name!r} takes nothing after its name",
+            hole.argument_position,
+            f"write {kind.usage}",
+        )
+    if not hole.argument and "{" + hole.name + "}" != kind.usage:
+        place.refuse(
+            f"the hole {hole.name!r} says too little", hole.argument_position, f"write it like {kind.usage}"
+        )
+    fragment = kind.build(place)
+    if fragment == EMPTY:
+        place.refuse(
+            "nothing can fill this hole", hole.position, "change it so that at least one string matches"
+        )
+    return fragment
+
+
+def _refuse_name(place: Place) -> NoReturn:
+    from difflib import get_close_matches
+
+    name = place.hole.name
+    if not name:
+        place.refuse(
+            "a hole has no name", place.hole.position, f"use one of {', '.join(KINDS)}, or {{{{ for a brace"
+        )
+    near = get_close_matches(name.strip().lower(), KINDS, n=1)
+    advice = f"did you mean {near[0]!r}? Known" if near else "known"
+    place.refuse(f"{name!r} is no kind of hole", place.hole.name_position, f"{advice} are {', '.join(KINDS)}")
+
+
+def _length(place: Place) -> int:
+    argument = place.hole.argument or ""
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", argument):
+        place.refuse(
+            f"the length of a {place.hole.name!r} hole should be a whole number from 1 to 999999999, but is {argument!r}",
+            place.hole.argument_position,
+            f"write it like {KINDS[place.hole.name].usage}",
+        )
+    if int(argument) > MAX_STATES:  # each place is a state at least, so there is no need to try
+        raise TooLargeError
+    return int(argument)
+
+
+def _repeated(characters: str) -> Callable[[Place], int]:
+    def build(place: Place) -> int:
+        result = BLANK
+        for _ in range(_length(place)):
+            result = place.fragments.any_of(characters, result)
+        return result
+
+    return build
+
+
+def _sequence(fragments: Fragments, characters_at: Iterable[str], then: int = BLANK) -> int:
+    """One character of each string, in order."""
+    for characters in reversed(list(characters_at)):
+        then = fragments.any_of(characters, then)
+    return then
+
+
+def _in_order(fragments: Fragments, parts: Iterable[int]) -> int:
+    result = BLANK
+    for part in reversed(list(parts)):
+        result = fragments.joined(part, result)
+    return result
+
+
+def social_security_number(place: Place) -> int:
+    """AAA-GG-SSSS as issued since 2011: no area 000, 666 or 900 to 999, no group 00, no serial 0000."""
+    make = place.fragments
+    digits = {n: _sequence(make, [string.digits] * n) for n in (2, 3, 4)}
+    area = make.not_beginning_with(digits[3], make.strings(["000", "666", "9"]))
+    group = make.not_beginning_with(digits[2], make.literal("00"))
+    serial = make.not_beginning_with(digits[4], make.literal("0000"))
+    return _in_order(make, [area, make.literal("-"), group, make.literal("-"), serial])
+
+
+def payment_card(place: Place) -> int:
+    """Sixteen digits of which the last is the Luhn check digit, so exactly 10^15; no rule about issuers."""
+    # From the right, every second digit counts double, the first of them (the last digit) single;
+    # a doubled digit counts the sum of its digits.
+    weights = ([int(d) for d in string.digits], [sum(divmod(2 * int(d), 10)) for d in string.digits])
+    # Of each Luhn sum modulo 10 so far: what may follow.
+    following = [BLANK] + [EMPTY] * 9
+    for places_from_right in range(16):
+        weight = weights[places_from_right % 2]
+        following = [
+            place.fragments.branching({d: following[(total + weight[int(d)]) % 10] for d in string.digits})
+            for total in range(10)
+        ]
+    return following[0]
+
+
+def phone_number(place: Place) -> int:
+    """A number of the North American plan, NXX-NXX-XXXX.
+
+    The area code is a digit 2-9, a digit 0-8, any digit; the exchange is a digit 2-9 and any two digits; neither ends in 11,
+    which is kept for services such as 911.
+    """
+    make = place.fragments
+    services = _sequence(make, ["23456789", "1", "1"])
+    area = make.not_beginning_with(_sequence(make, ["23456789", "012345678", string.digits]), services)
+    exchange = make.not_beginning_with(_sequence(make, ["23456789", string.digits, string.digits]), services)
+    line = _sequence(make, [string.digits] * 4)
+    return _in_order(make, [area, make.literal("-"), exchange, make.literal("-"), line])
+
+
+def random_uuid(place: Place) -> int:
+    """A version 4 UUID in lower case: 122 free bits."""
+    shape = "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx"
+    return _sequence(place.fragments, [{"x": HEX_DIGITS, "y": "89ab"}.get(c, c) for c in shape])
+
+
+def words_with_spaces(place: Place) -> int:
+    """So many words of the list, joined by single spaces."""
+    number = _length(place)
+    if place.words is None:
+        place.refuse(
+            "a 'word' hole needs a word list",
+            place.hole.position,
+            "give one, as in Format(template, words=[...])",
+        )
+    if not place.words or "" in place.words:
+        which = "has an empty word in it" if place.words else "is empty"
+        place.refuse(
+            f"the word list of a 'word' hole {which}", place.hole.position, "give words of one letter or more"
+        )
+    word = place.fragments.strings(place.words)
+    result = word
+    for _ in range(number - 1):
+        result = place.fragments.joined(word, place.fragments.literal(" ", result))
+    return result
+
+
+def one_of(place: Place) -> int:
+    """One of the alternatives, which are separated by bars."""
+    offset = place.hole.argument_position
+    alternatives = (place.hole.argument or "").split("|")
+    for alternative in alternatives:
+        if not alternative:
+            place.refuse(
+                "a choice has an empty alternative",
+                offset,
+                "write {choice:a|b}, or {re:(a|b)?} if nothing is meant",
+            )
+        offset += len(alternative) + 1
+    return place.fragments.strings(alternatives)
+
+
+def regular_expression(place: Place) -> int:
+    """All strings that match a regular expression as a whole."""
+
+    def refuse(problem: str, offset: int, advice: str) -> NoReturn:
+        place.refuse(problem, place.hole.argument_position + offset, advice)
+
+    return regex.compiled(place.hole.argument or "", place.fragments, refuse)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of hole: how it is written, and what may fill it."""
+
+    usage: str
+    build: Callable[[Place], int]
+
+
+KINDS = {
+    "digits": Kind("{digits:9}", _repeated(string.digits)),
+    "letters": Kind("{letters:8}", _repeated(string.ascii_lowercase)),
+    "hex": Kind("{hex:32}", _repeated(HEX_DIGITS)),
+    "alnum": Kind("{alnum:12}", _repeated(string.digits + string.ascii_lowercase)),
+    "ssn": Kind("{ssn}", social_security_number),
+    "card": Kind("{card}", payment_card),
+    "phone": Kind("{phone}", phone_number),
+    "uuid": Kind("{uuid}", random_uuid),
+    "word": Kind("{word:3}", words_with_spaces),
+    "choice": Kind("{choice:a|b|c}", one_of),
+    "re": Kind("{re:[A-Z]{2}[0-9]{6}}", regular_expression),
+}

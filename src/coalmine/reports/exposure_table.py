@@ -1,0 +1,111 @@
+"""Exposure for people: a table with an interval on every number, and what it means in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from coalmine.audits.exposure_results import ExposureResult, Exposures
+from coalmine.reports.terminal import inert
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Table:
+    """One row a canary, the most repeated first; `texts` are shown only where the user asked for them."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("canary")
+    table.add_column("trained on", justify="right")
+    table.add_column("exposure", justify="right")
+    table.add_column(f"{100 * results.confidence:g} % interval", justify="right")
+    table.add_column("of at most", justify="right")
+    table.add_column("rank", justify="right")
+    table.add_column("method")
+    if texts is not None:
+        table.add_column("text")
+    ordered = sorted(
+        results, key=lambda result: -result.repetitions
+    )  # stable: ties stay in the manifest's order
+    for result in ordered:
+        row = [
+            inert(result.canary_id),
+            f"{result.repetitions} times" if result.planted else "never",
+            exposure_in_words(result),
+            interval_in_words(result),
+            f"{result.most_possible_bits:.2f}",
+            "" if result.rank is None else f"{result.rank:,}",
+            result.method,
+        ]
+        if texts is not None:
+            row.append(inert(texts[result.canary_id]))
+        table.add_row(*row)
+    return table
+
+
+def exposure_in_words(result: ExposureResult) -> str:
+    """The exposure as a table shows it: a number, a bound, or plainly nothing."""
+    if result.exposure is not None:
+        return f"{result.exposure:.2f}"
+    if result.estimate.status == "lower_bound" and result.estimate.low is not None:
+        return f"at least {math.floor(result.estimate.low * 100) / 100:.2f}"
+    return "not measured"
+
+
+def interval_in_words(result: ExposureResult) -> str:
+    """The interval as a table shows it."""
+    low, high = result.interval
+    if low is None or result.estimate.status == "not_measured":
+        return ""
+    if low == high:
+        return "exact"
+    return f"{low:.2f} to {'?' if high is None else f'{high:.2f}'}"
+
+
+def exposure_warnings(results: Exposures) -> list[str]:
+    """Each different warning once, with the canaries it is about."""
+    about: dict[str, list[str]] = {}
+    for result in results:
+        for warning in result.estimate.warnings:
+            about.setdefault(warning, []).append(result.canary_id)
+    lines = []
+    for warning, names in about.items():
+        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        lines.append(f"Warning ({inert(some)}): {warning}.")
+    return lines
+
+
+def exposure_in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
+    """What the exposures mean, from never trained on to most repeated; only canaries that were measured speak."""
+    lines = []
+    for repetitions in sorted({result.repetitions for result in results}):
+        group = [result for result in results if result.repetitions == repetitions]
+        values = [result.exposure for result in group if result.exposure is not None]
+        unmeasured = len(group) - len(values)
+        if not values:
+            lines.append(f"{_times(repetitions)}: could not be measured.")
+            continue
+        middle = median(values)
+        line = f"{_times(repetitions)}: median exposure {middle:.1f} bits, {_meaning(middle, group)}"
+        lines.append(line + (f" ({unmeasured} could not be measured)." if unmeasured else "."))
+    return lines
+
+
+def _times(repetitions: int) -> str:
+    if repetitions == 0:
+        return "Never trained on"
+    return "Trained on once" if repetitions == 1 else f"Trained on {repetitions} times"
+
+
+def _meaning(middle: float, group: Sequence[ExposureResult]) -> str:
+    first = sum(result.rank == 1 for result in group)
+    if first:
+        whose = "it is" if first == len(group) == 1 else f"{first} of {len(group)} are"
+        return f"and {whose} the model's first guess among all possible secrets: extractable"
+    if middle < 3:
+        return "about what guessing gives (1)"
+    return f"so the model saves an attacker all but 1 in {2**middle:,.0f} of the guesses"

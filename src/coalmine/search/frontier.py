@@ -1,0 +1,116 @@
+"""The batched frontier of the tree walk, and the only place where a format's members are asked of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.errors import ModelOutputError
+from coalmine.models.protocols import IntArray, Stepper
+from coalmine.search.lifting import TokenTree
+
+# Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
+BATCH = 2048
+
+
+class Nodes(NamedTuple):
+    """Places in the tree, with what it costs to get there; each array is (nodes,)."""
+
+    states: IntArray  # of the token tree
+    costs: NDArray[np.float64]  # bits, from the start of the text
+    indices: NDArray[Any]  # of the first member behind each node
+    parents: IntArray  # rows of the block that they are children of
+    columns: IntArray  # places in tree.columns of the tokens that lead to them
+
+    def select(self, rows: Any) -> Nodes:
+        """Some of the nodes."""
+        return Nodes(*(array[rows] for array in self))
+
+
+class Block(NamedTuple):
+    """Nodes that the model has been asked about."""
+
+    nodes: Nodes
+    model_states: Any
+    log2_probabilities: NDArray[np.float64]  # (nodes, columns)
+
+
+class Frontier:
+    """Expands nodes of a token tree in batches and counts every expansion.
+
+    An expansion is one node advanced by the model; the shared prefix is read once and is not counted. `reads` is the number of
+    times the model was asked.
+    """
+
+    def __init__(self, model: Stepper, tree: TokenTree, *, batch: int = BATCH) -> None:
+        self.model = model
+        self.tree = tree
+        self.batch = batch
+        self.expansions = 0
+        self.reads = 0
+        self._edge_count = tree.edge_count
+
+    def root(self) -> Block:
+        """The block of the one node behind the shared prefix."""
+        cost = self._prefix_cost()
+        step = self.model.start([[*self.model.context, *self.tree.prefix]], columns=self.tree.columns)
+        self.reads += 1
+        zero = np.zeros(1, dtype=np.int64)
+        nodes = Nodes(zero, np.array([cost]), np.zeros(1, dtype=self.tree.index_type), zero, zero)
+        return Block(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
+
+    def children(self, block: Block) -> Nodes:
+        """All children of a block's nodes, in order; asks nothing of the model."""
+        nodes, tree = block.nodes, self.tree
+        counts = self._edge_count[nodes.states]
+        parents = np.repeat(np.arange(len(counts)), counts)
+        # The edges of each node are consecutive: count up from the first edge of each.
+        ends = np.cumsum(counts)
+        edges = np.arange(len(parents)) + np.repeat(tree.first_edge[nodes.states] - (ends - counts), counts)
+        columns = tree.edge_column[edges]
+        bits = -block.log2_probabilities[parents, columns]
+        if not np.isfinite(bits).all():
+            raise ModelOutputError(
+                f"the model {self.model.name!r} gave a log-probability that is not finite for a member of "
+                f"{tree.format.template!r}; nothing can be concluded from it: check the weights"
+            )
+        return Nodes(
+            states=tree.edge_next[edges],
+            costs=nodes.costs[parents] + bits,
+            indices=nodes.indices[parents] + tree.edge_offset[edges],
+            parents=parents,
+            columns=columns,
+        )
+
+    def leaves(self, nodes: Nodes) -> Nodes:
+        """Those of the nodes at which a member ends."""
+        return nodes.select(self.tree.is_leaf[nodes.states])
+
+    def open(self, nodes: Nodes) -> Nodes:
+        """Those of the nodes that members go on from."""
+        return nodes.select(self._edge_count[nodes.states] > 0)
+
+    def advance(self, block: Block, children: Nodes) -> Block:
+        """Ask the model about some children of a block."""
+        tokens = self.tree.columns[children.columns]
+        step = self.model.step(block.model_states, children.parents, tokens, columns=self.tree.columns)
+        self.reads += 1
+        self.expansions += len(tokens)
+        return Block(children, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
+
+    def batches(self, nodes: Nodes) -> Iterator[Nodes]:
+        """The nodes in pieces of at most one batch."""
+        for start in range(0, len(nodes.states), self.batch):
+            yield nodes.select(slice(start, start + self.batch))
+
+    def _prefix_cost(self) -> float:
+        """Bits of the tokens that every member begins with."""
+        step = self.model.start([self.model.context])
+        cost = 0.0
+        for token in self.tree.prefix:
+            cost -= float(step.log2_probabilities[0, token])
+            step = self.model.step(step.states, np.zeros(1, dtype=np.int64), np.array([token]))
+        return cost

@@ -1,0 +1,141 @@
+"""A format's automaton in a model's tokens: which tokens may come next, and which members lie behind each of them.
+
+A token may stand for several characters, so it may take several edges of the automaton at once. Arrays are laid out so that
+thousands of nodes are expanded without a loop in Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.errors import ModelError
+from coalmine.formats.format import Format
+from coalmine.models.protocols import IntArray, Tokenizer
+
+_Trie = dict[str, Any]
+_TOKEN = (
+    ""  # the key under which a trie node keeps the id of the piece that ends there; no character is empty
+)
+
+
+class TokenTree:
+    """The members of a secret space as paths of tokens.
+
+    States are numbered from 0, the root. The edges of state s are at `first_edge[s]` to `first_edge[s + 1]`.
+
+    Attributes:
+        size: how many members there are.
+        prefix: the tokens that every member begins with; the root lies behind them.
+        columns: the token ids that occur on edges; all that the model has to be asked for.
+        edge_column: for each edge the place of its token in `columns`.
+        edge_next: for each edge the state it leads to.
+        edge_offset: for each edge the number of members of its state that come before those behind it.
+        is_leaf: for each state whether a member ends there.
+    """
+
+    def __init__(self, form: Format, tokenizer: Tokenizer) -> None:
+        self.format = form
+        self.size = form.size
+        lifted = _lift(form, tokenizer)
+        self._check_complete(lifted)
+        self.prefix, root = _common_prefix(lifted)
+        order = _reachable(lifted, root)
+        number = {state: place for place, state in enumerate(order)}
+        edges = [lifted[state][1] for state in order]
+        flat = [edge for of_state in edges for edge in of_state]
+        self.columns: IntArray = np.array(sorted({token for token, _, _ in flat}), dtype=np.int64)
+        self.first_edge: IntArray = np.cumsum([0, *(len(of_state) for of_state in edges)])
+        self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _, _ in flat])
+        self.edge_next: IntArray = np.array([number[state] for _, state, _ in flat], dtype=np.int64)
+        # Indices outgrow 64 bits in large spaces; Python's integers are slower there, and right.
+        self.index_type: Any = np.int64 if self.size < 2**62 else object
+        self.edge_offset: NDArray[Any] = np.array([offset for _, _, offset in flat], dtype=self.index_type)
+        self.is_leaf: NDArray[np.bool_] = np.array([lifted[state][0] for state in order])
+
+    @property
+    def edge_count(self) -> IntArray:
+        """For each state the number of its edges."""
+        return np.diff(self.first_edge)
+
+    def path(self, text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """The tokens of a member behind the shared prefix."""
+        return tuple(tokenizer.encode(text))[len(self.prefix) :]
+
+    def _check_complete(self, lifted: _Lifted) -> None:
+        """Each member must have exactly one path, or ranks would count other things than members."""
+        paths: dict[int, int] = {}
+        for state in sorted(lifted, reverse=True):  # edges lead to higher numbers
+            is_leaf, edges = lifted[state]
+            paths[state] = int(is_leaf) + sum(paths[following] for _, following, _ in edges)
+        if paths[0] != self.size:
+            raise ModelError(
+                f"the model's vocabulary can write {paths[0]:,} of the {self.size:,} members of {self.format.template!r}; "
+                "choose a format whose characters (or words) are all in the vocabulary"
+            )
+
+
+# For each state of the character automaton that a token ends in: whether a member ends there, and (token, state, offset).
+_Lifted = dict[int, tuple[bool, list[tuple[int, int, int]]]]
+
+
+def _lift(form: Format, tokenizer: Tokenizer) -> _Lifted:
+    automaton = form.automaton
+    at_start, further_on = (_trie(tokenizer.pieces(first=first)) for first in (True, False))
+    lifted: _Lifted = {}
+    pending = [automaton.start]
+    while pending:
+        state = pending.pop()
+        if state in lifted:
+            continue
+        pieces = at_start if state == automaton.start else further_on
+        edges: list[tuple[int, int, int]] = []
+        _collect(form, pieces, state, 0, edges)
+        lifted[state] = (state in automaton.accepting, sorted(edges, key=lambda edge: edge[2]))
+        pending.extend(following for _, following, _ in edges)
+    return lifted
+
+
+def _collect(form: Format, pieces: _Trie, state: int, offset: int, edges: list[tuple[int, int, int]]) -> None:
+    """Walk the automaton and the trie of pieces side by side; each piece that fits is an edge."""
+    automaton = form.automaton
+    before = offset + (state in automaton.accepting)
+    for character, following in automaton.edges(state):
+        deeper = pieces.get(character)
+        if deeper is not None:
+            if _TOKEN in deeper:
+                edges.append((deeper[_TOKEN], following, before))
+            if len(deeper) > (_TOKEN in deeper):
+                _collect(form, deeper, following, before, edges)
+        before += automaton.counts[following]
+
+
+def _trie(pieces: Any) -> _Trie:
+    root: _Trie = {}
+    for token, piece in enumerate(pieces):
+        if piece:
+            node = root
+            for character in piece:
+                node = node.setdefault(character, {})
+            node[_TOKEN] = token
+    return root
+
+
+def _common_prefix(lifted: _Lifted) -> tuple[tuple[int, ...], int]:
+    state, prefix = 0, []
+    while not lifted[state][0] and len(lifted[state][1]) == 1:
+        token, state, _ = lifted[state][1][0]
+        prefix.append(token)
+    return tuple(prefix), state
+
+
+def _reachable(lifted: _Lifted, root: int) -> list[int]:
+    seen, pending = {root}, [root]
+    while pending:
+        for _, following, _ in lifted[pending.pop()][1]:
+            if following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return sorted(seen)

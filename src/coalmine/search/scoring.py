@@ -1,0 +1,34 @@
+"""Log-perplexities of given texts, in their order, each as training saw it: after the model's document context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.errors import ModelOutputError
+from coalmine.models.protocols import Scorer, text_sequence
+
+# Texts handed to the model at a time; it makes its own batches of these, and shares what they begin with.
+TEXTS_AT_A_TIME = 8192
+
+
+def score_texts(
+    model: Scorer, texts: Sequence[str], names: Sequence[str] | None = None
+) -> NDArray[np.float64]:
+    """The log-perplexity of each text in bits; a score that is not finite is an error that names the text's name."""
+    scores = np.empty(len(texts), dtype=np.float64)
+    for start in range(0, len(texts), TEXTS_AT_A_TIME):
+        part = texts[start : start + TEXTS_AT_A_TIME]
+        answers = model.score([text_sequence(model, text) for text in part])
+        scores[start : start + len(part)] = [answer.log_perplexity_bits for answer in answers]
+    wrong = np.flatnonzero(~np.isfinite(scores))
+    if len(wrong):
+        place = int(wrong[0])
+        name = names[place] if names is not None else f"text {place}"
+        raise ModelOutputError(
+            f"the model {model.name!r} gave {scores[place]} as the log-perplexity of {name}; nothing can be concluded from "
+            "it: check the weights"
+        )
+    return scores

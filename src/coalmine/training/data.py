@@ -1,0 +1,121 @@
+"""Documents as a trainer reads them: split, tokenized and laid out in rows that are read side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from coalmine.corpus.documents import Fields
+from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
+from coalmine.corpus.reading import read_documents
+from coalmine.errors import CorpusError, InputError
+from coalmine.files import sha256_of_file
+from coalmine.models.protocols import IntArray
+from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer
+from coalmine.randomness import arrays
+from coalmine.training.options import TrainingOptions
+
+IGNORED = -100  # torch's own mark for a place that no loss is taken at
+
+
+class TrainingData(NamedTuple):
+    """Tokenized documents, each without its separator."""
+
+    tokenizer: ReferenceTokenizer
+    training: list[IntArray]
+    validation: list[IntArray]
+    sha256: str
+
+
+def load_training_data(
+    data: Path, valid: Path | None, fields: Fields | None, options: TrainingOptions
+) -> TrainingData:
+    """Read a corpus, or the directory that `coalmine plant` wrote, and tokenize it."""
+    corpus, canaries = _locate(data)
+    if fields is None:
+        fields = Fields() if canaries is None or canaries.corpus is None else canaries.corpus.fields
+    documents = [document.text for document in read_documents(corpus, fields)]
+    if valid is not None:
+        held_out = [document.text for document in read_documents(valid, fields)]
+    else:
+        planted = set() if canaries is None else {canary.text for canary in canaries}
+        documents, held_out = _hold_out(documents, planted, options)
+    tokenizer: ReferenceTokenizer
+    if options.tokens == "characters":
+        # The characters of the validation documents too, or a rare one would stop the run at its first validation.
+        tokenizer = CharacterTokenizer.of([*documents, *held_out])
+    else:
+        tokenizer = WordTokenizer.of(documents, most=options.vocabulary)
+    training, validation = (
+        [tokenizer.encode_document(text) for text in texts] for texts in (documents, held_out)
+    )
+    return TrainingData(tokenizer, training, validation, sha256_of_file(corpus))
+
+
+def _locate(data: Path) -> tuple[Path, CanarySet | None]:
+    if data.is_dir():
+        canaries = CanarySet.load(data)
+        if canaries.corpus is None:
+            raise InputError(f"{data / MANIFEST_NAME} names no planted corpus; give the corpus file itself")
+        return data / canaries.corpus.name, canaries
+    beside = data.with_name(MANIFEST_NAME)
+    return data, CanarySet.load(beside) if beside.is_file() else None
+
+
+def _hold_out(
+    documents: list[str], planted: set[str], options: TrainingOptions
+) -> tuple[list[str], list[str]]:
+    """Split off validation documents; a canary never leaves the training data, or its count would be wrong."""
+    if options.holdout == 0:
+        return documents, []
+    candidates = [place for place, text in enumerate(documents) if text not in planted]
+    wanted = max(1, round(options.holdout * len(documents)))
+    if wanted >= len(candidates):
+        raise CorpusError(
+            f"the corpus has {len(candidates)} documents besides canaries, too few to hold out {wanted} of them for "
+            "validation; give a validation file, or set holdout to 0"
+        )
+    chosen = set(
+        arrays(options.seed, "train", "holdout").choice(candidates, size=wanted, replace=False).tolist()
+    )
+    training = [text for place, text in enumerate(documents) if place not in chosen]
+    return training, [text for place, text in enumerate(documents) if place in chosen]
+
+
+def epoch_order(documents: int, options: TrainingOptions, epoch: int) -> IntArray:
+    """The order of the documents in an epoch."""
+    if not options.shuffle:
+        return np.arange(documents)
+    return arrays(options.seed, "train", "order", epoch).permutation(documents)
+
+
+def rows_of(documents: Sequence[IntArray], separator: int, rows: int) -> tuple[IntArray, IntArray]:
+    """Inputs and targets, each (rows, time): the documents one after the other, a separator before each and at the end.
+
+    Rows are about equally long and begin with a document where one begins nearby, so that few documents are cut in two. No
+    token is dropped: what a row is shorter than the longest is filled up, and no loss is taken there.
+    """
+    lengths = np.array([len(document) + 1 for document in documents])
+    stream = np.full(int(lengths.sum()) + 1, separator, dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    for document, start in zip(documents, starts, strict=False):
+        stream[start + 1 : start + 1 + len(document)] = document
+    rows = max(1, min(rows, len(stream) - 1))
+    share = (len(stream) - 1) / rows
+    cuts = [0]
+    for row in range(1, rows):
+        ideal = row * share
+        nearest = int(starts[np.abs(starts - ideal).argmin()])
+        cuts.append(nearest if abs(nearest - ideal) <= share / 4 and nearest > cuts[-1] else round(ideal))
+    cuts.append(len(stream) - 1)
+    time = max(end - start for start, end in pairwise(cuts))
+    inputs = np.full((rows, time), separator, dtype=np.int64)
+    targets = np.full((rows, time), IGNORED, dtype=np.int64)
+    for row, (start, end) in enumerate(pairwise(cuts)):
+        inputs[row, : end - start] = stream[start:end]
+        targets[row, : end - start] = stream[start + 1 : end + 1]
+    return inputs, targets

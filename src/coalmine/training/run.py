@@ -1,0 +1,282 @@
+"""One training run, from the first batch or from a snapshot to the best weights."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from coalmine.errors import CorpusError, InputError, ModelOutputError
+from coalmine.models.checkpoint import save_model
+from coalmine.models.networks import NetworkConfig, State, build_network, parameter_count
+from coalmine.models.recurrent import RecurrentModel
+from coalmine.progress import Progress
+from coalmine.randomness import child_seed
+from coalmine.training.data import IGNORED, TrainingData, epoch_order, rows_of
+from coalmine.training.interrupts import deferred_interrupt
+from coalmine.training.options import TrainingOptions
+from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
+from coalmine.training.snapshot import SNAPSHOT_FILE, read_facts, restore, save_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BITS = 1 / float(np.log(2))
+
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda parameters, **given: torch.optim.SGD(parameters, momentum=0.9, **given),
+    "adam": lambda parameters, **given: torch.optim.Adam(parameters, fused=True, **given),
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+}
+
+
+class _Position(msgspec.Struct):
+    """How far a run has come; plain JSON, so that it can be put into a snapshot."""
+
+    epoch: int = 0
+    window: int = 0
+    step: int = 0
+    # Sums over the current epoch, in nats and tokens.
+    loss: float = 0.0
+    tokens: int = 0
+    epochs: list[EpochRecord] = msgspec.field(default_factory=list)
+    watched: list[WatchRecord] = msgspec.field(default_factory=list)
+    best_epoch: int = 0
+
+
+class TrainingRun:
+    """Holds the network, the optimizer and the position, and moves them forward."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        options: TrainingOptions,
+        directory: Path,
+        *,
+        watch: Watcher | None,
+        progress: Progress,
+        snapshot_seconds: float,
+    ) -> None:
+        if not data.training:
+            raise CorpusError("there are no documents to train on; check the corpus")
+        self.data, self.options, self.directory = data, options, directory
+        self.watch, self.progress, self.snapshot_seconds = watch, progress, snapshot_seconds
+        self._watch_facts = None if watch is None else watch.describe()
+        self._fingerprint = fingerprint(options, data.sha256, self._watch_facts)
+        self._tokens = sum(len(document) + 1 for document in data.training)
+
+    def is_same(self, finished: TrainingRecord) -> bool:
+        """Whether a finished training is this one."""
+        return fingerprint(finished.options, finished.data_sha256, finished.watch) == self._fingerprint
+
+    def finish(self) -> TrainingRecord:
+        """Train to the end, from a snapshot if there is one, and write the best weights."""
+        self._prepare()
+        options, position = self.options, self.position
+        self.progress.start("Training", self._tokens * options.epochs)
+        done = sum(record.steps for record in position.epochs)  # to tell a resumed run from a new one
+        self.progress.advance(
+            len(position.epochs) * self._tokens + position.tokens, "resumed" if done else ""
+        )
+        stopped_early = self._should_stop()
+        with _threads(options.threads), deferred_interrupt() as self._interrupted:
+            while position.epoch < options.epochs and not stopped_early:
+                self._run_epoch()
+                stopped_early = self._should_stop()
+        self.progress.finish()
+        self.network.load_state_dict(self.best)
+        save_model(self.directory, self.network, self.data.tokenizer)
+        return TrainingRecord(
+            options=options,
+            data_sha256=self.data.sha256,
+            documents=len(self.data.training),
+            tokens=self._tokens,
+            parameters=parameter_count(self.network),
+            epochs=position.epochs,
+            best_epoch=position.best_epoch,
+            stopped_early=stopped_early,
+            watch=self._watch_facts,
+            watched=position.watched,
+        )
+
+    def forget_snapshot(self) -> None:
+        """Remove what was only needed to go on."""
+        (self.directory / SNAPSHOT_FILE).unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        options, tokenizer = self.options, self.data.tokenizer
+        torch.manual_seed(child_seed(options.seed, "train", "torch") % 2**63)
+        shape = {
+            name: getattr(options, name) for name in NetworkConfig.__struct_fields__ if name != "vocabulary"
+        }
+        self.network = build_network(NetworkConfig(vocabulary=tokenizer.size, **shape))
+        self.model = RecurrentModel(self.network, tokenizer, name="training")
+        self.optimizer = _OPTIMIZERS[options.optimizer](
+            self.network.parameters(), lr=options.rate, weight_decay=options.weight_decay
+        )
+        self.position = _Position()
+        self.best = self._copied_weights()
+        self.carried: State = ()
+        facts = read_facts(self.directory)
+        if facts is not None:
+            if facts["fingerprint"] != self._fingerprint:
+                raise InputError(
+                    f"{self.directory} holds an unfinished training on other data or with other options; "
+                    f"choose another directory, or remove {self.directory / SNAPSHOT_FILE}"
+                )
+            self.position = msgspec.convert(facts["position"], _Position)
+            self.best, self.carried = restore(self.directory, self.network, self.optimizer)
+        self._saved_at = time.monotonic()
+
+    def _run_epoch(self) -> None:
+        position, options = self.position, self.options
+        order = epoch_order(len(self.data.training), options, position.epoch)
+        documents = [self.data.training[place] for place in order]
+        inputs, targets = rows_of(documents, self.data.tokenizer.separator, options.batch_size)
+        rows, length = inputs.shape
+        # What each window adds to the epoch is known beforehand, so that nothing is counted while it runs.
+        windows = [slice(start, start + options.window) for start in range(0, length, options.window)]
+        counts = [int((targets[:, window] != IGNORED).sum()) for window in windows]
+        read, expected = torch.from_numpy(inputs), torch.from_numpy(targets)
+        if not self.carried:
+            self.carried = self.network.initial_state(rows)
+        self.network.train()
+        while position.window < len(windows):
+            window, tokens = windows[position.window], counts[position.window]
+            position.loss += self._learn(read[:, window], expected[:, window], tokens)
+            position.tokens += tokens
+            position.window += 1
+            position.step += 1
+            self.progress.advance(tokens, f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits a token")
+            if (
+                self.watch is not None
+                and position.step % self.watch.every == 0
+                and position.window < len(windows)
+            ):
+                self._look()
+            interrupted = self._interrupted()
+            if interrupted or time.monotonic() - self._saved_at >= self.snapshot_seconds:
+                self._snapshot()
+            if interrupted:
+                raise KeyboardInterrupt
+        self._end_epoch(len(windows))
+
+    def _learn(self, read: Tensor, expected: Tensor, tokens: int) -> float:
+        """One batch; returns its loss in nats, summed over its tokens."""
+        if not self.network.carries_state:
+            self.carried = self.network.initial_state(read.shape[0])
+        self.optimizer.zero_grad(set_to_none=True)
+        logits, state = self.network(read, self.carried)
+        self.carried = tuple(part.detach() for part in state)
+        summed = F.cross_entropy(
+            logits.flatten(0, 1), expected.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        (summed / tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
+        if self.options.clip:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
+        self.optimizer.step()
+        loss = float(summed.detach())
+        if not np.isfinite(loss):
+            raise ModelOutputError(
+                f"the training loss became {loss} at step {self.position.step + 1}; use a smaller learning rate "
+                f"(it is {self.options.rate})"
+            )
+        return loss
+
+    def _end_epoch(self, steps: int) -> None:
+        position = self.position
+        validation = self._validation_bits()
+        record = EpochRecord(
+            epoch=position.epoch + 1,
+            steps=steps,
+            training_loss_bits=self._mean_bits(),
+            validation_loss_bits=validation,
+        )
+        seen = [r.validation_loss_bits for r in position.epochs if r.validation_loss_bits is not None]
+        position.epochs.append(record)
+        if validation is None or validation < min(seen, default=float("inf")):
+            position.best_epoch = record.epoch
+            self.best = self._copied_weights()
+        if self.watch is not None:
+            self._look()
+        position.epoch += 1
+        position.window = position.tokens = 0
+        position.loss = 0.0
+        self.carried = ()
+
+    def _should_stop(self) -> bool:
+        """Whether the validation loss has had its minimum."""
+        if not self.data.validation or not self.position.epochs:
+            return False
+        return len(self.position.epochs) - self.position.best_epoch > self.options.patience
+
+    @torch.inference_mode()
+    def _validation_bits(self) -> float | None:
+        if not self.data.validation:
+            return None
+        self.network.eval()
+        inputs, targets = rows_of(
+            self.data.validation, self.data.tokenizer.separator, self.options.batch_size
+        )
+        state, loss = self.network.initial_state(len(inputs)), 0.0
+        for start in range(0, inputs.shape[1], self.options.window):
+            window = slice(start, start + self.options.window)
+            if not self.network.carries_state:
+                state = self.network.initial_state(len(inputs))
+            logits, state = self.network(torch.from_numpy(inputs[:, window]), state)
+            expected = torch.from_numpy(targets[:, window]).flatten()
+            loss += float(
+                F.cross_entropy(logits.flatten(0, 1), expected, ignore_index=IGNORED, reduction="sum")
+            )
+        self.network.train()
+        return loss * BITS / int((targets != IGNORED).sum())
+
+    def _look(self) -> None:
+        if self.watch is None:
+            return
+        self.network.eval()
+        seen = self.watch.measure(self.model)
+        self.network.train()
+        record = WatchRecord(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
+        self.position.watched.append(record)
+
+    def _snapshot(self) -> None:
+        facts: dict[str, Any] = {
+            "fingerprint": self._fingerprint,
+            "position": msgspec.to_builtins(self.position),
+        }
+        save_snapshot(
+            self.directory,
+            weights=self.network.state_dict(),
+            best=self.best,
+            optimizer=self.optimizer,
+            carried=self.carried,
+            facts=facts,
+        )
+        self._saved_at = time.monotonic()
+
+    def _mean_bits(self) -> float:
+        return self.position.loss * BITS / max(1, self.position.tokens)
+
+    def _copied_weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+
+
+@contextlib.contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

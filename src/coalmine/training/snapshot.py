@@ -1,0 +1,78 @@
+"""A training run at one moment, as one file: stopped by anything, it goes on from here and ends with the same bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coalmine.errors import ModelError
+from coalmine.files import whole_file
+
+SNAPSHOT_FILE = "unfinished.safetensors"
+
+
+def save_snapshot(
+    directory: Path,
+    *,
+    weights: dict[str, Tensor],
+    best: dict[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    carried: tuple[Tensor, ...],
+    facts: dict[str, Any],
+) -> None:
+    """Write everything that decides how the run goes on; `facts` is plain JSON."""
+    from safetensors.torch import save_file
+
+    tensors = {f"weights/{name}": tensor for name, tensor in weights.items()}
+    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
+    tensors |= {f"carried/{place}": tensor for place, tensor in enumerate(carried)}
+    tensors["random"] = torch.get_rng_state()
+    for place, entries in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{place}/{name}": torch.as_tensor(value) for name, value in entries.items()}
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with whole_file(directory / SNAPSHOT_FILE) as temporary:
+        save_file(copies, temporary, metadata={"facts": json.dumps(facts)})
+
+
+def read_facts(directory: Path) -> dict[str, Any] | None:
+    """The facts of an unfinished run, or None where there is none."""
+    from safetensors import SafetensorError, safe_open
+
+    path = directory / SNAPSHOT_FILE
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as snapshot:
+            facts: dict[str, Any] = json.loads(snapshot.metadata()["facts"])
+            return facts
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as problem:
+        raise ModelError(f"{path} is damaged ({problem}); remove it to train from the start") from None
+
+
+def restore(
+    directory: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+    """Put a snapshot back into a network, an optimizer and torch's generator; returns the best weights and carried state."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(directory / SNAPSHOT_FILE)
+
+    def under(folder: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(folder): tensor for name, tensor in tensors.items() if name.startswith(folder)
+        }
+
+    network.load_state_dict(under("weights/"))
+    state = optimizer.state_dict()
+    entries: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in under("optimizer/").items():
+        place, entry = name.split("/")
+        entries.setdefault(int(place), {})[entry] = tensor
+    optimizer.load_state_dict({"state": entries, "param_groups": state["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    carried = under("carried/")
+    return under("best/"), tuple(carried[str(place)] for place in range(len(carried)))

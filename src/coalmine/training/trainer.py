@@ -1,0 +1,79 @@
+"""The reference trainer: `coalmine train`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coalmine.corpus.documents import Fields
+from coalmine.errors import InputError
+from coalmine.files import write_json
+from coalmine.models.checkpoint import WEIGHTS_FILE, require_torch
+from coalmine.progress import Progress, Silent
+from coalmine.training.options import options_of
+from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_record
+
+
+class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model was written, and how it came to be."""
+
+    path: Path
+    record: TrainingRecord
+    # False where the directory already held the very same training, finished.
+    trained_now: bool
+
+
+def train(
+    data: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    preset: str = "char-lstm",
+    valid: str | os.PathLike[str] | None = None,
+    fields: Fields | None = None,
+    watch: Watcher | None = None,
+    progress: Progress | None = None,
+    snapshot_seconds: float = 30.0,
+    **options: Any,
+) -> TrainedModel:
+    """Train a reference model on a corpus, or on the directory that `plant` wrote, and write it to `out`.
+
+    `options` are fields of `TrainingOptions` that differ from the preset's, such as `epochs=3` or `optimizer="sgd"`. A run
+    that was stopped, by Ctrl-C or `kill -9`, goes on where it was when the same call is made again, and ends with the same
+    bytes; the same data, options and number of threads always do. The whole tokenized corpus is held in memory.
+    """
+    chosen = options_of(preset, options)
+    require_torch("training")
+    from coalmine.training.data import load_training_data
+    from coalmine.training.run import TrainingRun
+
+    directory = Path(out)
+    loaded = load_training_data(Path(data), None if valid is None else Path(valid), fields, chosen)
+    run = TrainingRun(
+        loaded,
+        chosen,
+        directory,
+        watch=watch,
+        progress=progress or Silent(),
+        snapshot_seconds=snapshot_seconds,
+    )
+    finished = _finished(directory)
+    if finished is not None:
+        if run.is_same(finished):
+            return TrainedModel(path=directory, record=finished, trained_now=False)
+        raise InputError(
+            f"{directory} already holds a model that was trained on other data or with other options; "
+            "choose another directory, or remove it"
+        )
+    record = run.finish()
+    write_json(directory / RECORD_FILE, record)
+    run.forget_snapshot()
+    return TrainedModel(path=directory, record=record, trained_now=True)
+
+
+def _finished(directory: Path) -> TrainingRecord | None:
+    if (directory / RECORD_FILE).is_file() and (directory / WEIGHTS_FILE).is_file():
+        return read_record(directory)
+    return None
