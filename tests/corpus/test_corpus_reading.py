@@ -222,6 +222,15 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_the_line_of_a_bad_byte_is_right_far_into_the_corpus(tmp_path, name):
+    path = tmp_path / name
+    line = b'{"text": "a"}\n' if name == "a.jsonl" else b"text\n"
+    path.write_bytes(line * 400_000 + b"\xff\n")
+    with pytest.raises(CorpusError, match="line 400001 is not UTF-8"):
+        list(read_documents(path))
+
+
 @pytest.mark.parametrize("suffix", [".txt.gz", ".txt.zst", ".jsonl.gz", ".csv.zst", ".parquet"])
 def test_a_file_cut_off_anywhere_is_refused(make_corpus, suffix):
     path = make_corpus([f"line {number} {number * 7919 % 104729}" for number in range(200)], suffix)

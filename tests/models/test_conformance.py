@@ -2,41 +2,17 @@
 
 import numpy as np
 import pytest
-import torch
 
 from coalmine.models.conformance import ConformanceError, check_model
-from coalmine.models.networks import NetworkConfig, build_network
 from coalmine.models.protocols import Generator, Ranker, Scorer, SequenceScore, Stepper
-from coalmine.models.recurrent import RecurrentModel
 from coalmine.models.scripted import ScriptedModel
-from coalmine.models.tokens import CharacterTokenizer, WordTokenizer
+from coalmine.models.tokens import WordTokenizer
+from models.random_networks import ARCHITECTURES, CHARACTERS, random_model
 
-CHARACTERS = "0123456789 abcdefghijklmnopqrstuvwxyz"
 TEXTS = ["the random number is 281265017", "a", "00", "some other text", "0 zero first"]
 
 
-def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32) -> RecurrentModel:
-    torch.manual_seed(0)
-    tokenizer = tokenizer or CharacterTokenizer(CHARACTERS)
-    config = NetworkConfig(
-        architecture=architecture,
-        vocabulary=tokenizer.size,
-        embedding=12,
-        hidden=16,
-        layers=2,
-        kernel=3,
-        heads=2,
-    )
-    network = build_network(config)
-    with torch.no_grad():
-        for (
-            parameter
-        ) in network.parameters():  # larger than usual, so that a mistake in a state would be seen
-            parameter.copy_(torch.randn_like(parameter) * 0.4)
-    return RecurrentModel(network.to(dtype), tokenizer)
-
-
-@pytest.mark.parametrize("architecture", ["lstm", "gru", "cnn", "transformer"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_reference_networks_conform(architecture):
     assert check_model(random_model(architecture), TEXTS) == []
 

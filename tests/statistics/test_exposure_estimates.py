@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -159,7 +160,7 @@ def test_order_is_kept_and_lower_scores_are_never_less_exposed(canaries, sample,
     for estimates, alone, arguments in routes:
         assert estimates == [alone(canary, *arguments) for canary in canaries]
         by_score = [e for _, e in sorted(zip(canaries, estimates, strict=True), key=lambda pair: pair[0])]
-        for better, worse in zip(by_score, by_score[1:], strict=False):
+        for better, worse in itertools.pairwise(by_score):
             assert better.low >= worse.low
             assert better.high is None or better.high >= worse.high
             assert better.value is None or better.value >= worse.value

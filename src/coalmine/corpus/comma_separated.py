@@ -86,6 +86,7 @@ class CsvCorpus(OpenLines):
             if lines[-1]:
                 self._taken.append(lines[-1])
                 yield lines[-1].decode("utf-8")
+            self.line += len(lines) - 1
 
     def _next_record(self) -> tuple[int, bytes, list[str]] | None:
         """The line on which the next record begins, its bytes and its values."""

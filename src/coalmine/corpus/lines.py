@@ -27,6 +27,8 @@ class OpenLines:
         self.size = path.stat().st_size
         self.header = b""
         self.line_break = b"\n"
+        # The number of the first line of the block at hand; whoever takes the blocks moves it on.
+        self.line = 1
 
     def __enter__(self) -> Self:
         return self
@@ -51,18 +53,16 @@ class OpenLines:
 
     def whole_lines(self) -> Iterator[bytes]:
         """The content, without the byte order mark, in blocks that end with a line."""
-        lines = 0
         for raw in self._cut_after_lines():
             try:
                 # Mostly it is ASCII, which is known sooner.
                 _ = raw.isascii() or raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                at = lines + raw.count(b"\n", 0, error.start) + 1
+                at = self.line + raw.count(b"\n", 0, error.start)
                 raise CorpusError(
                     f"{self.place(at)} is not UTF-8 (byte 0x{raw[error.start]:02x}); convert the corpus to UTF-8"
                 ) from None
             yield raw
-            lines += raw.count(b"\n")
 
     def _cut_after_lines(self) -> Iterator[bytes]:
         waiting: list[bytes] = []
@@ -98,31 +98,26 @@ class _PlainBlock:
     """Some whole lines of plain text; an empty line is no document, and stays where it is."""
 
     def __init__(self, raw: bytes, first: int, line: int) -> None:
+        import numpy as np
+
         self.raw = raw
         self.first = first
         self._line = line
-        self.lines = raw.count(b"\n")
-        if b"\n\n" in raw or b"\n\r\n" in raw or raw.startswith((b"\n", b"\r\n")) or raw.endswith(b"\n\r"):
-            lines = raw.split(b"\n")
-            self.count = len(lines) - lines.count(b"") - lines.count(b"\r")
-        else:
-            # The usual case, in which the lines need not be looked at.
-            self.count = self.lines + (not raw.endswith(b"\n"))
+        content = np.frombuffer(raw, dtype=np.uint8)
+        breaks = np.flatnonzero(content == ord("\n"))
+        self.lines = len(breaks)
+        # Where each line ends without its line break, and with it.
+        if not raw.endswith(b"\n"):
+            breaks = np.append(breaks, len(raw))
+        self._ends = np.minimum(breaks + 1, len(raw))
+        self._starts = np.concatenate(([0], self._ends[:-1]))
+        lengths = breaks - self._starts
+        self._full = (lengths > 1) | ((lengths == 1) & (content[self._starts] != ord("\r")))
+        self.count = int(np.count_nonzero(self._full))
 
     def spans(self) -> list[tuple[int, int]]:
         """Where in `raw` each document begins and ends."""
-        import numpy as np
-
-        content = np.frombuffer(self.raw, dtype=np.uint8)
-        ends = np.flatnonzero(content == ord("\n")) + 1
-        if not self.raw.endswith(b"\n"):
-            ends = np.append(ends, len(self.raw))
-        starts = np.concatenate(([0], ends[:-1]))
-        before_break = ends - np.where(content[ends - 1] == ord("\n"), 1, 0)
-        length = before_break - starts
-        lone_return = (length == 1) & (content[starts] == ord("\r"))
-        kept = (length > 0) & ~lone_return
-        return list(zip(starts[kept].tolist(), ends[kept].tolist(), strict=True))
+        return list(zip(self._starts[self._full].tolist(), self._ends[self._full].tolist(), strict=True))
 
     def documents(self) -> list[Document]:
         """The documents on these lines."""
@@ -154,12 +149,12 @@ class PlainTextCorpus(OpenLines):
 
     def blocks(self) -> Iterator[_PlainBlock]:
         """The documents in order."""
-        first, line = 0, 1
+        first = 0
         for raw in self.whole_lines():
-            block = _PlainBlock(raw, first, line)
+            block = _PlainBlock(raw, first, self.line)
             yield block
             first += block.count
-            line += block.lines
+            self.line += block.lines
 
     def row(self, values: Mapping[str, str]) -> bytes:
         """A new document as a line, without its line break."""
@@ -224,12 +219,12 @@ class JsonLinesCorpus(OpenLines):
 
     def blocks(self) -> Iterator[_JsonBlock]:
         """The documents in order."""
-        first, line = 0, 1
+        first = 0
         for raw in self.whole_lines():
-            block = _JsonBlock(self, raw, first, line)
+            block = _JsonBlock(self, raw, first, self.line)
             yield block
             first += block.count
-            line += block.lines
+            self.line += block.lines
 
     def decode(self, number: int, content: bytes) -> Document:
         """The document on a line."""

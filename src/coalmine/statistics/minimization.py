@@ -43,20 +43,22 @@ def minimize_bounded(
     value, gradient = function(place)
     inverse = np.diag(inverse_curvature)
     for _ in range(most_steps):
-        held = ((place <= bounds[:, 0]) & (gradient > 0.0)) | ((place >= bounds[:, 1]) & (gradient < 0.0))
-        free = np.where(held, 0.0, gradient)
+        at_low, at_high = place <= bounds[:, 0], place >= bounds[:, 1]
+        free = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
         if np.abs(free).max() <= tolerance:
             break
-        direction = np.where(held, 0.0, -(inverse @ free))
+        # A direction that leads out of the bounds is bent back to them; if that leaves no way down, begin anew.
+        direction = -(inverse @ free)
+        direction[(free == 0.0) | (at_low & (direction < 0.0)) | (at_high & (direction > 0.0))] = 0.0
         if direction @ free >= 0.0:
             inverse = np.diag(inverse_curvature)
-            direction = np.where(held, 0.0, -(inverse @ free))
+            direction = -inverse_curvature * free
         found = _search_line(function, place, (value, free), direction, bounds)
         if found is None:
             break
-        move, (next_value, next_gradient) = found
-        inverse = _updated(inverse, move, next_gradient - gradient)
-        place, value, gradient = np.clip(place + move, bounds[:, 0], bounds[:, 1]), next_value, next_gradient
+        next_place, (next_value, next_gradient) = found
+        inverse = _updated(inverse, next_place - place, next_gradient - gradient)
+        place, value, gradient = next_place, next_value, next_gradient
     return place, value
 
 
@@ -67,23 +69,28 @@ def _search_line(
     direction: FloatArray,
     bounds: FloatArray,
 ) -> tuple[FloatArray, tuple[float, FloatArray]] | None:
-    """A move along `direction` that meets the weak Wolfe conditions or ends at a bound; None if nothing descends."""
+    """A place along `direction` that meets the weak Wolfe conditions or is at a bound; None if nothing descends."""
     value, gradient = there
     slope = float(direction @ gradient)
     moving = direction != 0.0
-    room = np.where(direction > 0.0, bounds[:, 1] - place, place - bounds[:, 0])[moving]
-    longest = float((room / np.abs(direction[moving])).min())
+    room = np.where(direction > 0.0, bounds[:, 1] - place, place - bounds[:, 0])
+    longest = float((room[moving] / np.abs(direction[moving])).min())
     shortest, step, limit = 0.0, min(1.0, longest), np.inf
     for _ in range(60):
-        # Rounding can push a step to the bound a little beyond it.
-        move = np.clip(place + step * direction, bounds[:, 0], bounds[:, 1]) - place
-        trial = function(place + move)
+        trial_place = np.clip(place + step * direction, bounds[:, 0], bounds[:, 1])
+        if step == longest:
+            # Rounding must not leave a hair between the place and the bound, or the next step is no longer than that.
+            ends = room <= longest * np.abs(direction)
+            trial_place = np.where(
+                moving & ends, np.where(direction > 0.0, bounds[:, 1], bounds[:, 0]), trial_place
+            )
+        trial = function(trial_place)
         if not trial[0] <= value + _DESCENT * step * slope:
             limit = step
         elif float(trial[1] @ direction) < _FLATTENING * slope and step < longest:
             shortest = step
         else:
-            return move, trial
+            return trial_place, trial
         step = (shortest + limit) / 2.0 if limit < np.inf else min(2.0 * step, longest)
     return None
 

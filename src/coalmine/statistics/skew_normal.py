@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import overload
@@ -152,17 +153,24 @@ def _log_lower_tail(height: FloatArray, shape: float) -> FloatArray:
 
 
 def _log_tail_by_quadrature(height: FloatArray, shape: float) -> FloatArray:
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes, weights = _gauss_legendre()
     start = shape * height
     # Where start * t + t^2 / 2 reaches the cutoff, written so that nothing cancels.
     length = 2.0 * _CUTOFF / (start + np.sqrt(start * start + 2.0 * _CUTOFF))
-    t = np.multiply.outer(length, 0.5 * (nodes + 1.0))  # (points, nodes)
+    t = np.multiply.outer(length, nodes)  # (points, nodes)
     # The integrand times h^2 (1 + a^2), which keeps it near 1 however far out h is.
     pole = (height * math.hypot(1.0, shape))[:, None]
     share = 1.0 / (1.0 + t / pole * ((2.0 * start[:, None] + t) / pole))
-    integral = (np.exp(-t * (start[:, None] + 0.5 * t)) * share) @ weights * (0.5 * length)
+    # Summed row by row and not as a matrix product, whose rounding depends on how many points are asked for at once.
+    integral = (np.exp(-t * (start[:, None] + 0.5 * t)) * share * weights).sum(axis=1) * length
     exponent = -0.5 * pole[:, 0] ** 2
     return exponent + np.log(integral / (math.pi * (1.0 + shape * shape))) - np.log(height)
+
+
+@functools.cache
+def _gauss_legendre() -> tuple[FloatArray, FloatArray]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return 0.5 * (nodes + 1.0), 0.5 * weights  # from [-1, 1] to [0, 1]
 
 
 def _log_tail_by_owen(height: FloatArray, shape: float) -> FloatArray:

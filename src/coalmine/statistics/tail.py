@@ -161,12 +161,13 @@ def fit_tail(sample_scores: ArrayLike, *, seed: int, bootstraps: int = 200) -> T
     True
     """
     scores = sample_array(sample_scores, "sample scores")
-    n_test = int(len(scores) * HELD_OUT_SHARE)
-    if len(scores) - n_test < FEWEST_SCORES or n_test < 1:
+    fewest = math.ceil(FEWEST_SCORES / (1.0 - HELD_OUT_SHARE))
+    if len(scores) < fewest:
         raise NotMeasurableError(
             f"a curve through {len(scores)} sample scores says nothing about their tail; "
-            f"give at least {math.ceil(FEWEST_SCORES / (1.0 - HELD_OUT_SHARE))}, and better thousands"
+            f"give at least {fewest}, and better thousands"
         )
+    n_test = int(len(scores) * HELD_OUT_SHARE)
     shuffled = arrays(seed, "tail", "split").permutation(scores)
     held_out, fitted = shuffled[:n_test], shuffled[n_test:]
     curve = fit_skew_normal(fitted)

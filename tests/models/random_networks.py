@@ -1,0 +1,29 @@
+"""Networks with random weights, large enough that any mistake in a state would be seen."""
+
+import torch
+
+from coalmine.models.networks import NetworkConfig, build_network
+from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.tokens import CharacterTokenizer
+
+CHARACTERS = "0123456789 abcdefghijklmnopqrstuvwxyz"
+ARCHITECTURES = ["lstm", "gru", "cnn", "transformer"]
+
+
+def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32, seed=0) -> RecurrentModel:
+    torch.manual_seed(seed)
+    tokenizer = tokenizer or CharacterTokenizer(CHARACTERS)
+    config = NetworkConfig(
+        architecture=architecture,
+        vocabulary=tokenizer.size,
+        embedding=12,
+        hidden=16,
+        layers=2,
+        kernel=3,
+        heads=2,
+    )
+    network = build_network(config)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.4)
+    return RecurrentModel(network.to(dtype), tokenizer)
