@@ -295,3 +295,17 @@ def test_without_pyarrow_what_needs_it_says_so_and_the_rest_is_read(tmp_path, na
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     needs = f"reading {name} needs pyarrow, which is not installed: pip install 'coalmine[tables]'"
     assert said == ["['hello']", needs]
+
+
+def test_parquet_is_read_in_memory_that_does_not_grow_with_it(tmp_path):
+    rows = pa.table({"text": [f"{number} " * 60 for number in range(10_000)]})
+    peaks = []
+    for row_groups in (1, 10):
+        path = tmp_path / f"{row_groups}.parquet"
+        with pq.ParquetWriter(path, rows.schema, compression="none", use_dictionary=False) as writer:
+            for _ in range(row_groups):
+                writer.write_table(rows)
+        before = pa.total_allocated_bytes()
+        peaks.append(max(pa.total_allocated_bytes() - before for _ in read_documents(path)))
+    # 3 and 30 megabytes.
+    assert peaks[1] < peaks[0] + 2_000_000

@@ -28,28 +28,25 @@ def normal_fit() -> TailFit:
     return fit_tail(arrays(0, "normal").normal(30.0, 4.0, size=2_000), seed=0)
 
 
-@pytest.mark.parametrize("shape", [0.0, -3.0, 2.0])
-def test_bootstrap_intervals_cover_when_the_curve_is_true(shape):
-    truth = SkewNormal(30.0, 4.0, shape)
+def test_bootstrap_intervals_cover_when_the_curve_is_true():
     canaries = np.array([26.0, 18.0, 8.0])  # in the body, at the edge, far beyond every sample
-    exact = truth.exposure_bits(canaries)
-    rng = arrays(0, "coverage", int(shape))
+    shapes = [0.0, -3.0, 2.0] * 70
+    rng = arrays(0, "coverage")
     covered = np.zeros(len(canaries))
-    repeats = 100
-    for seed in range(repeats):
-        fit = fit_tail(draw(rng, truth, 1_000), seed=seed, bootstraps=60)
+    for seed, shape in enumerate(shapes):
+        truth = SkewNormal(30.0, 4.0, shape)
+        exact = truth.exposure_bits(canaries)
+        fit = fit_tail(draw(rng, truth, 500), seed=seed, bootstraps=50)
         intervals = np.array([estimate.interval for estimate in fit.estimates(canaries, SIZE)])
         covered += (intervals[:, 0] <= exact) & (exact <= intervals[:, 1])
-    # Nominally 95; a true coverage of 0.93 falls below 0.86 about once in two hundred.
-    assert np.all(covered / repeats >= 0.86)
-    assert covered.sum() / (repeats * len(canaries)) >= 0.90
+    assert np.all(covered / len(shapes) >= 0.90)
 
 
 def test_a_true_curve_is_rejected_about_as_rarely_as_the_level_says():
     rng = arrays(0, "level")
     rejected = [
         fit_tail(draw(rng, SkewNormal(30.0, 4.0, shape), 1_000), seed=seed, bootstraps=1).rejected
-        for seed, shape in enumerate([0.0, 1.0, -4.0] * 100)
+        for seed, shape in enumerate([0.0, 1.0, -4.0] * 70)
     ]
     assert 0.01 <= np.mean(rejected) <= 0.12
 

@@ -53,10 +53,10 @@ def main() -> NoReturn:
         code = app(standalone_mode=False)
     except CoalmineError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        sys.stderr.write("\ncoalmine: stopped; where the work can go on, the same command goes on with it\n")
-        sys.exit(INTERRUPTED)
-    except typer.Abort:
+    except (KeyboardInterrupt, typer.Abort):  # the library turns the one into the other
+        sys.stderr.write(
+            "\ncoalmine: stopped; a training goes on where it was when the same command is given again\n"
+        )
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone, as `head` does; writing more would only raise again at exit.

@@ -30,7 +30,7 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._progress is not None:
-            self._progress.finish()
+            self._progress.close()
 
     def progress(self) -> Progress:
         """Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing if quiet."""
@@ -94,6 +94,10 @@ class TerminalProgress:
 
     def finish(self) -> None:
         """Leave the bar as it is."""
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back, also in the middle of a task."""
         self._bars.stop()
         self._task = None
 
@@ -124,6 +128,10 @@ class LineProgress:
         if self._task:
             note = f", {self._note}" if self._note else ""
             _write_line(f"{self._task}: done in {time.monotonic() - self._began:.0f} s{note}")
+        self.close()
+
+    def close(self) -> None:
+        """Say no more of the task; what was stopped is not called done."""
         self._task = ""
 
     def _share(self, now: float) -> str:

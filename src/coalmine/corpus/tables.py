@@ -63,8 +63,10 @@ class TableCorpus:
         self.fields = fields
         self.size = path.stat().st_size
         try:
-            # A small buffer, so that memory does not grow with the row groups of the file.
-            self.file: Any = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16)
+            # A small buffer and no reading ahead, so that memory does not grow with the file or its row groups.
+            self.file: Any = pyarrow.parquet.ParquetFile(
+                path, buffer_size=1 << 16, pre_buffer=False, page_checksum_verification=True
+            )
         except (self._pa.ArrowException, OSError) as error:
             raise CorpusError(
                 f"{path} is not whole Parquet data ({_first_line(error)}); copy or write it again"

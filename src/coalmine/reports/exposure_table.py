@@ -80,18 +80,23 @@ def exposure_warnings(results: Exposures) -> list[str]:
 
 
 def exposure_in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
-    """What the exposures mean, from never trained on to most repeated; only canaries that were measured speak."""
+    """What the exposures mean, from never trained on to most repeated; a bound is called a bound."""
     lines = []
     for repetitions in sorted({result.repetitions for result in results}):
         group = [result for result in results if result.repetitions == repetitions]
-        values = [result.exposure for result in group if result.exposure is not None]
-        unmeasured = len(group) - len(values)
-        if not values:
-            lines.append(f"{_times(repetitions)}: could not be measured.")
-            continue
-        middle = median(values)
-        line = f"{_times(repetitions)}: median exposure {middle:.1f} bits, {_meaning(middle, group)}"
-        lines.append(line + (f" ({unmeasured} could not be measured)." if unmeasured else "."))
+        # What is known at least: the value, or the lower bound of a canary for which there is no value.
+        known = [r.estimate.low if r.exposure is None else r.exposure for r in group]
+        values = [value for value in known if value is not None]
+        if len(values) < len(group):
+            lines.append(
+                f"{_times(repetitions)}: {len(group) - len(values)} of {len(group)} could not be measured."
+            )
+        if values:
+            middle = median(values)
+            at_least = "at least " if any(result.exposure is None for result in group) else ""
+            lines.append(
+                f"{_times(repetitions)}: median exposure {at_least}{middle:.1f} bits, {_meaning(middle, group)}."
+            )
     return lines
 
 

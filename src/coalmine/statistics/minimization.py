@@ -47,17 +47,21 @@ def minimize_bounded(
         free = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
         if np.abs(free).max() <= tolerance:
             break
-        # A direction that leads out of the bounds is bent back to them; if that leaves no way down, begin anew.
-        direction = -(inverse @ free)
-        direction[(free == 0.0) | (at_low & (direction < 0.0)) | (at_high & (direction > 0.0))] = 0.0
-        if direction @ free >= 0.0:
+        direction = np.where(free == 0.0, 0.0, -(inverse @ free))
+        # What leads out of the bounds is left out; it would have led uphill, so the rest leads down all the more.
+        direction[(at_low & (direction < 0.0)) | (at_high & (direction > 0.0))] = 0.0
+        found = None
+        if direction @ free < 0.0:
+            found = _search_line(function, place, (value, free), direction, bounds)
+        if found is None:
+            # What was learned of the curvature leads nowhere, as it can at a bound: begin anew, straight down.
             inverse = np.diag(inverse_curvature)
-            direction = -inverse_curvature * free
-        found = _search_line(function, place, (value, free), direction, bounds)
+            found = _search_line(function, place, (value, free), -inverse_curvature * free, bounds)
         if found is None:
             break
         next_place, (next_value, next_gradient) = found
-        inverse = _updated(inverse, next_place - place, next_gradient - gradient)
+        move = next_place - place
+        inverse = _updated(inverse, move, np.where(move == 0.0, 0.0, next_gradient - gradient))
         place, value, gradient = next_place, next_value, next_gradient
     return place, value
 

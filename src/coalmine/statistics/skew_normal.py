@@ -164,7 +164,7 @@ def _log_tail_by_quadrature(height: FloatArray, shape: float) -> FloatArray:
     # Summed row by row and not as a matrix product, whose rounding depends on how many points are asked for at once.
     integral = (np.exp(-t * (start[:, None] + 0.5 * t)) * share * weights).sum(axis=1) * length
     exponent = -0.5 * pole[:, 0] ** 2
-    return exponent + np.log(integral / (math.pi * (1.0 + shape * shape))) - np.log(height)
+    return np.asarray(exponent + np.log(integral / (math.pi * (1.0 + shape * shape))) - np.log(height))
 
 
 @functools.cache

@@ -89,8 +89,8 @@ class WeightedSample:
                 f"a curve through {total:.0f} scores says nothing about their tail; "
                 f"give at least {FEWEST_SCORES} sample scores"
             )
-        mean = float(counted @ scores) / total
-        deviation = math.sqrt(float(counted @ (scores - mean) ** 2) / total)
+        mean = _dot(counted, scores) / total
+        deviation = math.sqrt(_dot(counted, (scores - mean) ** 2) / total)
         # Rounding alone leaves a deviation of this order when all scores are equal.
         if deviation <= 1e-12 * max(abs(mean), np.finfo(float).tiny):
             raise NotMeasurableError(
@@ -107,7 +107,7 @@ class WeightedSample:
         """
         if start is not None:
             return self._curve(self._search(self._coordinates(start), tolerance)[0])
-        skewness = float(self.weights @ self.units**3) / float(self.weights.sum())
+        skewness = _dot(self.weights, self.units**3) / float(self.weights.sum())
         side = -1.0 if skewness < 0.0 else 1.0
         # The moments are near the peak if the scores are skew-normal; if not, the likelihood can have other peaks on
         # the other side of shape 0 and towards the half-normals.
@@ -158,12 +158,12 @@ def _loss_and_gradient(
     scaled = erfcx(t * -math.sqrt(0.5))
     log_phi = np.log(0.5 * scaled) - 0.5 * t * t
     hazard = _MEAN_OF_HALF_NORMAL / scaled  # phi(t) / Phi(t)
-    loss = math.log(scale) - float(shares @ (log_phi - 0.5 * z * z))
+    loss = math.log(scale) - _dot(shares, log_phi - 0.5 * z * z)
     weighted = shares * hazard
-    hazard_z = float(weighted @ z)
+    hazard_z = _dot(weighted, z)
     # The gradient in location, log scale and shape, ...
-    by_location = (float(shares @ z) - shape * float(weighted.sum())) / scale
-    by_log_scale = -1.0 + float(shares @ (z * z)) - shape * hazard_z
+    by_location = (_dot(shares, z) - shape * float(weighted.sum())) / scale
+    by_log_scale = -1.0 + _dot(shares, z * z) - shape * hazard_z
     # ... and through the three coordinates.
     lean, spread = _lean_and_spread(shape)
     lean_slope = (1.0 + shape * shape) ** -1.5
@@ -172,6 +172,11 @@ def _loss_and_gradient(
     by_shape = hazard_z + by_location * location_slope + by_log_scale * log_scale_slope
     by_log_deviation = by_location * (location - coordinates[0]) + by_log_scale
     return loss, -np.array([by_location, by_log_deviation, by_shape * shape_slope])
+
+
+def _dot(left: FloatArray, right: FloatArray) -> float:
+    """The sum of products, without the linear algebra library: its rounding depends on how many threads it takes."""
+    return float((left * right).sum())
 
 
 def _parameters(coordinates: FloatArray) -> tuple[float, float, float, float]:

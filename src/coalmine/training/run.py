@@ -112,6 +112,10 @@ class TrainingRun:
     def forget_snapshot(self) -> None:
         """Remove what was only needed to go on."""
         (self.directory / SNAPSHOT_FILE).unlink(missing_ok=True)
+        for half_written in self.directory.glob(
+            f".{SNAPSHOT_FILE}.*.part"
+        ):  # by a run that was killed while writing
+            half_written.unlink(missing_ok=True)
 
     def _prepare(self) -> None:
         options, tokenizer = self.options, self.data.tokenizer

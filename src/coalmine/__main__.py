@@ -1,0 +1,5 @@
+"""`python -m coalmine` is `coalmine`."""
+
+from coalmine.cli.main import main
+
+main()

@@ -1,0 +1,200 @@
+"""The command line as a user meets it: a real process, its exit code, and what is on which stream."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coalmine.corpus.embedded import write_embedded_corpus
+
+SMALL = ["--hidden", "16", "--embedding", "8", "--batch-size", "8", "--window", "16", "--epochs", "1"]
+
+
+def coalmine(*arguments, cwd=None, check=True):
+    process = subprocess.run(
+        [sys.executable, "-m", "coalmine", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    if check:
+        assert process.returncode == 0, process.stderr
+    return process
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A corpus that was planted and trained on through the command line."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_embedded_corpus(folder / "corpus.txt", 20_000)
+    plant = ["plant", "corpus.txt", "--format", "the pin is {digits:3}", "--repeat", "1,8", "--canaries", "2"]
+    planted = coalmine(
+        *plant, "--references", "20", "--withhold", "0.5", "-o", "planted", "--json", cwd=folder
+    )
+    trained = coalmine("train", "planted", "-o", "model", *SMALL, "--watch", "planted", "--json", cwd=folder)
+    return folder, json.loads(planted.stdout), json.loads(trained.stdout)
+
+
+def test_help_answers_at_once_and_without_torch_or_numpy():
+    code = (
+        "import sys; sys.argv = ['coalmine', '--help']\n"
+        "from coalmine.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'pyarrow', 'interegular', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_importing_coalmine_imports_nothing_heavy():
+    code = "import sys, coalmine; assert not {'torch', 'numpy', 'scipy', 'msgspec'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("verb", ["plant", "train", "expose", "demo"])
+def test_every_command_has_the_three_common_options(verb):
+    shown = coalmine(verb, "--help").stdout
+    assert "--json" in shown
+    assert "--seed" in shown
+    assert "--quiet" in shown
+
+
+def test_from_a_corpus_to_exposure(made):
+    folder, planted, trained = made
+    assert planted["planted"] + planted["withheld"] == 4
+    assert trained["training"]["watched"]
+    shown = coalmine("expose", "model", "planted/canaries.json", cwd=folder)
+    assert "f0-x8-0" in shown.stdout
+    assert "exact" in shown.stdout
+    results = json.loads((folder / "model" / "exposure" / "exposure.json").read_text())
+    assert len(results["results"]) == 4
+    for name in ("exposure.json", "scores.parquet", "run.json"):
+        assert stat.S_IMODE((folder / "model" / "exposure" / name).stat().st_mode) == 0o600
+    run = json.loads((folder / "model" / "exposure" / "run.json").read_text())
+    assert run["command"][:2] == ["coalmine", "expose"]
+    assert run["versions"]["torch"]
+
+
+@pytest.mark.parametrize("method", ["exact", "sampled", "extrapolated", "references"])
+def test_json_is_one_document_and_nothing_else(made, method, tmp_path):
+    folder, _, _ = made
+    process = coalmine(
+        "expose",
+        "model",
+        "planted",
+        "--method",
+        method,
+        "--samples",
+        "200",
+        "--json",
+        "-o",
+        tmp_path,
+        cwd=folder,
+    )
+    document = json.loads(process.stdout)
+    assert {result["method"] for result in document["results"]} == {method}
+    if method != "references":
+        assert "done in" in process.stderr  # progress is told there
+
+
+def test_quiet_says_nothing(made, tmp_path):
+    folder, _, _ = made
+    process = coalmine("expose", "model", "planted", "--quiet", "-o", tmp_path, cwd=folder)
+    assert process.stdout == process.stderr == ""
+
+
+def test_secrets_are_shown_only_when_asked_for(made, tmp_path):
+    folder, _, _ = made
+    manifest = json.loads((folder / "planted" / "canaries.json").read_text())
+    texts = [canary["text"] for canary in manifest["canaries"]]
+    masked = coalmine("expose", "model", "planted", "-o", tmp_path, cwd=folder).stdout
+    revealed = coalmine("expose", "model", "planted", "-o", tmp_path, "--reveal", cwd=folder).stdout
+    assert not any(text in masked for text in texts)
+    assert all(text in revealed for text in texts)
+
+
+def test_verify_accepts_and_notices(made, tmp_path):
+    folder, _, _ = made
+    assert "matches" in coalmine("plant", "--verify", "planted", cwd=folder).stdout
+    for path in (folder / "planted").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with open(tmp_path / "corpus.txt", "a") as stream:
+        stream.write("one more\n")
+    process = coalmine("plant", "--verify", tmp_path, "--json", check=False)
+    assert process.returncode == 2
+    assert json.loads(process.stdout)["ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["expose", "nowhere", "planted"], "model not found"),
+        (["expose", "model", "nowhere"], "not found"),
+        (["expose", "model", "planted", "--method", "magic"], "unknown method"),
+        (["expose", "model", "planted", "--precision", "int8"], "precision must be"),
+        (["expose", "model"], "Missing argument"),
+        (["frobnicate"], "No such command"),
+        (["train", "planted", "-o", "other", "--optimizer", "magic"], "magic"),
+        (["train", "nowhere.txt", "-o", "other"], "nowhere.txt"),
+        (["plant", "corpus.txt", "-o", "x"], "--format"),
+        (["plant", "corpus.txt", "-f", "{digits:3}", "-o", "x", "--repeat", "two"], "whole numbers"),
+        (["plant", "corpus.txt", "-f", "pin {digit:3}", "-o", "x"], "digits"),
+        (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x"], "words"),
+        (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x", "--words", "model"], "vocabulary of words"),
+    ],
+)
+def test_wrong_input_is_one_message_and_exit_code_2(made, arguments, says):
+    folder, _, _ = made
+    process = coalmine(*arguments, "--json", cwd=folder, check=False)
+    assert process.returncode == 2
+    assert says in process.stderr
+    assert process.stderr.startswith("coalmine: ")
+    assert "Traceback" not in process.stderr
+    assert says in json.loads(process.stdout)["error"]
+
+
+def test_without_json_an_error_leaves_standard_output_empty():
+    process = coalmine("expose", "nowhere", "nowhere", check=False)
+    assert process.returncode == 2
+    assert process.stdout == ""
+
+
+def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
+    folder, _, _ = made
+    command = [
+        sys.executable,
+        "-m",
+        "coalmine",
+        "train",
+        "planted",
+        "-o",
+        str(tmp_path / "m"),
+        "--epochs",
+        "500",
+    ]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("Training"):
+            break
+    time.sleep(1)
+    process.send_signal(2)
+    _, told = process.communicate(timeout=60)
+    assert "done in" not in told
+    assert process.returncode == 130
+    assert "goes on" in told
+    assert "Traceback" not in told
+    assert (tmp_path / "m" / "unfinished.safetensors").exists()
+
+
+def test_a_reader_that_goes_away_is_not_an_error(made):
+    folder, _, _ = made
+    command = f"{sys.executable} -m coalmine expose model planted --json | head -c 10"
+    process = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=True)
+    assert "Traceback" not in process.stderr

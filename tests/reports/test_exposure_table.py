@@ -1,0 +1,74 @@
+"""What people read: exact text, and hostile text that does nothing."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.records import Canary
+from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table, exposure_warnings
+from coalmine.reports.terminal import inert
+
+DIGITS = "0123456789"
+
+
+def printed(*shown, width=100):
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, highlight=False)
+    for one in shown:
+        console.print(one)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+@pytest.fixture
+def canaries():
+    form = Format("pin {digits:3}")
+    drawn = form.sample(3, seed=5, replace=False)
+    listed = [
+        Canary(canary_id=name, format_id="f0", text=text, repetitions=times, planted=planted)
+        for name, text, times, planted in zip(
+            ["never", "often", "once"], drawn, [16, 16, 1], [False, True, True], strict=True
+        )
+    ]
+    return CanarySet(listed, {"f0": form}, references={"f0": form.sample(40, seed=6, replace=False)})
+
+
+def test_a_table_of_exact_exposures(canaries):
+    model = ScriptedModel("pin " + DIGITS, memory={canaries[1].text: 0.5}, frequencies={"1": 9})
+    results = expose(model, canaries)
+    shown = printed(exposure_table(results))
+    assert [line.split()[0] for line in shown.splitlines()] == ["canary", "often", "once", "never"]
+    assert "often     16 times      9.97          exact        9.97      1  exact" in shown
+    words = exposure_in_plain_words(results)
+    assert words[0].startswith("Never trained on: median exposure")
+    assert words[2] == (
+        "Trained on 16 times: median exposure 10.0 bits, and it is the model's first guess among all possible secrets: "
+        "extractable."
+    )
+
+
+def test_a_bound_is_shown_as_a_bound(canaries):
+    model = ScriptedModel("pin " + DIGITS, memory={canaries[1].text: 0.5}, frequencies={"1": 9})
+    results = expose(model, canaries, method="sampled", samples=50)
+    assert "at least 3.81" in printed(exposure_table(results))
+    often = [line for line in exposure_in_plain_words(results) if "16 times" in line]
+    assert often[0].startswith("Trained on 16 times: median exposure at least 3.8 bits")
+
+
+def test_warnings_are_told_once(canaries):
+    # Two humps: no skew-normal curve fits them.
+    model = ScriptedModel("pin " + DIGITS, memory={f"pin {d}": 0.1 for d in "01234"})
+    results = expose(model, canaries, method="extrapolated", samples=2000)
+    warnings = [line for line in exposure_warnings(results) if "rejected" in line]
+    assert len(warnings) == 1
+    assert "never, often, once" in warnings[0]
+
+
+def test_hostile_text_is_inert():
+    hostile = "\x1b[2J\x07<script>[bold red]x[/bold red]\r\n\u202e"
+    shown = printed(inert(hostile))
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+    assert "[bold red]x[/bold red]" in shown
