@@ -72,6 +72,10 @@ def main() -> NoReturn:
         if not hasattr(error, "format_message"):  # what the command-line library raises for wrong usage
             raise
         _fail(_with_help(error))
+    if code == INTERRUPTED:  # some versions of the library turn Ctrl-C into this code by themselves
+        sys.stderr.write(
+            "\ncoalmine: stopped; a training goes on where it was when the same command is given again\n"
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 
