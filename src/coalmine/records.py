@@ -45,8 +45,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     # None where the number is exact and the interval is the number itself.
     confidence: float | None
-    # How many scores the estimate rests on.
+    # How many scores the estimate rests on, and how many equally weighted ones they are worth where weights differ.
     n: int
+    effective_n: float | None = None
     # The estimate in a sentence.
     statement: str
     assumptions: tuple[str, ...] = ()

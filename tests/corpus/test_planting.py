@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from coalmine.corpus.manifest import CanarySet
-from coalmine.corpus.planting import plant
+from coalmine.corpus.planting import _places, plant
 from coalmine.corpus.reading import Fields, read_documents
 from coalmine.corpus.verifying import verify
 from coalmine.errors import CorpusError, InputError, NotMeasurableError
@@ -164,30 +164,30 @@ def test_odd_rows_stay_as_they_are(texts, suffix, line_break, ends, seed):
         assert (verification.problems, verification.original) == ((), "same")
 
 
-def test_positions_are_uniform(tmp_path):
+def test_positions_are_uniform_over_the_corpus(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("".join(f"{number}\n" for number in range(9)))
+    path.write_text("".join(f"{number}\n" for number in range(36_000)))
+    planted = plant(path, "is {digits:6}", repeat=[1000, 3000], references=0, seed=1, out=tmp_path / "out")
+    after = planted.corpus.read_text().splitlines()
+    for canary in planted.canaries:
+        positions = [position for position, line in enumerate(after) if line == canary.text]
+        in_each_tenth = [sum(position // 4000 == tenth for position in positions) for tenth in range(10)]
+        assert 0.001 < stats.chisquare(in_each_tenth).pvalue < 0.999
+
+
+def test_each_position_is_as_likely_as_any_other_also_the_first_and_the_last():
     counts = [0] * 12
-    first = [0] * 12
-    for seed in range(1500):
-        planted = plant(
-            path,
-            "is {digits:6}",
-            repeat=[1, 2],
-            references=0,
-            seed=seed,
-            out=tmp_path / "out",
-            overwrite=True,
-        )
-        after = planted.corpus.read_text().splitlines()
-        for position, line in enumerate(after):
-            counts[position] += line.startswith("is")
-        first[after.index(planted.canaries[0].text)] += 1
-    # Of 12 positions, 3 hold copies: each as often as any other, and the single canary is as likely in each.
-    assert stats.chisquare(first).pvalue > 0.001
+    single = [0] * 12
+    for seed in range(3000):
+        insertions = _places(9, [0, 1, 1], seed)
+        for before, insertion in enumerate(insertions):
+            counts[insertion.after + before] += 1
+            single[insertion.after + before] += insertion.document == 0
+    # Of 12 positions, 3 hold copies: each as often as any other, and the single copy is as likely in each.
+    assert stats.chisquare(single).pvalue > 0.001
     # The three positions of a run are drawn without replacement, which makes the counts vary less than independent
     # draws would, by (12 - 3) / (12 - 1).
-    statistic = sum((count - 375) ** 2 / 375 for count in counts) * 11 / 9
+    statistic = sum((count - 750) ** 2 / 750 for count in counts) * 11 / 9
     assert 0.001 < stats.chi2(11).sf(statistic) < 0.999
 
 

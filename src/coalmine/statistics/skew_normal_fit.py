@@ -99,7 +99,7 @@ class WeightedSample:
             )
         return cls((scores - mean) / deviation, counted, mean, deviation)
 
-    def fit(self, start: SkewNormal | None = None, *, tolerance: float = 1e-8) -> SkewNormal:
+    def fit(self, start: SkewNormal | None = None, *, tolerance: float = 1e-7) -> SkewNormal:
         """The maximum-likelihood skew-normal, searched from `start` alone, or from four places.
 
         The search ends where no component of the mean log-likelihood's gradient, in standard units, is more than
