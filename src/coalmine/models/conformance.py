@@ -139,6 +139,11 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     for row, token in enumerate(tokens):
         alone = model.step(first.states, parents[:1], np.array([token]))
         _close(alone.log2_probabilities[0], step.log2_probabilities[row], "stepping alone and in a batch")
+    mixed = model.gather([(step.states, np.array([len(tokens) - 1, 0])), (again.states, np.array([1]))])
+    onwards = model.step(mixed, np.array([0, 1, 2]), tokens[[0, 0, 0]])
+    straight = model.step(step.states, np.array([len(tokens) - 1, 0, 1]), tokens[[0, 0, 0]])
+    _close(onwards.log2_probabilities, straight.log2_probabilities, "of states gathered from several batches")
+    _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must say how much")
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
     _close(narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")

@@ -109,6 +109,12 @@ class Stepper(Model, Protocol):
         With `columns`, only the log-probabilities of these token ids come back, in this order.
         """
 
+    def gather(self, parts: Sequence[tuple[Any, IntArray]]) -> Any:
+        """One batch of states from rows of several batches, all of which have read equally many tokens."""
+
+    def state_bytes(self, states: Any) -> int:
+        """How much memory a batch of states takes."""
+
 
 @runtime_checkable
 class Generator(Model, Protocol):

@@ -155,6 +155,21 @@ class RecurrentModel:
         return Step(state, self._log2(logits[:, 0], columns))
 
     @torch.inference_mode()
+    def gather(self, parts: Sequence[tuple[State, IntArray]]) -> State:
+        """Rows of several batches as one batch."""
+        picked = [
+            self._network.select(state, self._tensor(np.asarray(rows, dtype=np.int64)))
+            for state, rows in parts
+        ]
+        if len(picked) == 1:
+            return picked[0]
+        return tuple(torch.cat(same, dim=self._network.state_batch_dim) for same in zip(*picked, strict=True))
+
+    def state_bytes(self, states: State) -> int:
+        """The bytes of its tensors."""
+        return sum(part.numel() * part.element_size() for part in states)
+
+    @torch.inference_mode()
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt; among equals, the token with the lowest id."""
         continuations: list[list[int]] = [[] for _ in prompts]

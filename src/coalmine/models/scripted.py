@@ -99,6 +99,14 @@ class ScriptedModel:
         advanced = [(*states[parent], int(token)) for parent, token in zip(parents, tokens, strict=True)]
         return Step(advanced, self._rows(advanced, columns))
 
+    def gather(self, parts: Sequence[tuple[list[_Row], IntArray]]) -> list[_Row]:
+        """Rows of several batches as one batch."""
+        return [states[row] for states, rows in parts for row in rows]
+
+    def state_bytes(self, states: list[_Row]) -> int:
+        """Of the order of what the tuples take."""
+        return sum(64 + 8 * len(state) for state in states)
+
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt."""
         return [self._continue(self._after_separator(tuple(prompt)), length) for prompt in prompts]

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
 
 from coalmine.search.frontier import Block, Frontier, Nodes
+
+# The members of a unit of work: enough that starting one costs nothing beside it, few enough to lose one when killed.
+UNIT_MEMBERS = 1_000_000
+
+
+class Unit(NamedTuple):
+    """A node that is enumerated by itself, so that work can stop after it and go on with the next."""
+
+    node: Nodes  # one row
+    depth: int
 
 
 def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
     """Batches of leaves: `indices` are places in the format's order, `costs` are log-perplexities in bits.
 
-    The walk is depth-first over batches, so at most one batch of states for each level of the tree is held. A space of n
-    fillings a hole costs one expansion for each inner node: 111,110 for the million fillings of six digits.
+    The walk is depth-first over batches, so at most one batch of states for each level of the tree is held. The model is
+    asked about each inner node once: 111,110 times for the million fillings of six digits.
     """
-    root = frontier.root()
+    block = frontier.root()
     if frontier.tree.is_leaf[0]:
-        yield root.nodes
+        yield block.nodes
+    yield from _below(frontier, block)
+
+
+def enumerate_unit(frontier: Frontier, unit: Unit) -> Iterator[Nodes]:
+    """Batches of the leaves behind the node of a unit."""
+    block = frontier.root() if unit.depth == 0 else frontier.read_again(unit.node, unit.depth)
+    yield from _below(frontier, block)
+
+
+def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tuple[list[Unit], Nodes]:
+    """Units that hold all members between them, in order, but for the leaves above them, which come back beside them."""
+    tree = frontier.tree
+    block = frontier.root()
+    above = [block.nodes.select(tree.is_leaf[block.nodes.states])]
+    if tree.size <= most_members:
+        return [Unit(block.nodes, 0)], above[0]
+    units: list[Unit] = []
+    pending = [(block, 1)]
+    while pending:
+        block, depth = pending.pop()
+        children = frontier.children(block)
+        above.append(frontier.leaves(children))
+        children = frontier.open(children)
+        small = tree.log2_members[children.states] <= np.log2(most_members)
+        units += [Unit(children.select([row]), depth) for row in np.flatnonzero(small)]
+        pending += [
+            (frontier.advance(block, batch), depth + 1) for batch in frontier.batches(children.select(~small))
+        ]
+    units.sort(key=lambda unit: unit.node.indices[0])
+    return units, Nodes(*(np.concatenate(column) for column in zip(*above, strict=True)))
+
+
+def _below(frontier: Frontier, block: Block) -> Iterator[Nodes]:
     pending: list[tuple[Block, Iterator[Nodes]]] = []
 
     def unfold(block: Block) -> Nodes:
@@ -23,7 +69,7 @@ def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
         pending.append((block, frontier.batches(frontier.open(children))))
         return frontier.leaves(children)
 
-    yield unfold(root)
+    yield unfold(block)
     while pending:
         block, batches = pending[-1]
         batch = next(batches, None)

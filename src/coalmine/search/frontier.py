@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import IntArray, Stepper
+from coalmine.models.protocols import IntArray, Step, Stepper
 from coalmine.search.lifting import TokenTree
 
 # Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
@@ -95,11 +95,24 @@ class Frontier:
 
     def advance(self, block: Block, children: Nodes) -> Block:
         """Ask the model about some children of a block."""
+        return self.advance_from(block.model_states, children)
+
+    def advance_from(self, model_states: Any, children: Nodes) -> Block:
+        """Ask the model about nodes whose parents are rows of some states."""
         tokens = self.tree.columns[children.columns]
-        step = self.model.step(block.model_states, children.parents, tokens, columns=self.tree.columns)
+        step = self.model.step(model_states, children.parents, tokens, columns=self.tree.columns)
+        return self._asked(children, step)
+
+    def read_again(self, nodes: Nodes, depth: int) -> Block:
+        """Ask the model about nodes at one depth from the start of the text, where their parents' states are gone."""
+        start = [*self.model.context, *self.tree.prefix]
+        contexts = [[*start, *self.tree.tokens_to(index, depth)] for index in nodes.indices.tolist()]
+        return self._asked(nodes, self.model.start(contexts, columns=self.tree.columns))
+
+    def _asked(self, nodes: Nodes, step: Step) -> Block:
         self.reads += 1
-        self.expansions += len(tokens)
-        return Block(children, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
+        self.expansions += len(nodes.costs)
+        return Block(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def batches(self, nodes: Nodes) -> Iterator[Nodes]:
         """The nodes in pieces of at most one batch."""

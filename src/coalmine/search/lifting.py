@@ -6,6 +6,7 @@ thousands of nodes are expanded without a loop in Python.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,10 @@ class TokenTree:
         edge_next: for each edge the state it leads to.
         edge_offset: for each edge the number of members of its state that come before those behind it.
         is_leaf: for each state whether a member ends there.
+        members: for each state how many members lie behind it, as Python integers.
+        log2_members: the same, as logarithms.
+        log2_behind: the same, without the member that ends at the state itself; minus infinity where nothing goes on.
+        most_stops: on any path, how many states there are at which a member ends and others go on.
     """
 
     def __init__(self, form: Format, tokenizer: Tokenizer) -> None:
@@ -54,15 +59,35 @@ class TokenTree:
         self.index_type: Any = np.int64 if self.size < 2**62 else object
         self.edge_offset: NDArray[Any] = np.array([offset for _, _, offset in flat], dtype=self.index_type)
         self.is_leaf: NDArray[np.bool_] = np.array([lifted[state][0] for state in order])
+        counts = [form.automaton.counts[state] for state in order]
+        self.members: NDArray[Any] = np.array(counts, dtype=object)
+        self.log2_members: NDArray[np.float64] = np.array([math.log2(count) for count in counts])
+        strictly = [count - is_leaf for count, is_leaf in zip(counts, self.is_leaf.tolist(), strict=True)]
+        self.log2_behind: NDArray[np.float64] = np.array([math.log2(n) if n else -math.inf for n in strictly])
+        self.most_stops = self._most_stops()
 
     @property
     def edge_count(self) -> IntArray:
         """For each state the number of its edges."""
         return np.diff(self.first_edge)
 
-    def path(self, text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """The tokens of a member behind the shared prefix."""
-        return tuple(tokenizer.encode(text))[len(self.prefix) :]
+    def tokens_to(self, index: int, depth: int) -> list[int]:
+        """The first `depth` tokens behind the shared prefix on the way to the member with an index."""
+        state, tokens = 0, []
+        for _ in range(depth):
+            edges = slice(self.first_edge[state], self.first_edge[state + 1])
+            edge = edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
+            tokens.append(int(self.columns[self.edge_column[edge]]))
+            index -= self.edge_offset[edge]
+            state = int(self.edge_next[edge])
+        return tokens
+
+    def _most_stops(self) -> int:
+        stops = np.zeros(len(self.is_leaf), dtype=np.int64)
+        for state in range(len(stops) - 1, -1, -1):
+            following = self.edge_next[self.first_edge[state] : self.first_edge[state + 1]]
+            stops[state] = stops[following].max(initial=0) + (self.is_leaf[state] and len(following) > 0)
+        return int(stops[0])
 
     def _check_complete(self, lifted: _Lifted) -> None:
         """Each member must have exactly one path, or ranks would count other things than members."""

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coalmine.errors import CorpusError, InputError, ModelOutputError
+from coalmine.interrupts import deferred_interrupt
 from coalmine.models.checkpoint import save_model
 from coalmine.models.networks import NetworkConfig, State, build_network, parameter_count
 from coalmine.models.recurrent import RecurrentModel
 from coalmine.progress import Progress
 from coalmine.randomness import child_seed
 from coalmine.training.data import IGNORED, TrainingData, epoch_order, rows_of
-from coalmine.training.interrupts import deferred_interrupt
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_facts, restore, save_snapshot

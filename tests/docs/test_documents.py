@@ -1,0 +1,160 @@
+"""What the documents say is so: their code runs, their links lead somewhere, and what they name exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from coalmine.cli.main import app
+from coalmine.corpus.embedded import write_embedded_corpus
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+COMMANDS = get_command(app).commands
+# The quickstart's own sizes are for people; with these every step is the same, and short.
+SMALLER = {
+    "200_000": "20_000",
+    "epochs=4": "epochs=1",
+    "--epochs 4": "--epochs 1",
+    "hidden=128": "hidden=16",
+    "--hidden 128": "--hidden 16",
+}
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def blocks(document):
+    return [(found[1], found[2]) for found in BLOCK.finditer(document)]
+
+
+def code_lines(document):
+    """What is set as code and is not Python: each span, and each line of a block."""
+    lines = SPAN.findall(BLOCK.sub("", document))
+    for language, content in blocks(document):
+        if language != "python":
+            lines += content.splitlines()
+    return lines
+
+
+def options_of(*commands):
+    return {name for command in commands for p in command.params for name in (*p.opts, *p.secondary_opts)}
+
+
+def wrong_commands(document):
+    """The commands and options in a document that the command line does not have."""
+    anywhere = options_of(get_command(app), *COMMANDS.values()) | {"--help"}
+    wrong = []
+    for line in code_lines(document):
+        found = re.search(r"\bcoalmine ([a-z]+)", line)
+        if found is None:
+            wrong += [option for option in OPTION.findall(line) if option not in anywhere]
+        elif found[1] not in COMMANDS:
+            wrong.append(found[0])
+        else:
+            known = options_of(COMMANDS[found[1]]) | {"--help"}
+            wrong += [f"{found[0]} {option}" for option in OPTION.findall(line) if option not in known]
+    return wrong
+
+
+def anchors(document):
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", SPAN.sub("", BLOCK.sub("", path.read_text("utf-8")))):
+        if re.match(r"[a-z]+:", link):
+            continue  # elsewhere than in this repository
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+            broken.append(link)
+    return broken
+
+
+def missing_paths(document):
+    """Modules and folders that are named and are neither in the repository nor in the package."""
+    named = [s for s in SPAN.findall(document) if re.fullmatch(r"[\w./-]+(\.py|\.toml|/)", s)]
+    return [s for s in named if not any((home / s).exists() for home in (ROOT, ROOT / "src" / "coalmine"))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_relative_link_leads_somewhere(name):
+    assert broken_links(ROOT / name) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_and_option_exists(name):
+    assert wrong_commands((ROOT / name).read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_named_path_exists(name):
+    assert missing_paths((ROOT / name).read_text("utf-8")) == []
+
+
+def test_what_is_wrong_would_be_noticed(tmp_path):
+    text = (
+        "`coalmine fly` `coalmine plant --hidden 3` `--nope`\n\n```sh\ncoalmine expose m c --repeat 1\n```\n"
+    )
+    expected = ["coalmine fly", "coalmine plant --hidden", "--nope", "coalmine expose --repeat"]
+    assert wrong_commands(text) == expected
+    page = tmp_path / "page.md"
+    page.write_text("# A head: line\n[a](#a-head-line) [b](#no) [c](no.md) [d](https://example.com) `[e](f)`")
+    assert broken_links(page) == ["#no", "no.md"]
+    assert missing_paths("`errors.py` `formats/` `formats/no.py` `pyproject.toml` `canaries.json`") == [
+        "formats/no.py"
+    ]
+
+
+def test_the_readme_opens_with_its_two_commands_and_shows_the_demo():
+    document = (ROOT / "README.md").read_text("utf-8")
+    _, first = blocks(document)[0]
+    assert [line.split("#")[0].split() for line in first.splitlines()] == [["make", "demo"], ["make", "test"]]
+    shown = re.search(r"<!-- demo output: begin -->\n(.*)<!-- demo output: end -->\n", document, re.DOTALL)
+    assert shown is not None
+    [(language, content)] = blocks(shown[1])
+    assert language == "text"
+    assert "exposure" in content
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_embedded_corpus("corpus.txt", 8_000)
+    [example] = [
+        content for language, content in blocks((ROOT / "README.md").read_text()) if language == "python"
+    ]
+    run_python(example, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in printed] == [["f0-x1-0", "1"], ["f0-x4-0", "4"], ["f0-x16-0", "16"]]
+
+
+def test_the_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    document = (ROOT / "docs" / "quickstart.md").read_text("utf-8")
+    for long, short in SMALLER.items():
+        assert long in document, f"{long} is no longer there to be made smaller"
+        document = document.replace(long, short)
+    names = {}
+    for language, content in blocks(document):
+        if language == "python":
+            run_python(content, names)
+        elif language == "sh":
+            for line in content.splitlines():
+                program, *arguments = shlex.split(line)
+                assert program == "coalmine"
+                assert not app(arguments, standalone_mode=False), line
+    # The steps in Python come after those on the command line and find them done: both say the same thing.
+    assert not names["trained"].trained_now
+    assert not names["watched"].trained_now
+    assert "matches its manifest" in capsys.readouterr().out
+
+
+def run_python(code, names):
+    exec(compile(code, "document", "exec"), names)
