@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coalmine.audits.exposure import ExposureResult, expose
+    from coalmine.audits.extraction import Extraction, extract
     from coalmine.audits.watching import ExposureWatch
     from coalmine.corpus.manifest import CanarySet
     from coalmine.corpus.planting import plant
@@ -35,9 +36,11 @@ _HOMES = {
     "Estimate": "coalmine.records",
     "ExposureResult": "coalmine.audits.exposure",
     "ExposureWatch": "coalmine.audits.watching",
+    "Extraction": "coalmine.audits.extraction",
     "Format": "coalmine.formats.format",
     "ScriptedModel": "coalmine.models.scripted",
     "expose": "coalmine.audits.exposure",
+    "extract": "coalmine.audits.extraction",
     "load_model": "coalmine.models.checkpoint",
     "plant": "coalmine.corpus.planting",
     "train": "coalmine.training.trainer",
@@ -49,9 +52,11 @@ __all__ = [
     "Estimate",
     "ExposureResult",
     "ExposureWatch",
+    "Extraction",
     "Format",
     "ScriptedModel",
     "expose",
+    "extract",
     "load_model",
     "plant",
     "train",

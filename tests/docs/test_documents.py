@@ -126,7 +126,7 @@ def test_the_readme_opens_with_its_two_commands_and_shows_the_demo():
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_embedded_corpus("corpus.txt", 8_000)
+    write_embedded_corpus("corpus.txt", 4_000)
     [example] = [
         content for language, content in blocks((ROOT / "README.md").read_text()) if language == "python"
     ]

@@ -2,66 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure_results import CandidateScores, ExposureResult, Exposures, FormatFacts
+from coalmine.audits.exposure_methods import MEASURES, Measured, Question
+from coalmine.audits.exposure_results import ExposureResult, Exposures, FormatFacts
 from coalmine.corpus.manifest import CanarySet
-from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.files import to_json
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, Scorer, Stepper
 from coalmine.progress import Progress, Silent
-from coalmine.records import Canary, Estimate
-from coalmine.search.enumeration import enumerate_members
-from coalmine.search.frontier import BATCH, Frontier
-from coalmine.search.lifting import TokenTree
+from coalmine.records import Canary
+from coalmine.search.frontier import BATCH
+from coalmine.search.open_nodes import MEMORY_BYTES
+from coalmine.search.resuming import ResumeFile
 from coalmine.search.scoring import score_texts
-from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
-from coalmine.statistics.tail import TailFit, fit_tail
 
 __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
 
-METHODS = ("auto", "exact", "sampled", "extrapolated", "references")
-# `auto` ranks every member of a space up to this size, and extrapolates from a sample of a larger one.
+METHODS = ("auto", *MEASURES)
+# `auto` ranks every member of a space up to this size.
 EXACT_UP_TO = 1_000_000
-# Scores of single members are kept for the result's table up to this many a format; 16 bytes each.
-KEEP_UP_TO = 2_000_000
-
-
-class _Measured(NamedTuple):
-    """What one method found for the canaries of one format, in their order."""
-
-    estimates: list[Estimate]
-    candidates: CandidateScores | None = None
-    ranks: list[int] | None = None
-    expansions: int = 0
-    fit: TailFit | None = None
-
-
-class _Question(NamedTuple):
-    """The canaries of one format, and how they are to be measured."""
-
-    model: Scorer
-    format_id: str
-    format: Format
-    references: tuple[str, ...]
-    canary_ids: list[str]
-    canary_scores: NDArray[np.float64]
-    samples: int
-    confidence: float
-    seed: int
-    batch: int
-    progress: Progress
-
-    @property
-    def thresholds(self) -> NDArray[np.float64]:
-        """What a member may cost and still count: ties count, and rounding does not decide what a tie is."""
-        return self.canary_scores + self.model.resolution_bits
 
 
 def expose(
@@ -70,9 +38,12 @@ def expose(
     *,
     method: str = "auto",
     samples: int = 10_000,
+    budget: int = 200_000,
+    memory: int = MEMORY_BYTES,
     confidence: float = 0.95,
     seed: int = 0,
     batch: int = BATCH,
+    resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Exposures:
     """The exposure of every canary, in the order of the manifest, each with its interval (bits).
@@ -80,17 +51,18 @@ def expose(
     `method` is one of
 
     - "exact": the rank among all of R, with the states of shared prefixes computed once;
+    - "bounded": the same rank, without the members that cost more than the canary; after `budget` expansions it gives the
+      bounds that are proven by then;
+    - "guided": an unbiased estimate from `samples` members drawn where the model expects them, for every rank;
     - "sampled": `samples` members of R drawn uniformly; exposure beyond what they can show is given as a lower bound;
     - "extrapolated": a skew-normal curve through such a sample, with a test of the fit on samples it has not seen;
     - "references": the rank among the manifest's references;
-    - "auto": exact for a space of up to a million members, extrapolated above.
+    - "auto": exact for a space of up to a million members; for a larger one bounded, and guided for what that leaves open.
+
+    `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
+    what it has proven, and the same call goes on from it.
     """
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
-    if samples < 1:
-        raise InputError(f"samples must be at least 1, got {samples}")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {confidence}")
+    _check_arguments(method, samples, budget, confidence)
     if not isinstance(model, Scorer):
         raise NotMeasurableError(
             f"exposure is not applicable to {model.name!r}: it does not give the probability of a text"
@@ -104,22 +76,31 @@ def expose(
             continue
         names = [canary.canary_id for canary in group]
         own = score_texts(model, [canary.text for canary in group], names)
-        question = _Question(
+        used, why = _chosen_method(method, form, model)
+        facts = [model.describe(), chosen.sha256, format_id, used, budget, samples, seed]
+        question = Question(
             model=model,
             format_id=format_id,
             format=form,
             references=chosen.references.get(format_id, ()),
             canary_ids=names,
+            canary_indices=tuple(form.index(canary.text) for canary in group),
             canary_scores=own,
             samples=samples,
+            budget=budget,
+            memory_bytes=memory,
             confidence=confidence,
             seed=seed,
             batch=batch,
+            resume=ResumeFile(
+                None if resume is None else Path(resume) / f"unfinished-{format_id}.npz",
+                hashlib.sha256(to_json(facts)).hexdigest(),
+            ),
             progress=progress or Silent(),
         )
-        used, why = _chosen_method(method, form)
-        measured = _MEASURES[used](question)
-        by_canary.update(_results(group, own, measured, used, form))
+        measured = MEASURES[used](question)
+        question.resume.remove()
+        by_canary.update(_results(group, own, measured, form))
         formats.append(FormatFacts.of(format_id, form, used, why))
         candidates += [] if measured.candidates is None else [measured.candidates]
         expansions += measured.expansions
@@ -138,120 +119,29 @@ def expose(
     )
 
 
-def _chosen_method(method: str, form: Format) -> tuple[str, str]:
+def _check_arguments(method: str, samples: int, budget: int, confidence: float) -> None:
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
+    if samples < 1:
+        raise InputError(f"samples must be at least 1, got {samples}")
+    if budget < 1:
+        raise InputError(f"the budget must be at least 1 expansion, got {budget}")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {confidence}")
+
+
+def _chosen_method(method: str, form: Format, model: Scorer) -> tuple[str, str]:
     if method != "auto":
         return method, "asked for"
+    if not isinstance(model, Stepper):
+        return "extrapolated", "the model cannot be walked token by token"
     if form.size <= EXACT_UP_TO:
         return "exact", f"the space has {form.size:,} members, few enough to rank them all"
-    return "extrapolated", f"the space has {form.size:,} members, too many to rank them all"
-
-
-def _exact(question: _Question) -> _Measured:
-    model, form = question.model, question.format
-    if not isinstance(model, Stepper):
-        raise NotMeasurableError(
-            f"the exact method is not applicable to {model.name!r}: it cannot be walked token by token; "
-            "use the sampled, extrapolated or references method"
-        )
-    frontier = Frontier(model, TokenTree(form, model.tokenizer), batch=question.batch)
-    order = np.argsort(question.thresholds, kind="stable")
-    ascending = question.thresholds[order]
-    # Of each canary, how many members cost more than the canary before it in this order and no more than itself.
-    between = np.zeros(len(order) + 1, dtype=np.int64)
-    keep = form.size <= KEEP_UP_TO
-    kept_indices, kept_costs = [], []
-    question.progress.start(f"Ranking {form.size:,} members", form.size)
-    for leaves in enumerate_members(frontier):
-        between += np.bincount(np.searchsorted(ascending, leaves.costs), minlength=len(order) + 1)
-        if keep:
-            kept_indices.append(leaves.indices)
-            kept_costs.append(leaves.costs)
-        question.progress.advance(len(leaves.costs))
-    question.progress.finish()
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.cumsum(between[:-1])
-    for name, rank in zip(question.canary_ids, ranks, strict=True):
-        if rank < 1:  # not even the canary itself was found at its own cost
-            raise ModelOutputError(
-                f"the model {model.name!r} scores canary {name} differently when it is walked token by token; "
-                "its adapter does not conform: run coalmine.models.conformance.check_model on it"
-            )
-    candidates = None
-    if keep:
-        candidates = CandidateScores(
-            question.format_id, "member", np.concatenate(kept_indices), np.concatenate(kept_costs)
-        )
-    return _Measured(
-        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
-        candidates=candidates,
-        ranks=[int(rank) for rank in ranks],
-        expansions=frontier.expansions,
-    )
-
-
-def _drawn(question: _Question) -> CandidateScores:
-    """A uniform sample of the space, scored."""
-    indices = question.format.sample_indices(question.samples, question.seed)
-    question.progress.start(f"Scoring {question.samples:,} samples", question.samples)
-    scores = []
-    for start in range(0, len(indices), question.batch):
-        part = indices[start : start + question.batch]
-        scores.append(score_texts(question.model, [question.format.at(index) for index in part]))
-        question.progress.advance(len(part))
-    question.progress.finish()
-    kind = np.int64 if question.format.size < 2**62 else object
-    return CandidateScores(
-        question.format_id, "sample", np.array(indices, dtype=kind), np.concatenate(scores)
-    )
-
-
-def _sampled(question: _Question) -> _Measured:
-    sample = _drawn(question)
-    estimates = sampled_exposures(
-        question.thresholds,
-        sample.log_perplexities_bits,
-        question.format.size,
-        question.confidence,
-        canary_ids=question.canary_ids,
-    )
-    return _Measured(estimates=estimates, candidates=sample)
-
-
-def _extrapolated(question: _Question) -> _Measured:
-    sample = _drawn(question)
-    fit = fit_tail(sample.log_perplexities_bits, seed=question.seed)
-    estimates = fit.estimates(
-        question.thresholds, question.format.size, question.confidence, canary_ids=question.canary_ids
-    )
-    return _Measured(estimates=estimates, candidates=sample, fit=fit)
-
-
-def _references(question: _Question) -> _Measured:
-    texts = question.references
-    scores = score_texts(question.model, texts, [f"reference {i}" for i in range(len(texts))])
-    estimates = reference_exposures(
-        question.thresholds, scores, question.confidence, canary_ids=question.canary_ids
-    )
-    kind = np.int64 if question.format.size < 2**62 else object
-    indices = np.array([question.format.index(text) for text in texts], dtype=kind)
-    ranks = 1 + np.searchsorted(np.sort(scores), question.thresholds, side="right")
-    return _Measured(
-        estimates=estimates,
-        candidates=CandidateScores(question.format_id, "reference", indices, scores),
-        ranks=[int(rank) for rank in ranks],
-    )
-
-
-_MEASURES = {
-    "exact": _exact,
-    "sampled": _sampled,
-    "extrapolated": _extrapolated,
-    "references": _references,
-}
+    return "guided", f"the space has {form.size:,} members: small ranks are proven, larger ones estimated"
 
 
 def _results(
-    group: Sequence[Canary], own: NDArray[np.float64], measured: _Measured, method: str, form: Format
+    group: Sequence[Canary], own: NDArray[np.float64], measured: Measured, form: Format
 ) -> dict[str, ExposureResult]:
     ranks: Sequence[int | None] = measured.ranks or [None] * len(group)
     return {
@@ -260,7 +150,7 @@ def _results(
             format_id=canary.format_id,
             repetitions=canary.times_trained_on,
             planted=canary.planted,
-            method=method,
+            method=estimate.method,
             log_perplexity_bits=float(bits),
             rank=rank,
             most_possible_bits=math.log2(form.size),

@@ -77,9 +77,11 @@ class CandidateScores(NamedTuple):
     """Scores of members of a format that canaries were compared with."""
 
     format_id: str
-    kind: Literal["member", "sample", "reference"]
+    kind: Literal["member", "guided", "sample", "reference"]
     indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
     log_perplexities_bits: NDArray[np.float64]  # (candidates,)
+    # Minus log2 of the probability with which each was drawn, where they were not drawn alike.
+    log2_weights: NDArray[np.float64] | None = None
 
 
 class Exposures(Sequence[ExposureResult]):
@@ -174,7 +176,7 @@ def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
 
 
 def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
-    """One row a candidate: format_id, kind, index (decimal text) and log_perplexity_bits."""
+    """One row a candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -187,6 +189,7 @@ def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
             # Text where a space is too large for 64 bits would change the type from file to file, so always text.
             ("index", pa.string()),
             ("log_perplexity_bits", pa.float64()),
+            ("log2_weight", pa.float64()),
         ]
     )
     with whole_file(path, mode=PRIVATE) as temporary, pq.ParquetWriter(temporary, schema) as writer:
@@ -197,5 +200,6 @@ def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
                 pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
                 pa.array(scores.indices.astype(str), pa.string()),
                 pa.array(scores.log_perplexities_bits, pa.float64()),
+                pa.nulls(n, pa.float64()) if scores.log2_weights is None else pa.array(scores.log2_weights),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))

@@ -10,7 +10,7 @@ import typer
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
 
-SECRET = "the random number is {digits:6}"  # noqa: S105 - a format of secrets, not a secret
+SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
 CORPUS_BYTES = 400_000
 EPOCHS = 3
 

@@ -19,12 +19,20 @@ def command(
     method: Annotated[
         str,
         typer.Option(
-            "--method", help="auto, exact, sampled, extrapolated or references: see docs/quickstart.md."
+            "--method",
+            help="auto, exact, bounded, guided, sampled, extrapolated or references: see docs/search.md.",
         ),
     ] = "auto",
     samples: Annotated[
-        int, typer.Option("--samples", help="Members drawn by `sampled` and `extrapolated`.")
+        int, typer.Option("--samples", help="Members drawn by `guided`, `sampled` and `extrapolated`.")
     ] = 10_000,
+    budget: Annotated[
+        int,
+        typer.Option("--budget", help="Expansions that `bounded` and `guided` may spend on proving ranks."),
+    ] = 200_000,
+    memory: Annotated[
+        int, typer.Option("--memory", help="Megabytes of model states that a search may hold.")
+    ] = 1024,
     confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory for the results; default: MODEL/exposure.")
@@ -45,7 +53,8 @@ def command(
     """Measure the exposure of every canary, with its interval.
 
     Exposure is log2 |R| - log2 rank, in bits: 0 for the most surprising member of the space of secrets, log2 |R| for the least. A
-    canary that the model never saw has about 1. Writes exposure.json, scores.parquet and run.json, readable by you only.
+    canary that the model never saw has about 1. Writes exposure.json, scores.parquet and run.json, readable by you only. A
+    search that is stopped goes on where it was when the same command is given again.
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.exposure import expose
@@ -55,17 +64,21 @@ def command(
         from coalmine.reports.exposure_table import exposure_table, exposure_warnings
 
         clock = RunClock()
+        directory = out or model / "exposure"
         chosen = CanarySet.load(canaries)
         results = expose(
             load_model(model, device=device, precision=precision),
             chosen,
             method=method,
             samples=samples,
+            budget=budget,
+            memory=memory * 1_000_000,
             confidence=confidence,
             seed=seed,
+            resume=directory,
             progress=output.progress(),
         )
-        directory = results.save(out or model / "exposure")
+        results.save(directory)
         clock.save(
             directory,
             seed=seed,

@@ -59,7 +59,8 @@ class Frontier:
         step = self.model.start([[*self.model.context, *self.tree.prefix]], columns=self.tree.columns)
         self.reads += 1
         zero = np.zeros(1, dtype=np.int64)
-        nodes = Nodes(zero, np.array([cost]), np.zeros(1, dtype=self.tree.index_type), zero, zero)
+        first = np.array([self.tree.first_index], dtype=self.tree.index_type)
+        nodes = Nodes(zero, np.array([cost]), first, zero, zero)
         return Block(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def children(self, block: Block) -> Nodes:

@@ -25,7 +25,8 @@ class Draws(NamedTuple):
     """Independent draws from the members behind some nodes; arrays are (draws,)."""
 
     indices: NDArray[Any]
-    # Log-perplexities in bits; infinite for a draw that was left when it cost more than any threshold.
+    # Log-perplexities in bits. A draw that came to cost more than any threshold was left there: its cost is that of a
+    # prefix, and too much to count.
     costs: NDArray[np.float64]
     # Minus log2 of the probability with which this member is drawn.
     log2_weights: NDArray[np.float64]
@@ -123,7 +124,7 @@ def _walk(
         block, walkers = pending.pop()
         children, arrived = _scatter(frontier, block, walkers, generator)
         lost = children.costs > limit
-        yield _ended(children._replace(costs=np.where(lost, np.inf, children.costs)), arrived, lost)
+        yield _ended(children, arrived, lost)
         ends = frontier.tree.is_leaf[children.states] & ~lost
         goes_on = (frontier.tree.edge_count[children.states] > 0) & ~lost
         yield _ended(children, arrived, ends & ~goes_on)

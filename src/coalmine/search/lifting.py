@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import ModelError
+from coalmine.errors import InputError, ModelError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import IntArray, Tokenizer
 
@@ -29,6 +29,7 @@ class TokenTree:
 
     Attributes:
         size: how many members there are.
+        first_index: the place in the format's order of the first of them.
         prefix: the tokens that every member begins with; the root lies behind them.
         columns: the token ids that occur on edges; all that the model has to be asked for.
         edge_column: for each edge the place of its token in `columns`.
@@ -41,12 +42,15 @@ class TokenTree:
         most_stops: on any path, how many states there are at which a member ends and others go on.
     """
 
-    def __init__(self, form: Format, tokenizer: Tokenizer) -> None:
+    def __init__(self, form: Format, tokenizer: Tokenizer, *, given: str = "") -> None:
+        """`given` restricts the members to those that begin with it, which must be whole tokens."""
         self.format = form
-        self.size = form.size
         lifted = _lift(form, tokenizer)
         self._check_complete(lifted)
-        self.prefix, root = _common_prefix(lifted)
+        start, self.first_index, known = _follow(lifted, tokenizer.encode(given) if given else [], form)
+        self.size = form.automaton.counts[start]
+        shared, root = _common_prefix(lifted, start)
+        self.prefix = (*known, *shared)
         order = _reachable(lifted, root)
         number = {state: place for place, state in enumerate(order)}
         edges = [lifted[state][1] for state in order]
@@ -56,7 +60,7 @@ class TokenTree:
         self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _, _ in flat])
         self.edge_next: IntArray = np.array([number[state] for _, state, _ in flat], dtype=np.int64)
         # Indices outgrow 64 bits in large spaces; Python's integers are slower there, and right.
-        self.index_type: Any = np.int64 if self.size < 2**62 else object
+        self.index_type: Any = np.int64 if form.size < 2**62 else object
         self.edge_offset: NDArray[Any] = np.array([offset for _, _, offset in flat], dtype=self.index_type)
         self.is_leaf: NDArray[np.bool_] = np.array([lifted[state][0] for state in order])
         counts = [form.automaton.counts[state] for state in order]
@@ -74,6 +78,7 @@ class TokenTree:
     def tokens_to(self, index: int, depth: int) -> list[int]:
         """The first `depth` tokens behind the shared prefix on the way to the member with an index."""
         state, tokens = 0, []
+        index -= self.first_index
         for _ in range(depth):
             edges = slice(self.first_edge[state], self.first_edge[state + 1])
             edge = edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
@@ -95,9 +100,9 @@ class TokenTree:
         for state in sorted(lifted, reverse=True):  # edges lead to higher numbers
             is_leaf, edges = lifted[state]
             paths[state] = int(is_leaf) + sum(paths[following] for _, following, _ in edges)
-        if paths[0] != self.size:
+        if paths[0] != self.format.size:
             raise ModelError(
-                f"the model's vocabulary can write {paths[0]:,} of the {self.size:,} members of {self.format.template!r}; "
+                f"the model's vocabulary can write {paths[0]:,} of the {self.format.size:,} members of {self.format.template!r}; "
                 "choose a format whose characters (or words) are all in the vocabulary"
             )
 
@@ -148,8 +153,27 @@ def _trie(pieces: Any) -> _Trie:
     return root
 
 
-def _common_prefix(lifted: _Lifted) -> tuple[tuple[int, ...], int]:
-    state, prefix = 0, []
+def _follow(lifted: _Lifted, tokens: list[int], form: Format) -> tuple[int, int, tuple[int, ...]]:
+    """The state and the index after some tokens that are given."""
+    state, index = 0, 0
+    for token in tokens:
+        edge = next((edge for edge in lifted[state][1] if edge[0] == token), None)
+        if edge is None:
+            raise InputError(
+                f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as "
+                f"{form.prefix!r}"
+            )
+        _, state, offset = edge
+        index += offset
+    if not lifted[state][1]:
+        raise InputError(
+            "the text that was given is a whole member already, and leaves nothing to search for; give less"
+        )
+    return state, index, tuple(tokens)
+
+
+def _common_prefix(lifted: _Lifted, start: int) -> tuple[tuple[int, ...], int]:
+    state, prefix = start, []
     while not lifted[state][0] and len(lifted[state][1]) == 1:
         token, state, _ = lifted[state][1][0]
         prefix.append(token)

@@ -30,7 +30,7 @@ from coalmine.statistics.score_arrays import checked_confidence, checked_count
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Bets aim at the limits of a 95 % interval. At 99 % that costs 2 % of the width and at 99.99 % about 8 %.
+# Bets aim at the limits of a 95 % interval. At 99 % that costs about 3 % of the width, at 50 % or 99.99 % about 10 %.
 AIMED_CAPITAL = math.log(2 / 0.05)
 # Each block is half as long as all the draws before it, so that the bets learn fast and there are few of them.
 BLOCK_GROWTH = 1.5
@@ -73,9 +73,10 @@ def bounded_mean_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[
 
     >>> low, high = bounded_mean_interval([0.0] * 10_000)
     >>> low, round(high * 10_000, 1)
-    (0.0, 4.2)
-    >>> bounded_mean_interval([0.0, 1e-3] * 5_000) < (0.0005, 0.0011)
-    True
+    (0.0, 4.3)
+    >>> low, high = bounded_mean_interval([0.4, 0.6] * 5_000)
+    >>> round(low, 4), round(high, 4)
+    (0.4973, 0.5028)
     """
     array = _checked_values(values)
     positions = np.flatnonzero(array)
@@ -92,7 +93,7 @@ def sparse_mean_interval(
     """
     needed = math.log(2.0) - math.log1p(-checked_confidence(confidence))
     rise, fall = _stakes(checked_count(n, "n"), positions, values)
-    mean = min(math.fsum(values.tolist()) / n, 1.0)
+    mean = min(float(values.sum()) / n, 1.0)
     # Only draws that drift can push a limit past the mean; there the interval is widened to it, which is always safe.
     return min(_low_limit(rise, needed), mean), max(_high_limit(fall, needed), mean)
 

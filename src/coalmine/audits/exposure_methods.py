@@ -1,0 +1,304 @@
+"""The estimators of exposure: each takes the canaries of one format and gives an estimate for each, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure_results import CandidateScores
+from coalmine.errors import ModelOutputError, NotMeasurableError
+from coalmine.formats.format import Format
+from coalmine.interrupts import deferred_interrupt
+from coalmine.models.protocols import Scorer, Stepper
+from coalmine.progress import Progress
+from coalmine.randomness import arrays
+from coalmine.records import Estimate
+from coalmine.search.bounded import BoundedSearch
+from coalmine.search.enumeration import enumerate_unit, split_into_units
+from coalmine.search.frontier import Frontier, Nodes
+from coalmine.search.guided import draw_members
+from coalmine.search.lifting import TokenTree
+from coalmine.search.resuming import ResumeFile
+from coalmine.search.scoring import score_texts
+from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.statistics.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.tail import TailFit, fit_tail
+
+# Scores of single members are kept for the result's table up to this many a format; 16 bytes each.
+KEEP_UP_TO = 2_000_000
+
+
+class Measured(NamedTuple):
+    """What one method found for the canaries of one format, in their order."""
+
+    estimates: list[Estimate]
+    candidates: CandidateScores | None = None
+    ranks: list[int | None] | None = None
+    expansions: int = 0
+    fit: TailFit | None = None
+
+
+class Question(NamedTuple):
+    """The canaries of one format, and how they are to be measured."""
+
+    model: Scorer
+    format_id: str
+    format: Format
+    references: tuple[str, ...]
+    canary_ids: list[str]
+    canary_indices: tuple[int, ...]
+    canary_scores: NDArray[np.float64]
+    samples: int
+    budget: int
+    memory_bytes: int
+    confidence: float
+    seed: int
+    batch: int
+    resume: ResumeFile
+    progress: Progress
+
+    @property
+    def thresholds(self) -> NDArray[np.float64]:
+        """What a member may cost and still count: ties count, and rounding does not decide what a tie is."""
+        return self.canary_scores + self.model.resolution_bits
+
+    def frontier(self, method: str) -> Frontier:
+        """The frontier over this format, for a model that can be walked."""
+        if not isinstance(self.model, Stepper):
+            raise NotMeasurableError(
+                f"the {method} method is not applicable to {self.model.name!r}: it cannot be walked token by token; "
+                "use the sampled, extrapolated or references method"
+            )
+        return Frontier(self.model, TokenTree(self.format, self.model.tokenizer), batch=self.batch)
+
+    def index_array(self, indices: list[int]) -> NDArray[Any]:
+        """Indices as an array, of 64 bits where the space allows."""
+        return np.array(indices, dtype=np.int64 if self.format.size < 2**62 else object)
+
+
+def _exact(question: Question) -> Measured:
+    form, frontier = question.format, question.frontier("exact")
+    order = np.argsort(question.thresholds, kind="stable")
+    ascending = question.thresholds[order]
+    # Of each canary, how many members cost more than the canary before it in this order and no more than itself.
+    between = np.zeros(len(order) + 1, dtype=np.int64)
+    keep = form.size <= KEEP_UP_TO
+    kept: list[Nodes] = []
+
+    def count(leaves: Nodes) -> NDArray[np.int64]:
+        if keep:
+            kept.append(leaves)
+        question.progress.advance(len(leaves.costs))
+        return np.bincount(np.searchsorted(ascending, leaves.costs), minlength=len(between))
+
+    question.progress.start(f"Ranking {form.size:,} members", form.size)
+    units, above = split_into_units(frontier)
+    between += count(above)
+    finished = 0
+    # A space that is kept whole is one that takes seconds; only larger ones are worth going on with.
+    saved = None if keep else question.resume.load()
+    if saved is not None:
+        between, finished, frontier.expansions = (
+            saved["between"],
+            int(saved["finished"]),
+            int(saved["expansions"]),
+        )
+        question.progress.advance(int(between.sum()))
+    with deferred_interrupt() as interrupted:
+        for unit in units[finished:]:
+            in_unit = np.zeros_like(between)
+            state = {
+                "between": between,
+                "finished": np.array(finished),
+                "expansions": np.array(frontier.expansions),
+            }
+            for leaves in enumerate_unit(frontier, unit):
+                in_unit += count(leaves)
+                if interrupted():
+                    question.resume.save(state.copy, now=True)
+                    raise KeyboardInterrupt
+            between = between + in_unit
+            finished += 1
+            state = {
+                "between": between,
+                "finished": np.array(finished),
+                "expansions": np.array(frontier.expansions),
+            }
+            question.resume.save(state.copy)
+    question.progress.finish()
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.cumsum(between[:-1])
+    _check_found(question, ranks)
+    candidates = None
+    if keep:
+        indices, costs = (
+            np.concatenate([getattr(leaves, name) for leaves in kept]) for name in ("indices", "costs")
+        )
+        candidates = CandidateScores(question.format_id, "member", indices, costs)
+    return Measured(
+        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
+        candidates=candidates,
+        ranks=[int(rank) for rank in ranks],
+        expansions=frontier.expansions,
+    )
+
+
+def _check_found(question: Question, ranks: NDArray[np.int64]) -> None:
+    for name, rank in zip(question.canary_ids, ranks, strict=True):
+        if rank < 1:  # not even the canary itself was found at its own cost
+            raise ModelOutputError(
+                f"the model {question.model.name!r} scores canary {name} differently when it is walked token by token; "
+                "its adapter does not conform: run coalmine.models.conformance.check_model on it"
+            )
+
+
+def _searched(question: Question, method: str) -> BoundedSearch:
+    """The bounded search, run until it is settled or its budget is spent; Ctrl-C keeps what is proven."""
+    frontier = question.frontier(method)
+    search = BoundedSearch(
+        frontier, question.thresholds, noting=question.canary_indices, memory_bytes=question.memory_bytes
+    )
+    question.progress.start("Proving ranks", question.budget)
+    saved = question.resume.load()
+    if saved is None:
+        search.start()
+    else:
+        search.restore(saved)
+        question.progress.advance(frontier.expansions)
+    with deferred_interrupt() as interrupted:
+
+        def after_step(expanded: int) -> None:
+            question.progress.advance(expanded)
+            question.resume.save(search.snapshot, now=interrupted())
+            if interrupted():
+                raise KeyboardInterrupt
+
+        search.run(question.budget - frontier.expansions, after_step)
+    question.progress.finish()
+    if search.is_settled():
+        _check_found(question, search.known)
+    return search
+
+
+def _bounded(question: Question) -> Measured:
+    search = _searched(question, "bounded")
+    bounds = search.bounds()
+    # A canary that was not reached is a member all the same, so its rank is at least 1.
+    estimates = [bounded_exposure(max(1, bound.least), bound.most, question.format.size) for bound in bounds]
+    return Measured(
+        estimates=estimates,
+        ranks=[bound.least if bound.least == bound.most else None for bound in bounds],
+        expansions=search.frontier.expansions,
+    )
+
+
+def _guided(question: Question) -> Measured:
+    """Prove what the budget can prove, and estimate the rest by draws from behind the nodes that are left open."""
+    search = _searched(question, "guided")
+    form = question.format
+    if search.is_settled():
+        proven = [int(rank) for rank in search.known]
+        return Measured(
+            estimates=[bounded_exposure(rank, rank, form.size) for rank in proven],
+            ranks=list(proven),
+            expansions=search.frontier.expansions,
+        )
+    question.progress.start(f"Drawing {question.samples:,} members", None)
+    generator = arrays(question.seed, "guided", question.format_id)
+    draws = draw_members(search.frontier, search.open, question.samples, generator, search.limit)
+    question.progress.finish()
+    # Canaries that the search has not come to are known all the same: they count as found, and draws of them do not.
+    missing = [i for i, index in enumerate(question.canary_indices) if index not in search.noted]
+    also_known = np.sort(question.canary_scores[missing])
+    known = search.known + np.searchsorted(also_known, question.thresholds, side="right")
+    of_canaries = np.isin(draws.indices, question.index_array([question.canary_indices[i] for i in missing]))
+    costs = np.where(of_canaries, search.limit + 1, draws.costs)
+    bounds = search.bounds()
+    estimates = guided_exposures(
+        question.thresholds,
+        costs,
+        draws.log2_weights,
+        log2_most_weight=draws.most_log2_weight(question.thresholds),
+        known=[int(number) for number in known],
+        most_rank=[max(bound.most, int(number)) for bound, number in zip(bounds, known, strict=True)],
+        size=form.size,
+        confidence=question.confidence,
+        canary_ids=question.canary_ids,
+    )
+    followed = draws.costs <= search.limit
+    return Measured(
+        estimates=estimates,
+        candidates=CandidateScores(
+            question.format_id,
+            "guided",
+            draws.indices[followed],
+            draws.costs[followed],
+            draws.log2_weights[followed],
+        ),
+        ranks=[bound.least if bound.least == bound.most else None for bound in bounds],
+        expansions=search.frontier.expansions,
+    )
+
+
+def _drawn(question: Question) -> CandidateScores:
+    """A uniform sample of the space, scored."""
+    indices = question.format.sample_indices(question.samples, question.seed)
+    question.progress.start(f"Scoring {question.samples:,} samples", question.samples)
+    scores = []
+    for start in range(0, len(indices), question.batch):
+        part = indices[start : start + question.batch]
+        scores.append(score_texts(question.model, [question.format.at(index) for index in part]))
+        question.progress.advance(len(part))
+    question.progress.finish()
+    return CandidateScores(
+        question.format_id, "sample", question.index_array(indices), np.concatenate(scores)
+    )
+
+
+def _sampled(question: Question) -> Measured:
+    sample = _drawn(question)
+    estimates = sampled_exposures(
+        question.thresholds,
+        sample.log_perplexities_bits,
+        question.format.size,
+        question.confidence,
+        canary_ids=question.canary_ids,
+    )
+    return Measured(estimates=estimates, candidates=sample)
+
+
+def _extrapolated(question: Question) -> Measured:
+    sample = _drawn(question)
+    fit = fit_tail(sample.log_perplexities_bits, seed=question.seed)
+    estimates = fit.estimates(
+        question.thresholds, question.format.size, question.confidence, canary_ids=question.canary_ids
+    )
+    return Measured(estimates=estimates, candidates=sample, fit=fit)
+
+
+def _references(question: Question) -> Measured:
+    texts = question.references
+    scores = score_texts(question.model, texts, [f"reference {i}" for i in range(len(texts))])
+    estimates = reference_exposures(
+        question.thresholds, scores, question.confidence, canary_ids=question.canary_ids
+    )
+    indices = question.index_array([question.format.index(text) for text in texts])
+    ranks = 1 + np.searchsorted(np.sort(scores), question.thresholds, side="right")
+    return Measured(
+        estimates=estimates,
+        candidates=CandidateScores(question.format_id, "reference", indices, scores),
+        ranks=[int(rank) for rank in ranks],
+    )
+
+
+MEASURES: dict[str, Callable[[Question], Measured]] = {
+    "exact": _exact,
+    "bounded": _bounded,
+    "guided": _guided,
+    "sampled": _sampled,
+    "extrapolated": _extrapolated,
+    "references": _references,
+}

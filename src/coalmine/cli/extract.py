@@ -1,0 +1,115 @@
+"""`coalmine extract`: which secrets can be read out of a model?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed, words_from
+from coalmine.cli.output import Output
+from coalmine.errors import InputError
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="The directory that `coalmine train` wrote.")],
+    secret_format: Annotated[
+        str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option("--verify", help="A canaries.json: say for each canary whether it comes out."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="How many of the least surprising members to find.")] = 10,
+    method: Annotated[
+        str,
+        typer.Option("--method", help="search (proves its answer), brute (small spaces), beam or greedy."),
+    ] = "search",
+    given: Annotated[
+        str, typer.Option("--given", help="A beginning of the secret that is known already.")
+    ] = "",
+    width: Annotated[int, typer.Option("--width", help="Nodes that `beam` follows at each depth.")] = 100,
+    budget: Annotated[int, typer.Option("--budget", help="Expansions that `search` may spend.")] = 1_000_000,
+    memory: Annotated[
+        int, typer.Option("--memory", help="Megabytes of model states that a search may hold.")
+    ] = 1024,
+    words: Annotated[
+        Path | None,
+        typer.Option("--words", help="For {word:n}: a file with a word a line, or a word model's directory."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Directory for the result; default: MODEL/extraction.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="Where the model runs, such as cpu or cuda.")
+    ] = "cpu",
+    precision: Annotated[str, typer.Option("--precision", help="float32 or float64.")] = "float32",
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show the secrets; without it they are masked.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Find the members of a format that the model is least surprised by, and prove that there are no better ones.
+
+    Writes extraction.json, readable by you only, with the secrets in it. A search that is stopped goes on where it was when the
+    same command is given again. Nothing here is random: --seed changes nothing.
+    """
+    del seed
+    if (secret_format is None) == (verify is None):
+        raise InputError("extracting needs either --format F or --verify canaries.json, and not both")
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.models.checkpoint import load_model
+
+        loaded = load_model(model, device=device, precision=precision)
+        directory = out or model / "extraction"
+        options: dict[str, Any] = {
+            "top": top,
+            "method": method,
+            "given": given,
+            "width": width,
+            "budget": budget,
+            "memory": memory * 1_000_000,
+            "resume": directory,
+            "progress": output.progress(),
+        }
+        if verify is not None:
+            return _verify(loaded, verify, directory, options, output)
+        from coalmine.audits.extraction import extract
+        from coalmine.formats.format import Format
+        from coalmine.reports.extraction_table import (
+            certificate_in_words,
+            extraction_table,
+            masked_extraction,
+        )
+
+        form = Format(str(secret_format), words=words_from(words))
+        result = extract(loaded, form, **options)
+        path = result.save(directory)
+        shown = result if reveal else masked_extraction(result, form)
+        output.say(extraction_table(shown), certificate_in_words(result), f"Result: {path}")
+        output.document(shown)
+    return 0
+
+
+def _verify(loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output) -> int:
+    from coalmine.audits.extraction import verify_extraction
+    from coalmine.corpus.manifest import CanarySet
+    from coalmine.files import write_json
+    from coalmine.reports.extraction_table import certificate_in_words, verification_table
+
+    results, extractions = verify_extraction(loaded, CanarySet.load(canaries), **options)
+    for format_id, extraction in extractions.items():
+        extraction.save(directory, f"extraction-{format_id}.json")
+    write_json(directory / "verified.json", {"schema": "coalmine.verified/1", "canaries": results})
+    output.say(
+        verification_table(results),
+        *(certificate_in_words(one) for one in extractions.values()),
+        f"Results: {directory}",
+    )
+    output.document(
+        {"canaries": results, "certificates": {name: one.certificate for name, one in extractions.items()}}
+    )
+    return 0

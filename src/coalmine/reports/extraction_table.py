@@ -1,0 +1,88 @@
+"""Extraction for people: what came out, masked unless asked for, and how sure the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from coalmine.audits.extraction import CanaryExtraction, Extraction, masked
+from coalmine.formats.format import Format
+from coalmine.reports.terminal import inert
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def masked_extraction(result: Extraction, form: Format) -> Extraction:
+    """The same result with the secrets hidden."""
+    found = tuple(msgspec.structs.replace(one, text=masked(one.text, form)) for one in result.found)
+    return msgspec.structs.replace(
+        result, found=found, given="" if not result.given else masked(result.given, form)
+    )
+
+
+def extraction_table(result: Extraction) -> Table:
+    """One row a member, the least surprising first."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("place", justify="right")
+    table.add_column("text")
+    table.add_column("log-perplexity (bits)", justify="right")
+    table.add_column("found after", justify="right")
+    table.add_column("greedy finds it")
+    for one in result.found:
+        unaided = "" if one.unaided is None else "yes" if one.unaided else "no"
+        table.add_row(
+            str(one.place),
+            inert(one.text),
+            f"{one.log_perplexity_bits:.2f}",
+            f"{one.expansions:,} expansions",
+            unaided,
+        )
+    return table
+
+
+def verification_table(results: Sequence[CanaryExtraction]) -> Table:
+    """One row a canary, the most repeated first."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("canary")
+    table.add_column("trained on", justify="right")
+    table.add_column("extracted")
+    table.add_column("place", justify="right")
+    table.add_column("after", justify="right")
+    for one in sorted(results, key=lambda result: -result.repetitions):
+        out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
+        table.add_row(
+            inert(one.canary_id),
+            f"{one.repetitions} times" if one.repetitions else "never",
+            out,
+            "" if one.place is None else str(one.place),
+            "" if one.expansions is None else f"{one.expansions:,} expansions",
+        )
+    return table
+
+
+def certificate_in_words(result: Extraction) -> str:
+    """Why to believe the answer, or how far to."""
+    certificate = result.certificate
+    expansions = f"{certificate.expansions:,} expansions over a space of {int(result.size):,}"
+    if certificate.proven and certificate.best_open_bits is not None:
+        return (
+            f"Proven in {expansions}: everything that was not expanded costs at least "
+            f"{certificate.best_open_bits:.2f} bits."
+        )
+    if certificate.proven:
+        return f"Proven in {expansions}: nothing that could be better was left out."
+    if result.method in ("beam", "greedy"):
+        return f"Not proven: {result.method} search looks at a small part of the tree ({expansions})."
+    gap = (
+        "too few members were found yet"
+        if certificate.gap_bits is None
+        else f"a member that costs up to {certificate.gap_bits:.2f} bits less than the last may exist"
+    )
+    return f"Not proven in {expansions}: {gap}. The same command with a larger --budget goes on from here."
