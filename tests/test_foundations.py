@@ -48,7 +48,7 @@ def test_json_is_the_same_bytes_each_time(tmp_path):
 
 
 def test_reading_what_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="the thing not found"):
+    with pytest.raises(InputError, match="the thing was not found"):
         read_bytes(tmp_path / "no", "the thing")
     with pytest.raises(InputError, match="is a directory"):
         read_bytes(tmp_path, "the thing")

@@ -25,13 +25,19 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
     byte, so a secret is never readable by others for a moment.
     """
     final = Path(path)
-    final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"{final.parent} cannot be a directory: a file is in its way; choose another place"
+        ) from None
     # The process id keeps two runs apart; the leading dot keeps a leftover of a killed run out of sight.
     temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
     os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
     temporary.chmod(mode)
     try:
         yield temporary
+        temporary.chmod(mode)  # some libraries put a new file in its place
         _flush(temporary)
         temporary.replace(final)
         _flush(final.parent)
@@ -61,10 +67,10 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{what} not found: {path} does not exist; check the path") from None
+        raise InputError(f"{what} was not found: {path} does not exist; check the path") from None
     except IsADirectoryError:
         raise InputError(
-            f"{what} should be a file, but {path} is a directory; name the file inside it"
+            f"{what} must be a file, but {path} is a directory; name the file inside it"
         ) from None
     except PermissionError:
         raise InputError(f"{what} cannot be read: no permission for {path}; run as its owner") from None

@@ -16,11 +16,11 @@ TEXTS = [random.Random(number).randbytes(24).hex() for number in range(6000)]
 LIMITED = """
 import resource, sys
 from coalmine.corpus.planting import plant
-from coalmine.errors import CorpusError
+from coalmine.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 try:
     plant(sys.argv[1], "my pin is {digits:9}", references=int(sys.argv[4]), out=sys.argv[2])
-except CorpusError as error:
+except InputError as error:
     print(error)
 """
 
@@ -73,4 +73,4 @@ def test_a_place_that_cannot_be_written_to_is_named(make_corpus, tmp_path):
     path = make_corpus(TEXTS[:10], ".txt")
     (tmp_path / "file").write_text("")
     said = run_limited(path, tmp_path / "file" / "out", 2**40)
-    assert said.startswith(f"{tmp_path / 'file' / 'out' / 'corpus.txt'} cannot be written: ")
+    assert said.startswith(f"{tmp_path / 'file' / 'out'} cannot be a directory: ")

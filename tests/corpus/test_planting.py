@@ -373,7 +373,7 @@ def test_a_run_that_fails_in_the_second_pass_leaves_what_was_there(make_corpus, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"repeat": []}, "repeat should be different numbers of at least 1"),
+        ({"repeat": []}, "repeat should be different whole numbers of at least 1"),
         ({"repeat": [1, 0]}, r"but is \[1, 0\]"),
         ({"repeat": [4, 4]}, r"but is \[4, 4\]"),
         ({"canaries": 0}, "canaries should be at least 1, but is 0"),
@@ -384,7 +384,7 @@ def test_a_run_that_fails_in_the_second_pass_leaves_what_was_there(make_corpus, 
         ({"formats": []}, "at least one format"),
         (
             {"formats": "{re:a?}{digits:1}?", "source_formats": "x {digits:1}"},
-            "source_formats and no a source field",
+            "source format and no source field",
         ),
         ({"formats": "{re:a{0,3}}", "references": 3}, "the empty text is a member"),
         ({"formats": "{re:a\\nb?}", "references": 0}, "a document of mail.txt is one line"),

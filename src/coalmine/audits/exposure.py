@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure_methods import MEASURES, Measured, Question
 from coalmine.audits.exposure_results import ExposureResult, Exposures, FormatFacts
-from coalmine.corpus.manifest import CanarySet
+from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import to_json
 from coalmine.formats.format import Format
@@ -62,12 +62,16 @@ def expose(
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
     what it has proven, and the same call goes on from it.
     """
-    _check_arguments(method, samples, budget, confidence)
+    _check_arguments(
+        method, confidence, {"samples": samples, "budget": budget, "memory": memory, "batch": batch}
+    )
+    if not isinstance(model, Model):
+        raise InputError(f"expose needs a model, got {type(model).__name__}; load one with load_model(path)")
     if not isinstance(model, Scorer):
         raise NotMeasurableError(
             f"exposure is not applicable to {model.name!r}: it does not give the probability of a text"
         )
-    chosen = canaries if isinstance(canaries, CanarySet) else CanarySet.load(canaries)
+    chosen = as_canary_set(canaries)
     by_canary: dict[str, ExposureResult] = {}
     formats, candidates, fits, expansions = [], [], {}, 0
     for format_id, form in chosen.formats.items():
@@ -106,7 +110,17 @@ def expose(
         expansions += measured.expansions
         if measured.fit is not None:
             fits[format_id] = measured.fit
+    warnings = []
+    if chosen.corpus is not None and model.describe().get("trained_on_sha256") not in {
+        None,
+        chosen.corpus.sha256_after,
+    }:
+        warnings.append(
+            "the model was trained on other data than the corpus of this manifest: how often it was trained on a canary is "
+            "what the manifest says, and may not be so"
+        )
     return Exposures(
+        warnings=warnings,
         results=[by_canary[canary.canary_id] for canary in chosen],
         formats=formats,
         candidates=candidates,
@@ -119,13 +133,12 @@ def expose(
     )
 
 
-def _check_arguments(method: str, samples: int, budget: int, confidence: float) -> None:
+def _check_arguments(method: str, confidence: float, counts: dict[str, int]) -> None:
     if method not in METHODS:
         raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
-    if samples < 1:
-        raise InputError(f"samples must be at least 1, got {samples}")
-    if budget < 1:
-        raise InputError(f"the budget must be at least 1 expansion, got {budget}")
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, got {count}")
     if not 0 < confidence < 1:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {confidence}")
 
@@ -153,7 +166,7 @@ def _results(
             method=estimate.method,
             log_perplexity_bits=float(bits),
             rank=rank,
-            most_possible_bits=math.log2(form.size),
+            most_possible_bits=math.log2(estimate.n if estimate.method == "references" else form.size),
             estimate=estimate,
         )
         for canary, bits, rank, estimate in zip(group, own, ranks, measured.estimates, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -272,7 +273,9 @@ def _sampled(question: Question) -> Measured:
 
 def _extrapolated(question: Question) -> Measured:
     sample = _drawn(question)
-    fit = fit_tail(sample.log_perplexities_bits, seed=question.seed)
+    # Twice the refits that an interval at this confidence needs at least.
+    refits = max(200, math.ceil(4 / (1 - question.confidence)))
+    fit = fit_tail(sample.log_perplexities_bits, seed=question.seed, bootstraps=refits)
     estimates = fit.estimates(
         question.thresholds, question.format.size, question.confidence, canary_ids=question.canary_ids
     )
@@ -281,6 +284,10 @@ def _extrapolated(question: Question) -> Measured:
 
 def _references(question: Question) -> Measured:
     texts = question.references
+    if not texts:
+        raise NotMeasurableError(
+            f"the manifest has no references for format {question.format_id}; plant with references, or use another method"
+        )
     scores = score_texts(question.model, texts, [f"reference {i}" for i in range(len(texts))])
     estimates = reference_exposures(
         question.thresholds, scores, question.confidence, canary_ids=question.canary_ids

@@ -35,7 +35,7 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     log_perplexity_bits: float
     # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
     rank: int | None
-    # log2 |R|: the exposure of the least surprising member.
+    # The exposure of the least surprising member: log2 |R|, or log2 n where it is compared with n references.
     most_possible_bits: float
     estimate: Estimate
 
@@ -99,7 +99,9 @@ class Exposures(Sequence[ExposureResult]):
         model: dict[str, Any],
         manifest_sha256: str,
         expansions: int,
+        warnings: Sequence[str] = (),
     ) -> None:
+        self.warnings = tuple(warnings)
         self.results = tuple(results)
         self.formats = tuple(formats)
         self.candidates = tuple(candidates)
@@ -134,6 +136,7 @@ class Exposures(Sequence[ExposureResult]):
             expansions=self.expansions,
             tail_fits=self.fits,
             results=self.results,
+            warnings=self.warnings,
         )
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
@@ -156,6 +159,7 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     # Nodes of the tree that the model was asked about.
     expansions: int
     tail_fits: dict[str, TailFit]
+    warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 
 

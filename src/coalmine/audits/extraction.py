@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from coalmine.corpus.manifest import CanarySet
+from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import PRIVATE, to_json, write_json
 from coalmine.formats.format import Format
@@ -110,6 +110,8 @@ def extract(
     for name, value in (("top", top), ("width", width), ("budget", budget)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
+    if not isinstance(model, Model):
+        raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
     if not isinstance(model, Stepper):
         raise NotMeasurableError(
             f"extraction is not applicable to {model.name!r}: it cannot be walked token by token"
@@ -155,7 +157,7 @@ def verify_extraction(
 
     `options` are those of `extract`. The second result is the extraction of each format.
     """
-    chosen = canaries if isinstance(canaries, CanarySet) else CanarySet.load(canaries)
+    chosen = as_canary_set(canaries)
     extractions = {name: extract(model, form, **options) for name, form in chosen.formats.items()}
     results = []
     for canary in chosen:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from coalmine.audits.exposure import METHODS, expose
-from coalmine.corpus.manifest import CanarySet
+from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError
 from coalmine.models.protocols import Model
 
@@ -34,7 +34,7 @@ class ExposureWatch:
             raise InputError(f"every must be at least 1 batch, got {every}")
         if method not in METHODS:
             raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
-        self.canaries = canaries if isinstance(canaries, CanarySet) else CanarySet.load(canaries)
+        self.canaries = as_canary_set(canaries)
         self.every, self.method, self.samples, self.seed = every, method, samples, seed
 
     def measure(self, model: Model) -> list[dict[str, Any]]:

@@ -30,40 +30,49 @@ def command(
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.exposure import expose
+        from coalmine.audits.extraction import verify_extraction
+        from coalmine.cli.run_record import RunClock
         from coalmine.corpus.embedded import write_embedded_corpus
         from coalmine.corpus.planting import plant
         from coalmine.models.checkpoint import load_model
         from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
+        from coalmine.reports.extraction_table import extracted_in_plain_words
         from coalmine.reports.terminal import planted_summary, training_summary
         from coalmine.training.trainer import train
 
+        clock = RunClock()
         corpus = out / "corpus.txt"
         write_embedded_corpus(corpus, CORPUS_BYTES)
         planted = plant(
             corpus,
             SECRET,
             repeat=[1, 4, 16, 64],
-            canaries=4,
-            withhold=0.25,
+            canaries=6,
+            withhold=0.2,
             seed=seed,
             out=out / "planted",
             overwrite=True,
             progress=output.progress(),
         )
         output.say(planted_summary(planted), "")
-        trained = train(
-            out / "planted", out=out / "model", epochs=EPOCHS, seed=seed, progress=output.progress()
-        )
+        # One model for each planted corpus, so that a demo with another seed never meets the model of this one.
+        model = out / f"model-{planted.canaries.sha256[:8]}"
+        trained = train(out / "planted", out=model, epochs=EPOCHS, seed=seed, progress=output.progress())
         output.say(training_summary(trained), "")
-        results = expose(load_model(out / "model"), planted.canaries, seed=seed, progress=output.progress())
-        directory = results.save(out / "model" / "exposure")
+        loaded = load_model(model)
+        results = expose(loaded, planted.canaries, seed=seed, progress=output.progress())
+        directory = results.save(model / "exposure")
+        extracted, _ = verify_extraction(loaded, planted.canaries, progress=output.progress())
+        clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
+        space = f"{planted.canaries.formats['f0'].size:,}"
         output.say(
             exposure_table(results),
             "",
-            f'Each canary is one of {planted.canaries.formats["f0"].size:,} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
+            f'What it means. Each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
             *exposure_in_plain_words(results),
+            extracted_in_plain_words(extracted),
             "",
-            f"Everything is in {out}/: the results are {directory}/exposure.json. Next: docs/quickstart.md",
+            f"The results are in {directory}. Next: docs/quickstart.md does this by hand, on your own data.",
         )
         output.document(results.to_document())
     return 0

@@ -61,8 +61,10 @@ def command(
     if (secret_format is None) == (verify is None):
         raise InputError("extracting needs either --format F or --verify canaries.json, and not both")
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.cli.run_record import RunClock
         from coalmine.models.checkpoint import load_model
 
+        clock = RunClock()
         loaded = load_model(model, device=device, precision=precision)
         directory = out or model / "extraction"
         options: dict[str, Any] = {
@@ -76,7 +78,7 @@ def command(
             "progress": output.progress(),
         }
         if verify is not None:
-            return _verify(loaded, verify, directory, options, output)
+            return _verify(loaded, verify, directory, options, output, clock)
         from coalmine.audits.extraction import extract
         from coalmine.formats.format import Format
         from coalmine.reports.extraction_table import (
@@ -88,13 +90,16 @@ def command(
         form = Format(str(secret_format), words=words_from(words))
         result = extract(loaded, form, **options)
         path = result.save(directory)
+        clock.save(directory, model=result.model, expansions=result.certificate.expansions)
         shown = result if reveal else masked_extraction(result, form)
         output.say(extraction_table(shown), certificate_in_words(result), f"Result: {path}")
         output.document(shown)
     return 0
 
 
-def _verify(loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output) -> int:
+def _verify(
+    loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output, clock: Any
+) -> int:
     from coalmine.audits.extraction import verify_extraction
     from coalmine.corpus.manifest import CanarySet
     from coalmine.files import write_json
@@ -104,6 +109,8 @@ def _verify(loaded: Any, canaries: Path, directory: Path, options: dict[str, Any
     for format_id, extraction in extractions.items():
         extraction.save(directory, f"extraction-{format_id}.json")
     write_json(directory / "verified.json", {"schema": "coalmine.verified/1", "canaries": results})
+    expansions = sum(one.certificate.expansions for one in extractions.values())
+    clock.save(directory, model=loaded.describe(), expansions=expansions)
     output.say(
         verification_table(results),
         *(certificate_in_words(one) for one in extractions.values()),

@@ -18,7 +18,6 @@ app = typer.Typer(
     name="coalmine",
     help="Tells you what a language model remembers of its training data.",
     epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 wrong usage or input.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -38,14 +37,16 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _everywhere(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - acted on by its callback
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
 
 
 def main() -> NoReturn:

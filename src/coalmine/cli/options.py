@@ -16,7 +16,7 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress and no table; errors still show.")
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", help="The root of all randomness: the same seed gives the same files.")
+    int, typer.Option("--seed", min=0, help="The root of all randomness: the same seed gives the same files.")
 ]
 TextField = Annotated[
     str, typer.Option("--text-field", help="Which field holds the text (.jsonl, .csv, .parquet).")

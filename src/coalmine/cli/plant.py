@@ -86,11 +86,13 @@ def command(
         if corpus is None or not secret_format or out is None:
             missing = "a corpus" if corpus is None else "--format" if not secret_format else "--out"
             raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
+        from coalmine.cli.run_record import RunClock
         from coalmine.corpus.documents import Fields
         from coalmine.corpus.planting import plant
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import planted_summary
 
+        clock = RunClock()
         listed = words_from(words)
         made = plant(
             corpus,
@@ -113,6 +115,7 @@ def command(
             overwrite=overwrite,
             progress=output.progress(),
         )
+        clock.save(out, seed=seed, manifest_sha256=made.canaries.sha256)
         output.say(planted_summary(made))
         output.document(
             {

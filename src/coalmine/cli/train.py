@@ -109,11 +109,13 @@ def command(
         if value is not None
     }
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.cli.run_record import RunClock
         from coalmine.corpus.documents import Fields
         from coalmine.reports.terminal import training_summary
         from coalmine.training.trainer import train
 
         fields = Fields(text=text_field, user=user_field, source=source_field, target=target_field)
+        clock = RunClock()
         watcher = None
         if watch is not None:
             from coalmine.audits.watching import ExposureWatch
@@ -130,6 +132,8 @@ def command(
             seed=seed,
             **chosen,
         )
+        if trained.trained_now:
+            clock.save(out, seed=seed, data_sha256=trained.record.data_sha256)
         output.say(training_summary(trained))
         output.document(
             {"model": str(trained.path), "trained_now": trained.trained_now, "training": trained.record}

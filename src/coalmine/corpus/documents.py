@@ -140,5 +140,5 @@ def missing_field(place: str, field: str, present: Sequence[str]) -> CorpusError
     """The error for a row that lacks a field."""
     there = ", ".join(repr(name) for name in present) or "none"
     return CorpusError(
-        f"{place} has no field {field!r} (its fields: {there}); name the field that holds the text"
+        f"{place} has no field {field!r} (its fields: {there}); name the one that holds it, as text field, user field or source and target field"
     )

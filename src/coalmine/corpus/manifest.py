@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import overload
+from typing import Any, overload
 
 import msgspec
 
@@ -376,3 +376,17 @@ def _other_members(secret: Format, taken: set[str], count: int, seed: int) -> tu
     # With so many draws enough are left whichever are taken; dropping some of a uniform draw leaves a uniform draw.
     drawn = secret.sample(count + len(taken), child_seed(seed, "references"), replace=False)
     return tuple(text for text in drawn if text not in taken)[:count]
+
+
+def as_canary_set(given: Any) -> CanarySet:
+    """The canaries that a caller means: a set, what `plant` returned, or the path of a manifest."""
+    if isinstance(given, CanarySet):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return CanarySet.load(given)
+    inside = getattr(given, "canaries", None)
+    if isinstance(inside, CanarySet):
+        return inside
+    raise InputError(
+        f"canaries must be a CanarySet or the path of a canaries.json, got {type(given).__name__}"
+    )

@@ -285,7 +285,7 @@ def _check_places(original: Path, target: Path, *, overwrite: bool) -> None:
     for path in (target.parent / MANIFEST_NAME, target):
         if path.exists() and not overwrite:
             raise CorpusError(
-                f"{path} exists already; write to another directory, or allow it to be overwritten"
+                f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
             )
 
 
@@ -303,19 +303,26 @@ def _as_source_formats(
 ) -> list[Format] | None:
     if (given is None) != (fields.source is None):
         missing, there = (
-            ("source_formats", "a source field") if given is None else ("a source field", "source_formats")
+            ("source format", "source field") if given is None else ("source field", "source format")
         )
         raise CorpusError(
-            f"pairs need a source field and source formats, but there is {there} and no {missing}; give both"
+            f"pairs need a source field and source formats, but there is a {there} and no {missing}; give both"
         )
     return None if given is None else _as_formats(given)
 
 
 def _checked_repeat(repeat: int | Sequence[int]) -> list[int]:
-    counts = [repeat] if isinstance(repeat, int) else list(repeat)
-    if not counts or min(counts) < 1 or len(set(counts)) < len(counts):
+    counts: list[int] = (
+        [repeat] if isinstance(repeat, int) else [*repeat] if isinstance(repeat, Sequence) else []
+    )
+    if (
+        not counts
+        or any(not isinstance(count, int) for count in counts)
+        or min(counts) < 1
+        or len(set(counts)) < len(counts)
+    ):
         raise InputError(
-            f"repeat should be different numbers of at least 1, but is {counts}; give some such as 1, 4, 16"
+            f"repeat should be different whole numbers of at least 1, but is {repeat!r}; give some such as [1, 4, 16]"
         )
     return counts
 

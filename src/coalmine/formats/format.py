@@ -265,7 +265,7 @@ def _compiled(template: str, pieces: tuple[Piece, ...], words: Sequence[str] | N
     holes = [piece for piece in pieces if isinstance(piece, Hole)]
     if not holes:
         raise FormatError(
-            "the format has no hole, so it makes one string only",
+            "there is no hole",
             template,
             0,
             "write a hole, such as {digits:9}",

@@ -157,7 +157,7 @@ def words_with_spaces(place: Place) -> int:
         place.refuse(
             "a 'word' hole needs a word list",
             place.hole.position,
-            "give one, as in Format(template, words=[...])",
+            "give one, as in Format(template, words=[...]) or with --words",
         )
     if not place.words or "" in place.words:
         which = "has an empty word in it" if place.words else "is empty"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
-from coalmine.files import read_bytes, sha256_of_file, whole_file, write_json
+from coalmine.files import PRIVATE, read_bytes, sha256_of_file, whole_file, write_json
 
 if TYPE_CHECKING:
     from coalmine.models.networks import Network
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+TRAINING_FILE = "training.json"
 SCHEMA = "coalmine.model/1"
 PRECISIONS = ("float32", "float64")
 
@@ -64,10 +65,14 @@ def load_model(
         ) from None
     try:
         network.to(device=device, dtype=getattr(torch, precision))
-    except RuntimeError as problem:
+    except (RuntimeError, AssertionError) as problem:  # a build without the device asserts instead of raising
         first_line = str(problem).splitlines()[0]
         raise ModelError(f"the model cannot be put on {device!r} ({first_line}); use device='cpu'") from None
-    origin = {"weights": directory.name, "weights_sha256": sha256_of_file(weights)}
+    origin = {
+        "weights": directory.name,
+        "weights_sha256": sha256_of_file(weights),
+        "trained_on_sha256": _trained_on(directory / TRAINING_FILE),
+    }
     return RecurrentModel(network, tokenizer, name=directory.resolve().name, origin=origin)
 
 
@@ -77,10 +82,11 @@ def save_model(directory: str | os.PathLike[str], network: Network, tokenizer: R
 
     target = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    with whole_file(target / WEIGHTS_FILE) as temporary:
+    # What a model remembers is in its weights, and its words may be canaries: both are private.
+    with whole_file(target / WEIGHTS_FILE, mode=PRIVATE) as temporary:
         save_file(weights, temporary)
     document = {"schema": SCHEMA, "network": network.config, "tokenizer": tokenizer.to_dict()}
-    write_json(target / CONFIG_FILE, document)
+    write_json(target / CONFIG_FILE, document, mode=PRIVATE)
 
 
 def require_torch(purpose: str) -> None:
@@ -89,6 +95,15 @@ def require_torch(purpose: str) -> None:
 
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise MissingExtraError(purpose, "torch", "torch")
+
+
+def _trained_on(record: Path) -> str | None:
+    """The hash of the data that a model was trained on, where its record is there to tell."""
+    try:
+        found = msgspec.json.decode(record.read_bytes())["data_sha256"]
+    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return str(found)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

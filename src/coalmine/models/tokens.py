@@ -110,13 +110,14 @@ class WordTokenizer:
     def encode(self, text: str) -> list[int]:
         """One id a word; the text's words must be known and joined by single spaces."""
         words = text.split(" ")
-        missing = next((word for word in words if word not in self._ids), None)
+        missing = next((place for place, word in enumerate(words) if word not in self._ids), None)
         if missing is not None:
-            what = (
-                "an empty word (two spaces, or one at an end)" if missing == "" else f"the word {missing!r}"
+            # The word itself may be the secret.
+            kind = (
+                "a word that is not in its vocabulary" if words[missing] else "two spaces, or one at an end"
             )
             raise ModelError(
-                f"the model has no token for {what}, so a text with it cannot be scored; "
+                f"the model cannot read word {missing + 1} of {len(words)} of a text ({kind}), so it cannot be scored; "
                 "use {word:n} with the model's own vocabulary, or a character model"
             )
         return [self._ids[word] for word in words]

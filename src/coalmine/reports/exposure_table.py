@@ -34,7 +34,7 @@ def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -
     for result in ordered:
         row = [
             inert(result.canary_id),
-            f"{result.repetitions} times" if result.planted else "never",
+            times_in_words(result.repetitions),
             exposure_in_words(result),
             interval_in_words(result),
             f"{result.most_possible_bits:.2f}",
@@ -52,7 +52,7 @@ def exposure_in_words(result: ExposureResult) -> str:
     if result.exposure is not None:
         return f"{result.exposure:.2f}"
     if result.estimate.status == "lower_bound" and result.estimate.low is not None:
-        return f"at least {math.floor(result.estimate.low * 100) / 100:.2f}"
+        return f"at least {_down(result.estimate.low)}"
     return "not measured"
 
 
@@ -63,7 +63,8 @@ def interval_in_words(result: ExposureResult) -> str:
         return ""
     if low == high:
         return "exact"
-    return f"{low:.2f} to {'?' if high is None else f'{high:.2f}'}"
+    # Rounded outwards, so that the interval shown is never narrower than the one measured.
+    return f"{_down(low)} to {'?' if high is None else _up(high)}"
 
 
 def exposure_warnings(results: Exposures) -> list[str]:
@@ -72,7 +73,7 @@ def exposure_warnings(results: Exposures) -> list[str]:
     for result in results:
         for warning in result.estimate.warnings:
             about.setdefault(warning, []).append(result.canary_id)
-    lines = []
+    lines = [f"Warning: {warning}." for warning in results.warnings]
     for warning, names in about.items():
         some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         lines.append(f"Warning ({inert(some)}): {warning}.")
@@ -103,14 +104,34 @@ def exposure_in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
 def _times(repetitions: int) -> str:
     if repetitions == 0:
         return "Never trained on"
-    return "Trained on once" if repetitions == 1 else f"Trained on {repetitions} times"
+    return f"Trained on {times_in_words(repetitions)}"
 
 
 def _meaning(middle: float, group: Sequence[ExposureResult]) -> str:
-    first = sum(result.rank == 1 for result in group)
+    # Exact and proven ranks alone: a rank among references is not one among all possible secrets.
+    first = sum(result.rank == 1 and result.estimate.confidence is None for result in group)
     if first:
         whose = "it is" if first == len(group) == 1 else f"{first} of {len(group)} are"
         return f"and {whose} the model's first guess among all possible secrets: extractable"
     if middle < 3:
         return "about what guessing gives (1)"
-    return f"so the model saves an attacker all but 1 in {2**middle:,.0f} of the guesses"
+    return (
+        f"so guessing with the model takes {2 ** (middle - 1):,.0f} times fewer tries than guessing blindly"
+    )
+
+
+def times_in_words(repetitions: int) -> str:
+    """How often, as a table says it.
+
+    >>> [times_in_words(repetitions) for repetitions in (0, 1, 4)]
+    ['never', 'once', '4 times']
+    """
+    return {0: "never", 1: "once"}.get(repetitions, f"{repetitions} times")
+
+
+def _down(bits: float) -> str:
+    return f"{math.floor(bits * 100) / 100:.2f}"
+
+
+def _up(bits: float) -> str:
+    return f"{math.ceil(bits * 100) / 100:.2f}"

@@ -9,6 +9,7 @@ import msgspec
 
 from coalmine.audits.extraction import CanaryExtraction, Extraction, masked
 from coalmine.formats.format import Format
+from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.terminal import inert
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def verification_table(results: Sequence[CanaryExtraction]) -> Table:
         out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
         table.add_row(
             inert(one.canary_id),
-            f"{one.repetitions} times" if one.repetitions else "never",
+            times_in_words(one.repetitions),
             out,
             "" if one.place is None else str(one.place),
             "" if one.expansions is None else f"{one.expansions:,} expansions",
@@ -86,3 +87,18 @@ def certificate_in_words(result: Extraction) -> str:
         else f"a member that costs up to {certificate.gap_bits:.2f} bits less than the last may exist"
     )
     return f"Not proven in {expansions}: {gap}. The same command with a larger --budget goes on from here."
+
+
+def extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
+    """How many canaries can be read out of the model, in a sentence."""
+    out = [one for one in results if one.extracted]
+    if not out:
+        return "None of the canaries came out of the model" + (
+            "." if results[0].proven else " within the budget."
+        )
+    cost = max(one.expansions or 0 for one in out)
+    places = ", ".join(f"{inert(one.canary_id)} at place {one.place}" for one in out)
+    return (
+        f"Extraction: whoever can query the model gets {len(out)} of {len(results)} canaries out of it with at most "
+        f"{cost:,} queries ({places})."
+    )

@@ -30,7 +30,7 @@ def planted_summary(made: Planted) -> str:
     withheld = len(made.canaries) - len(planted)
     references = sum(len(texts) for texts in made.canaries.references.values())
     return (
-        f"Planted {len(planted)} canaries in {copies} copies, withheld {withheld}, drew {references:,} references.\n"
+        f"Canaries: {len(planted)} planted ({copies} copies in all), {withheld} withheld; {references:,} references drawn.\n"
         f"Train on {inert(str(made.corpus))}; keep {inert(str(made.manifest))} secret, and for `coalmine expose`."
     )
 
@@ -55,6 +55,6 @@ def training_summary(trained: TrainedModel) -> str:
         loss = f", validation loss {best.validation_loss_bits:.3f} bits a token"
     stopped = " (stopped early: it no longer fell)" if record.stopped_early else ""
     return (
-        f"Trained {record.parameters:,} parameters for {len(record.epochs)} epochs on {record.tokens:,} tokens{stopped}.\n"
+        f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}{stopped}.\n"
         f"Kept epoch {record.best_epoch}{loss}: {inert(str(trained.path))}"
     )

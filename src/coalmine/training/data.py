@@ -57,6 +57,8 @@ def load_training_data(
 
 
 def _locate(data: Path) -> tuple[Path, CanarySet | None]:
+    if not data.exists():
+        raise CorpusError(f"training data was not found: {data} does not exist; check the path")
     if data.is_dir():
         canaries = CanarySet.load(data)
         if canaries.corpus is None:

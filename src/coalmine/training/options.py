@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -68,6 +68,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "batch_size",
             "window",
             "epochs",
+            "threads",
         ):
             self._require(getattr(self, name) >= 1, name, "at least 1")
         for name in ("weight_decay", "clip", "patience"):
@@ -86,6 +87,10 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return DEFAULT_LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
 
 
+_CHOICES = {
+    name: get_args(kind)
+    for name, kind in (("optimizer", OptimizerName), ("architecture", Architecture), ("tokens", TokenKind))
+}
 PRESETS: dict[str, dict[str, Any]] = {
     # The Secret Sharer's: two layers of 200, about 600,000 parameters.
     "char-lstm": {},
@@ -114,6 +119,9 @@ def options_of(preset: str, changes: dict[str, Any]) -> TrainingOptions:
     unknown = [name for name in changes if name not in known]
     if unknown:
         raise InputError(f"unknown training option {unknown[0]!r}: known are {', '.join(sorted(known))}")
+    for name, allowed in _CHOICES.items():
+        if name in changes and changes[name] not in allowed:
+            raise InputError(f"unknown {name} {changes[name]!r}: known are {', '.join(allowed)}")
     try:
         return msgspec.convert({**PRESETS[preset], **changes}, TrainingOptions)
     except msgspec.ValidationError as problem:

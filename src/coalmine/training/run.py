@@ -84,9 +84,8 @@ class TrainingRun:
         self._prepare()
         options, position = self.options, self.position
         self.progress.start("Training", self._tokens * options.epochs)
-        done = sum(record.steps for record in position.epochs)  # to tell a resumed run from a new one
         self.progress.advance(
-            len(position.epochs) * self._tokens + position.tokens, "resumed" if done else ""
+            len(position.epochs) * self._tokens + position.tokens, "resumed" if position.step else ""
         )
         stopped_early = self._should_stop()
         with _threads(options.threads), deferred_interrupt() as self._interrupted:
@@ -190,10 +189,11 @@ class TrainingRun:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimizer.step()
         loss = float(summed.detach())
-        if not np.isfinite(loss):
+        # Far worse than guessing is as useless as no number at all.
+        if not loss * BITS / tokens < 100 * np.log2(self.data.tokenizer.size):
             raise ModelOutputError(
-                f"the training loss became {loss} at step {self.position.step + 1}; use a smaller learning rate "
-                f"(it is {self.options.rate})"
+                f"training diverged at step {self.position.step + 1}: the loss became {loss * BITS / tokens:.3g} bits a token; "
+                f"use a smaller learning rate than {self.options.rate}"
             )
         return loss
 

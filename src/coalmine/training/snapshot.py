@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import ModelError
-from coalmine.files import whole_file
+from coalmine.files import PRIVATE, whole_file
 
 SNAPSHOT_FILE = "unfinished.safetensors"
 
@@ -34,7 +34,7 @@ def save_snapshot(
     for place, entries in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{place}/{name}": torch.as_tensor(value) for name, value in entries.items()}
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with whole_file(directory / SNAPSHOT_FILE) as temporary:
+    with whole_file(directory / SNAPSHOT_FILE, mode=PRIVATE) as temporary:
         save_file(copies, temporary, metadata={"facts": json.dumps(facts)})
 
 

@@ -35,7 +35,7 @@ def train(
     fields: Fields | None = None,
     watch: Watcher | None = None,
     progress: Progress | None = None,
-    snapshot_seconds: float = 30.0,
+    snapshot_seconds: float = 10.0,
     **options: Any,
 ) -> TrainedModel:
     """Train a reference model on a corpus, or on the directory that `plant` wrote, and write it to `out`.
@@ -45,6 +45,10 @@ def train(
     bytes; the same data, options and number of threads always do. The whole tokenized corpus is held in memory.
     """
     chosen = options_of(preset, options)
+    if watch is not None and not hasattr(watch, "measure"):
+        raise InputError(
+            f"watch must be something that measures, such as ExposureWatch({str(watch)!r}), got {watch!r}"
+        )
     require_torch("training")
     from coalmine.training.data import load_training_data
     from coalmine.training.run import TrainingRun

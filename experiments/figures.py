@@ -1,0 +1,2 @@
+"""stub"""
+def draw_estimators(a,b): pass
