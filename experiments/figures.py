@@ -1,2 +1,5 @@
 """stub"""
-def draw_estimators(a,b): pass
+
+
+def draw_estimators(a, b):
+    pass

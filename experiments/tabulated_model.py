@@ -133,9 +133,7 @@ def tabulate(model: Stepper, form: Format) -> TabulatedModel:
         blocks = [below for block in blocks for below in _below(frontier, block)]
     if [len(level) for level in levels] != [10**depth for depth in range(len(levels))]:
         raise ValueError(f"{form.template!r} is not a prefix and digits")
-    return TabulatedModel(
-        model, tree.prefix, tree.columns, np.array(rows, dtype=np.float64), levels
-    )
+    return TabulatedModel(model, tree.prefix, tree.columns, np.array(rows, dtype=np.float64), levels)
 
 
 def _below(frontier: Frontier, block: Block) -> list[Block]:

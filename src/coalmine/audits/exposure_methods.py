@@ -186,12 +186,11 @@ def _searched(question: Question, method: str) -> BoundedSearch:
 
 def _bounded(question: Question) -> Measured:
     search = _searched(question, "bounded")
-    bounds = search.bounds()
     # A canary that was not reached is a member all the same, so its rank is at least 1.
-    estimates = [bounded_exposure(max(1, bound.least), bound.most, question.format.size) for bound in bounds]
+    bounds = [(max(1, bound.least), bound.most) for bound in search.bounds()]
     return Measured(
-        estimates=estimates,
-        ranks=[bound.least if bound.least == bound.most else None for bound in bounds],
+        estimates=[bounded_exposure(least, most, question.format.size) for least, most in bounds],
+        ranks=[least if least == most else None for least, most in bounds],
         expansions=search.frontier.expansions,
     )
 
@@ -217,14 +216,16 @@ def _guided(question: Question) -> Measured:
     known = search.known + np.searchsorted(also_known, question.thresholds, side="right")
     of_canaries = np.isin(draws.indices, question.index_array([question.canary_indices[i] for i in missing]))
     costs = np.where(of_canaries, search.limit + 1, draws.costs)
-    bounds = search.bounds()
+    bounds = [
+        (int(least), max(bound.most, int(least))) for bound, least in zip(search.bounds(), known, strict=True)
+    ]
     estimates = guided_exposures(
         question.thresholds,
         costs,
         draws.log2_weights,
         log2_most_weight=draws.most_log2_weight(question.thresholds),
-        known=[int(number) for number in known],
-        most_rank=[max(bound.most, int(number)) for bound, number in zip(bounds, known, strict=True)],
+        known=[least for least, _ in bounds],
+        most_rank=[most for _, most in bounds],
         size=form.size,
         confidence=question.confidence,
         canary_ids=question.canary_ids,
@@ -239,7 +240,7 @@ def _guided(question: Question) -> Measured:
             draws.costs[followed],
             draws.log2_weights[followed],
         ),
-        ranks=[bound.least if bound.least == bound.most else None for bound in bounds],
+        ranks=[least if least == most else None for least, most in bounds],
         expansions=search.frontier.expansions,
     )
 

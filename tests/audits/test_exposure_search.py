@@ -1,0 +1,192 @@
+"""Bounded, guided and auto: proven where they say so, honest where the budget ends, and never starting over."""
+
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits import exposure as exposure_module
+from coalmine.errors import InputError
+from coalmine.search.enumeration import enumerate_unit, split_into_units
+from coalmine.search.frontier import Frontier
+from coalmine.search.lifting import TokenTree
+from models.random_networks import random_model
+from oracles import brute_force_ranks
+
+DIGITS = "0123456789"
+
+
+def canaries_of(form, number=6, seed=1):
+    return CanarySet.of(form, form.sample(number, seed, replace=False), references=20, seed=seed)
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
+def test_bounded_ranks_equal_brute_force(architecture):
+    model = random_model(architecture, dtype=torch.float64)
+    form = Format("pin {digits:3}")
+    canaries = canaries_of(form)
+    results = expose(model, canaries, method="bounded")
+    assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
+    assert {result.estimate.confidence for result in results} == {None}
+
+
+@pytest.mark.parametrize("budget", [1, 20, 60, 100])
+def test_bounds_hold_when_the_budget_ends(budget):
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("pin {digits:3}")
+    canaries = canaries_of(form)
+    truth = expose(model, canaries, method="exact")
+    for bounded, exact in zip(expose(model, canaries, method="bounded", budget=budget), truth, strict=True):
+        low, high = bounded.interval
+        assert low - 1e-9 <= exact.exposure <= high + 1e-9
+        if bounded.exposure is None:
+            assert bounded.estimate.status == "lower_bound"
+            assert bounded.rank is None
+        else:
+            assert bounded.rank == exact.rank
+
+
+@pytest.mark.parametrize("budget", [1, 50, 10_000])
+def test_guided_estimates_contain_the_truth(budget):
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("pin {digits:4}")
+    canaries = canaries_of(form, number=12)
+    truth = expose(model, canaries, method="exact")
+    results = expose(model, canaries, method="guided", samples=3000, budget=budget)
+    for guided, exact in zip(results, truth, strict=True):
+        assert guided.interval[0] - 1e-9 <= exact.exposure <= guided.interval[1] + 1e-9
+        assert guided.canary_id == exact.canary_id
+    if budget == 10_000:
+        assert [result.rank for result in results] == [result.rank for result in truth]
+
+
+def test_draws_of_a_canary_itself_do_not_count_it_twice():
+    # One canary that nearly every draw hits, and that is known to be a member without any draw.
+    form = Format("{digits:4}")
+    canaries = canaries_of(form, number=1)
+    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.9}, frequencies={"1": 2})
+    (result,) = expose(model, canaries, method="guided", samples=200, budget=1)
+    assert result.exposure == pytest.approx(math.log2(10_000))
+
+
+def test_auto_proves_what_it_can_and_estimates_the_rest(monkeypatch):
+    monkeypatch.setattr(exposure_module, "EXACT_UP_TO", 100)
+    form = Format("{digits:5}")
+    canaries = canaries_of(form)
+    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.25}, frequencies={"3": 2, "5": 3})
+    results = expose(model, canaries, budget=300)
+    assert results[0].method == "bounded"
+    assert results[0].rank == 1
+    assert {result.method for result in results[1:]} == {"guided"}
+    assert all(result.estimate.effective_n is not None for result in results[1:])
+    assert "estimated" in results.formats[0].why
+
+
+def test_same_seed_same_bytes(tmp_path):
+    form = Format("{digits:5}")
+    model = random_model("gru")
+    for name in ("one", "two"):
+        expose(model, canaries_of(form), method="guided", samples=500, budget=100).save(tmp_path / name)
+    for name in ("exposure.json", "scores.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_units_hold_every_member_once():
+    model = ScriptedModel("abc", frequencies={"a": 2})
+    for template in ("{re:[abc]{4}}", "{re:a?b?c?a?b?c}", "{re:(a|b|ab|abc){1,4}}"):
+        form = Format(template)
+        frontier = Frontier(model, TokenTree(form, model.tokenizer))
+        units, above = split_into_units(frontier, most_members=5)
+        assert len(units) > 1
+        indices = [above.indices] + [
+            leaves.indices for unit in units for leaves in enumerate_unit(frontier, unit)
+        ]
+        assert sorted(np.concatenate(indices).tolist()) == list(range(form.size))
+
+
+CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from models.random_networks import random_model
+from coalmine import CanarySet, Format, expose
+import coalmine.audits.exposure_methods as methods
+import coalmine.search.enumeration as enumeration
+import coalmine.search.resuming as resuming
+resuming.ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
+enumeration.split_into_units.__defaults__ = (100,)
+methods.KEEP_UP_TO = 10
+form = Format("{digits:5}")
+canaries = CanarySet.of(form, form.sample(4, 1, replace=False), references=20, seed=1)
+results = expose(random_model("lstm", dtype=torch.float64), canaries, method=sys.argv[3], resume=sys.argv[2], batch=64)
+print([result.rank for result in results], results.expansions)
+"""
+
+
+@pytest.mark.parametrize("method", ["bounded", "exact"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_search_goes_on_where_it_was(method, number, tmp_path):
+    tests = Path(__file__).parent.parent
+
+    def command(place):
+        return [sys.executable, "-c", CHILD, str(tests), str(place), method]
+
+    whole = subprocess.run(command(tmp_path / "whole"), capture_output=True, text=True, check=True).stdout
+    unfinished = tmp_path / "parts" / "unfinished-f0.npz"
+    process = subprocess.Popen(
+        command(tmp_path / "parts"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not unfinished.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(number)
+    process.wait(timeout=60)
+    assert unfinished.exists(), "the search ended before it could be stopped"
+    kept = np.load(unfinished)
+    proven_before = int(kept["counters"][0]) if method == "bounded" else int(kept["finished"])
+    assert proven_before > 0
+    resumed = subprocess.run(command(tmp_path / "parts"), capture_output=True, text=True, check=True).stdout
+    assert resumed.split("]")[0] == whole.split("]")[0]
+    if method == "bounded":  # no node is expanded twice
+        assert resumed == whole
+    assert not unfinished.exists()
+
+
+def test_the_file_of_another_search_is_refused(tmp_path):
+    form = Format("{digits:4}")
+    model = random_model("lstm")
+    with pytest.raises(KeyboardInterrupt):
+        expose(
+            model, canaries_of(form), method="bounded", resume=tmp_path, batch=8, progress=StopsTheSearch()
+        )
+    assert (tmp_path / "unfinished-f0.npz").exists()
+    with pytest.raises(InputError, match="another search"):
+        expose(model, canaries_of(form, seed=2), method="bounded", resume=tmp_path)
+
+
+class StopsTheSearch:
+    """Presses Ctrl-C after the first step."""
+
+    def start(self, task, total):
+        pass
+
+    def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
+        signal.raise_signal(signal.SIGINT)
+
+    def finish(self):
+        pass
+
+
+def test_memory_is_bounded_without_changing_the_answer():
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("{digits:4}")
+    canaries = canaries_of(form)
+    rich, poor = (expose(model, canaries, method="bounded", memory=memory) for memory in (10**9, 50_000))
+    assert [result.rank for result in rich] == [result.rank for result in poor]
