@@ -149,7 +149,7 @@ class Bench:
 def coverage(bench: Bench, seeds: int) -> Iterator[Row]:
     """Do intervals of guided draws hold the truth as often as they say, and is the rank unbiased?"""
     for budget in (1, 1_000):
-        for samples in (2_000, 10_000):
+        for samples in (2_000, 10_000, 100_000):
             yield from bench.rows("coverage", "guided", seeds, together=False, budget=budget, samples=samples)
 
 

@@ -33,6 +33,9 @@ class TabulatedModel:
             the network reads it once, and the last token of a scored text is predicted and not read.
     """
 
+    # The states of a batch are of one length.
+    mixes_depths = False
+
     def __init__(
         self,
         original: Stepper,

@@ -48,6 +48,8 @@ class Network(nn.Module):
     """What the four architectures have in common."""
 
     state_batch_dim: ClassVar[int] = 0
+    # Whether a state is as large after a thousand tokens as after one.
+    fixed_state: ClassVar[bool] = True
     # Whether training carries the state from one window of a stream to the next.
     carries_state: ClassVar[bool] = True
 
@@ -136,6 +138,7 @@ class TransformerNetwork(Network):
     """A decoder with rotary positions; the state is the keys and values of every layer."""
 
     carries_state = False
+    fixed_state = False
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__(config)

@@ -109,8 +109,12 @@ class Stepper(Model, Protocol):
         With `columns`, only the log-probabilities of these token ids come back, in this order.
         """
 
+    @property
+    def mixes_depths(self) -> bool:
+        """Whether states that have read different numbers of tokens can stand in one batch."""
+
     def gather(self, parts: Sequence[tuple[Any, IntArray]]) -> Any:
-        """One batch of states from rows of several batches, all of which have read equally many tokens."""
+        """One batch of states from rows of several batches; all of one depth, unless the model mixes depths."""
 
     def state_bytes(self, states: Any) -> int:
         """How much memory a batch of states takes."""

@@ -154,6 +154,11 @@ class RecurrentModel:
         logits, state = self._network(read, state)
         return Step(state, self._log2(logits[:, 0], columns))
 
+    @property
+    def mixes_depths(self) -> bool:
+        """True for states of a fixed size."""
+        return self._network.fixed_state
+
     @torch.inference_mode()
     def gather(self, parts: Sequence[tuple[State, IntArray]]) -> State:
         """Rows of several batches as one batch."""

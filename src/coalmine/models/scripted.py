@@ -35,6 +35,7 @@ class ScriptedModel:
     """
 
     resolution_bits = 1e-9
+    mixes_depths = True
 
     def __init__(
         self,

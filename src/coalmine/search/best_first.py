@@ -20,10 +20,9 @@ from coalmine.search.open_nodes import MEMORY_BYTES, OpenNodes
 class BestFirstSearch(ABC):
     """Can be stopped between any two steps, and continued here or from a snapshot elsewhere."""
 
-    def __init__(self, frontier: Frontier, *, nodes_a_step: int, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, frontier: Frontier, *, memory_bytes: int = MEMORY_BYTES) -> None:
         self.frontier = frontier
         self.open = OpenNodes(frontier, memory_bytes=memory_bytes)
-        self._nodes_a_step = nodes_a_step
 
     @property
     @abstractmethod
@@ -38,12 +37,16 @@ class BestFirstSearch(ABC):
     def keep(self, leaves: Nodes) -> None:
         """Take note of members that were found."""
 
+    def nodes_in_next_step(self) -> int:
+        """How many nodes to expand at a time."""
+        return self.frontier.batch
+
     def start(self) -> None:
         """Begin at the root."""
         root = self.frontier.root()
         if self.frontier.tree.is_leaf[0]:
             self.keep(root.nodes)
-        self._unfold(root, 0)
+        self._unfold(root)
 
     def run(
         self, most_expansions: int | None = None, after_step: Callable[[int], None] | None = None
@@ -54,14 +57,14 @@ class BestFirstSearch(ABC):
         """
         begun = self.frontier.expansions
         while not self.is_settled():
-            allowed = self._nodes_a_step
+            allowed = self.nodes_in_next_step()
             if most_expansions is not None:
                 allowed = min(allowed, most_expansions - (self.frontier.expansions - begun))
                 if allowed < 1:
                     return False
             taken = self.open.take(allowed, self.limit)
-            for block, depth in self.open.expand(taken):
-                self._unfold(block, depth)
+            for block in self.open.expand(taken):
+                self._unfold(block)
             if after_step is not None:
                 after_step(len(taken))
         return True
@@ -76,8 +79,8 @@ class BestFirstSearch(ABC):
         self.frontier.expansions, self.frontier.reads = (int(number) for number in snapshot["counters"])
         self.open.add_arrays(snapshot)
 
-    def _unfold(self, block: Block, depth: int) -> None:
+    def _unfold(self, block: Block) -> None:
         children = self.frontier.children(block)
         self.keep(self.frontier.leaves(children))
         waiting = self.frontier.open(children)
-        self.open.add(block, waiting.select(waiting.costs <= self.limit), depth + 1)
+        self.open.add(block, waiting.select(waiting.costs <= self.limit))

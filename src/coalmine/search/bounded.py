@@ -39,7 +39,7 @@ class BoundedSearch(BestFirstSearch):
         noting: tuple[int, ...] = (),
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        super().__init__(frontier, nodes_a_step=frontier.batch, memory_bytes=memory_bytes)
+        super().__init__(frontier, memory_bytes=memory_bytes)
         self.thresholds = np.asarray(thresholds, dtype=np.float64)
         self.noted: set[int] = set()
         self._noting = np.array(sorted(noting), dtype=frontier.tree.index_type)

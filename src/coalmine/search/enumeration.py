@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,13 +10,6 @@ from coalmine.search.frontier import Block, Frontier, Nodes
 
 # The members of a unit of work: enough that starting one costs nothing beside it, few enough to lose one when killed.
 UNIT_MEMBERS = 1_000_000
-
-
-class Unit(NamedTuple):
-    """A node that is enumerated by itself, so that work can stop after it and go on with the next."""
-
-    node: Nodes  # one row
-    depth: int
 
 
 def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
@@ -32,32 +24,33 @@ def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
     yield from _below(frontier, block)
 
 
-def enumerate_unit(frontier: Frontier, unit: Unit) -> Iterator[Nodes]:
-    """Batches of the leaves behind the node of a unit."""
-    block = frontier.root() if unit.depth == 0 else frontier.read_again(unit.node, unit.depth)
+def enumerate_unit(frontier: Frontier, unit: Nodes) -> Iterator[Nodes]:
+    """Batches of the leaves behind the one node of a unit."""
+    block = frontier.read_again(unit) if unit.depths[0] else frontier.root()
     yield from _below(frontier, block)
 
 
-def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tuple[list[Unit], Nodes]:
-    """Units that hold all members between them, in order, but for the leaves above them, which come back beside them."""
+def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tuple[list[Nodes], Nodes]:
+    """Nodes that are enumerated one by one, so that work can stop after each and go on with the next.
+
+    They hold all members between them, in order, but for the leaves above them, which come back beside them.
+    """
     tree = frontier.tree
     block = frontier.root()
     above = [block.nodes.select(tree.is_leaf[block.nodes.states])]
     if tree.size <= most_members:
-        return [Unit(block.nodes, 0)], above[0]
-    units: list[Unit] = []
-    pending = [(block, 1)]
+        return [block.nodes], above[0]
+    units: list[Nodes] = []
+    pending = [block]
     while pending:
-        block, depth = pending.pop()
+        block = pending.pop()
         children = frontier.children(block)
         above.append(frontier.leaves(children))
         children = frontier.open(children)
         small = tree.log2_members[children.states] <= np.log2(most_members)
-        units += [Unit(children.select([row]), depth) for row in np.flatnonzero(small)]
-        pending += [
-            (frontier.advance(block, batch), depth + 1) for batch in frontier.batches(children.select(~small))
-        ]
-    units.sort(key=lambda unit: unit.node.indices[0])
+        units += [children.select([row]) for row in np.flatnonzero(small)]
+        pending += [frontier.advance(block, batch) for batch in frontier.batches(children.select(~small))]
+    units.sort(key=lambda unit: unit.indices[0])
     return units, Nodes(*(np.concatenate(column) for column in zip(*above, strict=True)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import IntArray, Step, Stepper
+from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, TokenSequence
 from coalmine.search.lifting import TokenTree
 
 # Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
@@ -24,6 +24,7 @@ class Nodes(NamedTuple):
     indices: NDArray[Any]  # of the first member behind each node
     parents: IntArray  # rows of the block that they are children of
     columns: IntArray  # places in tree.columns of the tokens that lead to them
+    depths: IntArray  # tokens behind the shared prefix
 
     def select(self, rows: Any) -> Nodes:
         """Some of the nodes."""
@@ -60,7 +61,7 @@ class Frontier:
         self.reads += 1
         zero = np.zeros(1, dtype=np.int64)
         first = np.array([self.tree.first_index], dtype=self.tree.index_type)
-        nodes = Nodes(zero, np.array([cost]), first, zero, zero)
+        nodes = Nodes(zero, np.array([cost]), first, zero, zero, zero)
         return Block(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def children(self, block: Block) -> Nodes:
@@ -84,6 +85,7 @@ class Frontier:
             indices=nodes.indices[parents] + tree.edge_offset[edges],
             parents=parents,
             columns=columns,
+            depths=nodes.depths[parents] + 1,
         )
 
     def leaves(self, nodes: Nodes) -> Nodes:
@@ -104,10 +106,11 @@ class Frontier:
         step = self.model.step(model_states, children.parents, tokens, columns=self.tree.columns)
         return self._asked(children, step)
 
-    def read_again(self, nodes: Nodes, depth: int) -> Block:
-        """Ask the model about nodes at one depth from the start of the text, where their parents' states are gone."""
+    def read_again(self, nodes: Nodes) -> Block:
+        """Ask the model about nodes of one depth from the start of the text, where their parents' states are gone."""
         start = [*self.model.context, *self.tree.prefix]
-        contexts = [[*start, *self.tree.tokens_to(index, depth)] for index in nodes.indices.tolist()]
+        pairs = zip(nodes.indices.tolist(), nodes.depths.tolist(), strict=True)
+        contexts = [[*start, *self.tree.tokens_to(index, depth)] for index, depth in pairs]
         return self._asked(nodes, self.model.start(contexts, columns=self.tree.columns))
 
     def _asked(self, nodes: Nodes, step: Step) -> Block:
@@ -121,7 +124,10 @@ class Frontier:
             yield nodes.select(slice(start, start + self.batch))
 
     def _prefix_cost(self) -> float:
-        """Bits of the tokens that every member begins with."""
+        """Bits of the tokens that every member begins with, in one pass where the model can score."""
+        if isinstance(self.model, Scorer):
+            (score,) = self.model.score([TokenSequence(self.model.context, self.tree.prefix)])
+            return score.log_perplexity_bits
         step = self.model.start([self.model.context])
         cost = 0.0
         for token in self.tree.prefix:

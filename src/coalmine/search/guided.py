@@ -96,7 +96,7 @@ def draw_members(
     chosen = walkers.total > 0
     starts, walkers = starts[chosen], walkers.select(chosen)
     arrivals = []
-    for block, _ in open_nodes.expand(starts, keep=True):
+    for block in open_nodes.expand(starts, keep=True):
         places = np.searchsorted(starts["index"], block.nodes.indices)
         arrivals += list(_walk(frontier, block, walkers.select(places), generator, limit))
     indices, costs, times, log2_guided = (np.concatenate(column) for column in zip(*arrivals, strict=True))

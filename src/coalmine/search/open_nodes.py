@@ -17,7 +17,7 @@ from coalmine.search.frontier import Block, Frontier, Nodes
 from coalmine.search.lifting import TokenTree
 
 # Waiting nodes near the cheapest are kept apart from the rest, so that finding the cheapest does not look at all of them.
-NEAR = 1 << 16
+NEAR = 1 << 14
 MEMORY_BYTES = 1 << 30
 _SAVED = ("cost", "state", "depth", "column")
 
@@ -55,7 +55,7 @@ class OpenNodes:
     def __len__(self) -> int:
         return len(self._near) + sum(map(len, self._far))
 
-    def add(self, block: Block, children: Nodes, depth: int) -> None:
+    def add(self, block: Block, children: Nodes) -> None:
         """Let some children of a block wait."""
         if not len(children.costs):
             return
@@ -67,7 +67,7 @@ class OpenNodes:
         added = np.empty(len(children.costs), dtype=self._type)
         added["cost"], added["index"], added["state"] = children.costs, children.indices, children.states
         added["column"], added["row"] = children.columns, children.parents
-        added["depth"], added["block"] = depth, number
+        added["depth"], added["block"] = children.depths, number
         self._put(added)
         if sum(self._bytes.values()) > self.memory_bytes:
             self._drop_states()
@@ -87,17 +87,18 @@ class OpenNodes:
             taken = taken[~beyond]
         return taken
 
-    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> list[tuple[Block, int]]:
-        """Ask the model about nodes that were taken; gives blocks of nodes, each with their depth in tokens.
+    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> list[Block]:
+        """Ask the model about nodes that were taken, in as few batches as their states allow.
 
         With `keep`, for nodes that were only looked at with `all`, and wait on.
         """
+        held = taken["block"] >= 0
         blocks = []
-        for depth in np.unique(taken["depth"]):
-            level = taken[taken["depth"] == depth]
-            held = level["block"] >= 0
-            blocks += [(block, int(depth)) for block in self._expand_held(level[held], keep=keep)]
-            blocks += [(block, int(depth)) for block in self._expand_dropped(level[~held], int(depth))]
+        for level in [taken[held]] if self.frontier.model.mixes_depths else _by_depth(taken[held]):
+            blocks += self._expand_held(level, keep=keep)
+        for level in _by_depth(taken[~held]):  # what is read from the start is of one length
+            for start in range(0, len(level), self.frontier.batch):
+                blocks.append(self.frontier.read_again(_as_nodes(level[start : start + self.frontier.batch])))
         return blocks
 
     def cheapest(self) -> float:
@@ -176,13 +177,6 @@ class OpenNodes:
                 self._release(part["block"])
         return blocks
 
-    def _expand_dropped(self, level: NDArray[Any], depth: int) -> list[Block]:
-        blocks = []
-        for start in range(0, len(level), self.frontier.batch):
-            part = level[start : start + self.frontier.batch]
-            blocks.append(self.frontier.read_again(_as_nodes(part), depth))
-        return blocks
-
     def _release(self, blocks: IntArray) -> None:
         numbers, counts = np.unique(blocks[blocks >= 0], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
@@ -214,6 +208,10 @@ class OpenNodes:
             part["block"][np.isin(part["block"], dropped)] = -1
 
 
+def _by_depth(nodes: NDArray[Any]) -> list[NDArray[Any]]:
+    return [nodes[nodes["depth"] == depth] for depth in np.unique(nodes["depth"])]
+
+
 def _as_nodes(part: NDArray[Any]) -> Nodes:
     return Nodes(
         states=part["state"].astype(np.int64),
@@ -221,4 +219,5 @@ def _as_nodes(part: NDArray[Any]) -> Nodes:
         indices=part["index"],
         parents=part["row"].astype(np.int64),
         columns=part["column"].astype(np.int64),
+        depths=part["depth"].astype(np.int64),
     )

@@ -15,8 +15,8 @@ from coalmine.search.best_first import BestFirstSearch
 from coalmine.search.frontier import Frontier, Nodes
 from coalmine.search.open_nodes import MEMORY_BYTES
 
-# Nodes a step: enough that a step is well used, few enough that little is expanded in vain.
-NODES_A_STEP = 256
+# Nodes a step: few at first, so that little is expanded in vain, and more as the search turns out to be a long one.
+FEWEST_A_STEP, MOST_A_STEP = 64, 2048
 
 
 class Found(NamedTuple):
@@ -48,13 +48,21 @@ class ShortestPaths(BestFirstSearch):
         frontier: Frontier,
         top: int,
         *,
-        nodes_a_step: int = NODES_A_STEP,
+        nodes_a_step: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        super().__init__(frontier, nodes_a_step=nodes_a_step, memory_bytes=memory_bytes)
+        """`nodes_a_step` fixes what is otherwise chosen by how long the search has been going on."""
+        super().__init__(frontier, memory_bytes=memory_bytes)
+        self._nodes_a_step = nodes_a_step
         self.top = min(top, frontier.tree.size)
         self._best: list[Found] = []
         self._cut = np.inf
+
+    def nodes_in_next_step(self) -> int:
+        """At most a quarter of what was expanded so far is expanded in vain."""
+        if self._nodes_a_step is not None:
+            return self._nodes_a_step
+        return min(max(FEWEST_A_STEP, self.frontier.expansions // 4), MOST_A_STEP)
 
     @property
     def limit(self) -> float:
