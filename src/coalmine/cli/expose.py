@@ -61,7 +61,7 @@ def command(
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.manifest import CanarySet
         from coalmine.models.checkpoint import load_model
-        from coalmine.reports.exposure_table import exposure_table, exposure_warnings
+        from coalmine.reports.exposure_table import exposure_table, exposure_warnings, methods_in_words
 
         clock = RunClock()
         directory = out or model / "exposure"
@@ -87,6 +87,11 @@ def command(
             expansions=results.expansions,
         )
         shown = {canary.canary_id: canary.text for canary in chosen} if reveal else None
-        output.say(exposure_table(results, shown), *exposure_warnings(results), f"Results: {directory}")
+        output.say(
+            exposure_table(results, shown),
+            *methods_in_words(results),
+            *exposure_warnings(results),
+            f"Results: {directory}",
+        )
         output.document(results.to_document())
     return 0

@@ -80,6 +80,15 @@ def exposure_warnings(results: Exposures) -> list[str]:
     return lines
 
 
+def methods_in_words(results: Exposures) -> list[str]:
+    """Which method was taken for each format, where it was not the user who said."""
+    return [
+        f"Method for {inert(one.format_id)}: {one.method}, because {one.why}."
+        for one in results.formats
+        if one.why != "asked for"
+    ]
+
+
 def exposure_in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
     """What the exposures mean, from never trained on to most repeated; a bound is called a bound."""
     lines = []
