@@ -70,6 +70,8 @@ class Row:
     coverage: float
     width_bits: float
     effective_n: float
+    # The share of estimates that came with a warning.
+    with_warning: float
 
 
 class Bench:
@@ -143,6 +145,7 @@ class Bench:
             effective_n=float(
                 np.mean([math.nan if one.effective_n is None else one.effective_n for one in estimates])
             ),
+            with_warning=float(np.mean([bool(one.warnings) for one in estimates])),
         )
 
 
@@ -264,6 +267,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--work", type=Path, help="directory that keeps the model from one run to the next")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the results")
+    parser.add_argument("--name", default="estimators", help="of the files of results")
     parser.add_argument("--figures", type=Path, default=FIGURES, help="directory for the figure")
     parser.add_argument("--kilobytes", type=int, default=400, help="size of the corpus")
     parser.add_argument("--epochs", type=int, default=3)
@@ -282,7 +286,9 @@ def main(arguments: list[str] | None = None) -> None:
         "format": SECRET.template,
         "model": model.describe(),
         "arguments": {
-            name: str(value) for name, value in vars(given).items() if name not in {"work", "out", "figures"}
+            name: str(value)
+            for name, value in vars(given).items()
+            if name not in {"work", "out", "name", "figures"}
         },
         "ranks": truths,
         # In float32 sums depend on the batch in their last digits, so that ties of far ranks fall a little differently.
@@ -305,10 +311,10 @@ def main(arguments: list[str] | None = None) -> None:
                 f"coverage {row.coverage:.3f} width {row.width_bits:.2f} tokens {row.tokens:,.0f}",
                 flush=True,
             )
-    write_rows(given.out / "estimators.csv", rows)
-    write_json(given.out / "estimators.json", setup)
+    write_rows(given.out / f"{given.name}.csv", rows)
+    write_json(given.out / f"{given.name}.json", setup)
     if "curves" in given.parts:
-        draw_estimators(given.out / "estimators.csv", given.figures)
+        draw_estimators(given.out / f"{given.name}.csv", given.figures)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,7 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
     byte, so a secret is never readable by others for a moment.
     """
     final = Path(path)
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(
-            f"{final.parent} cannot be a directory: a file is in its way; choose another place"
-        ) from None
+    make_directory(final.parent)
     # The process id keeps two runs apart; the leading dot keeps a leftover of a killed run out of sight.
     temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
     os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
@@ -44,6 +39,18 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def make_directory(path: str | os.PathLike[str]) -> Path:
+    """A directory that is there; called before long work, so that a wrong place is told at once."""
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"{directory} cannot be a directory: a file is in its way; choose another place"
+        ) from None
+    return directory
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes, *, mode: int = PUBLIC) -> None:

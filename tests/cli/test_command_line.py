@@ -58,7 +58,7 @@ def test_importing_coalmine_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("verb", ["plant", "train", "expose", "demo"])
+@pytest.mark.parametrize("verb", ["plant", "train", "expose", "extract", "demo"])
 def test_every_command_has_the_three_common_options(verb):
     shown = coalmine(verb, "--help").stdout
     assert "--json" in shown
@@ -120,6 +120,29 @@ def test_secrets_are_shown_only_when_asked_for(made, tmp_path):
     assert all(text in revealed for text in texts)
 
 
+def test_extracting_masks_what_it_finds(made, tmp_path):
+    folder, _, _ = made
+    extract = ["extract", "model", "--format", "the pin is {digits:3}", "--top", "3", "-o", tmp_path]
+    masked = coalmine(*extract, cwd=folder).stdout
+    assert "the pin is •••" in masked
+    assert "Proven in" in masked
+    kept = json.loads((tmp_path / "extraction.json").read_text())
+    revealed = json.loads(coalmine(*extract, "--reveal", "--json", cwd=folder).stdout)
+    assert revealed["found"] == kept["found"]
+    assert not any(found["text"] in masked for found in kept["found"])
+    assert stat.S_IMODE((tmp_path / "extraction.json").stat().st_mode) == 0o600
+    brute = json.loads(coalmine(*extract, "--method", "brute", "--reveal", "--json", cwd=folder).stdout)
+    assert [found["text"] for found in brute["found"]] == [found["text"] for found in kept["found"]]
+
+
+def test_extraction_of_canaries(made, tmp_path):
+    folder, _, _ = made
+    process = coalmine("extract", "model", "--verify", "planted", "--json", "-o", tmp_path, cwd=folder)
+    document = json.loads(process.stdout)
+    assert [one["canary_id"] for one in document["canaries"]] == ["f0-x1-0", "f0-x1-1", "f0-x8-0", "f0-x8-1"]
+    assert document["certificates"]["f0"]["proven"] is True
+
+
 def test_verify_accepts_and_notices(made, tmp_path):
     folder, _, _ = made
     assert "matches" in coalmine("plant", "--verify", "planted", cwd=folder).stdout
@@ -140,6 +163,13 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["expose", "model", "planted", "--method", "magic"], "unknown method"),
         (["expose", "model", "planted", "--precision", "int8"], "precision must be"),
         (["expose", "model"], "Missing argument"),
+        (["expose", "model", "planted", "--samples", "0"], "samples must be"),
+        (["expose", "model", "planted", "--seed", "-1"], "--seed"),
+        (["expose", "model", "planted", "--device", "cuda"], "cuda"),
+        (["extract", "model"], "either --format F or --verify"),
+        (["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"], "no"),
+        (["train", "planted", "-o", "corpus.txt"], "a file is in its way"),
+        (["train", "planted", "-o", "other", "--threads", "0"], "threads"),
         (["frobnicate"], "No such command"),
         (["train", "planted", "-o", "other", "--optimizer", "magic"], "magic"),
         (["train", "nowhere.txt", "-o", "other"], "nowhere.txt"),

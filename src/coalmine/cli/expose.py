@@ -60,14 +60,16 @@ def command(
         from coalmine.audits.exposure import expose
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.manifest import CanarySet
+        from coalmine.files import make_directory
         from coalmine.models.checkpoint import load_model
         from coalmine.reports.exposure_table import exposure_table, exposure_warnings, methods_in_words
 
         clock = RunClock()
-        directory = out or model / "exposure"
+        loaded = load_model(model, device=device, precision=precision)
+        directory = make_directory(out or model / "exposure")
         chosen = CanarySet.load(canaries)
         results = expose(
-            load_model(model, device=device, precision=precision),
+            loaded,
             chosen,
             method=method,
             samples=samples,

@@ -62,11 +62,12 @@ def command(
         raise InputError("extracting needs either --format F or --verify canaries.json, and not both")
     with Output(json=json, quiet=quiet) as output:
         from coalmine.cli.run_record import RunClock
+        from coalmine.files import make_directory
         from coalmine.models.checkpoint import load_model
 
         clock = RunClock()
         loaded = load_model(model, device=device, precision=precision)
-        directory = out or model / "extraction"
+        directory = make_directory(out or model / "extraction")
         options: dict[str, Any] = {
             "top": top,
             "method": method,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +28,7 @@ class Found(NamedTuple):
     expansions: int
 
 
-class Certificate(NamedTuple):
+class Certificate(msgspec.Struct, frozen=True):
     """Why the members found are the least surprising there are, or how far from proven that is.
 
     `best_open_bits` is the least cost of any node that was not expanded, None where there is none. `gap_bits` is by how much

@@ -1,0 +1,45 @@
+"""`coalmine demo` as it ships: it takes about a minute, and shows what it promises."""
+
+import json
+import os
+import subprocess
+import sys
+from statistics import median
+
+
+def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
+    process = subprocess.run(
+        [sys.executable, "-m", "coalmine", "demo"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    (results,) = tmp_path.glob("coalmine-demo/model-*/exposure/exposure.json")
+    exposures: dict[int, list[float]] = {}
+    for result in json.loads(results.read_text())["results"]:
+        low, high = result["estimate"]["low"], result["estimate"]["high"]
+        assert low <= result["estimate"]["value"] <= high
+        exposures.setdefault(result["repetitions"], []).append(result["estimate"]["value"])
+    assert sorted(exposures) == [0, 1, 4, 16, 64]
+    medians = [median(exposures[repetitions]) for repetitions in sorted(exposures)]
+    assert medians[0] < 2.5, "canaries that were never trained on are near 1"
+    assert medians[1:] == sorted(medians[1:])
+    assert medians[4] > medians[2] + 5
+    assert "canary" in process.stdout
+    assert "What it means" in process.stdout
+    assert "Never trained on: median exposure" in process.stdout
+
+    # A second run finds the model there, and says the same of it.
+    again = subprocess.run(
+        [sys.executable, "-m", "coalmine", "demo", "--quiet"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    assert again.stdout == ""
+    (unchanged,) = tmp_path.glob("coalmine-demo/model-*/exposure/exposure.json")
+    assert json.loads(unchanged.read_text()) == json.loads(results.read_text())
