@@ -24,6 +24,7 @@ from coalmine.search.guided import draw_members
 from coalmine.search.lifting import TokenTree
 from coalmine.search.resuming import ResumeFile
 from coalmine.search.scoring import score_texts
+from coalmine.search.thresholds import ThresholdCounter
 from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.importance import bounded_exposure, guided_exposures
 from coalmine.statistics.tail import TailFit, fit_tail
@@ -82,69 +83,70 @@ class Question(NamedTuple):
 
 def _exact(question: Question) -> Measured:
     form, frontier = question.format, question.frontier("exact")
-    order = np.argsort(question.thresholds, kind="stable")
-    ascending = question.thresholds[order]
-    # Of each canary, how many members cost more than the canary before it in this order and no more than itself.
-    between = np.zeros(len(order) + 1, dtype=np.int64)
     keep = form.size <= KEEP_UP_TO
-    kept: list[Nodes] = []
-
-    def count(leaves: Nodes) -> NDArray[np.int64]:
-        if keep:
-            kept.append(leaves)
-        question.progress.advance(len(leaves.costs))
-        return np.bincount(np.searchsorted(ascending, leaves.costs), minlength=len(between))
-
     question.progress.start(f"Ranking {form.size:,} members", form.size)
-    units, above = split_into_units(frontier)
-    between += count(above)
-    finished = 0
-    # A space that is kept whole is one that takes seconds; only larger ones are worth going on with.
-    saved = None if keep else question.resume.load()
-    if saved is not None:
-        between, finished, frontier.expansions = (
-            saved["between"],
-            int(saved["finished"]),
-            int(saved["expansions"]),
-        )
-        question.progress.advance(int(between.sum()))
-    with deferred_interrupt() as interrupted:
-        for unit in units[finished:]:
-            in_unit = np.zeros_like(between)
-            state = {
-                "between": between,
-                "finished": np.array(finished),
-                "expansions": np.array(frontier.expansions),
-            }
-            for leaves in enumerate_unit(frontier, unit):
-                in_unit += count(leaves)
-                if interrupted():
-                    question.resume.save(state.copy, now=True)
-                    raise KeyboardInterrupt
-            between = between + in_unit
-            finished += 1
-            state = {
-                "between": between,
-                "finished": np.array(finished),
-                "expansions": np.array(frontier.expansions),
-            }
-            question.resume.save(state.copy)
+    ranking = _Ranking(question, frontier, keep=keep)
+    ranking.run()
     question.progress.finish()
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.cumsum(between[:-1])
+    ranks = ranking.counter.counts
     _check_found(question, ranks)
-    candidates = None
-    if keep:
-        indices, costs = (
-            np.concatenate([getattr(leaves, name) for leaves in kept]) for name in ("indices", "costs")
-        )
-        candidates = CandidateScores(question.format_id, "member", indices, costs)
     return Measured(
         estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
-        candidates=candidates,
+        candidates=ranking.candidates() if keep else None,
         ranks=[int(rank) for rank in ranks],
         expansions=frontier.expansions,
     )
+
+
+class _Ranking:
+    """The enumeration of a space unit by unit; after each unit it can be killed and continued."""
+
+    def __init__(self, question: Question, frontier: Frontier, *, keep: bool) -> None:
+        self.question, self.frontier, self.keep = question, frontier, keep
+        self.counter = ThresholdCounter(question.thresholds)
+        self._kept: list[Nodes] = []
+
+    def run(self) -> None:
+        resume = self.question.resume
+        units, above = split_into_units(self.frontier)
+        self._count(above)
+        finished = 0
+        # A space that is kept whole is one that takes seconds; only larger ones are worth going on with.
+        saved = None if self.keep else resume.load()
+        if saved is not None:
+            self.counter.between, finished = saved["between"], int(saved["finished"])
+            self.frontier.expansions = int(saved["expansions"])
+            self.question.progress.advance(int(self.counter.between.sum()))
+        with deferred_interrupt() as interrupted:
+            for unit in units[finished:]:
+                proven = self._state(finished)  # before the unit: half a unit proves nothing
+                for leaves in enumerate_unit(self.frontier, unit):
+                    self._count(leaves)
+                    if interrupted():
+                        resume.save(proven.copy, now=True)
+                        raise KeyboardInterrupt
+                finished += 1
+                resume.save(self._state(finished).copy)
+
+    def candidates(self) -> CandidateScores:
+        """Every member with its score."""
+        indices, costs = (
+            np.concatenate([getattr(leaves, name) for leaves in self._kept]) for name in ("indices", "costs")
+        )
+        return CandidateScores(self.question.format_id, "member", indices, costs)
+
+    def _count(self, leaves: Nodes) -> None:
+        self.counter.add(leaves.costs)
+        if self.keep:
+            self._kept.append(leaves)
+        self.question.progress.advance(len(leaves.costs))
+
+    def _state(self, finished: int) -> dict[str, NDArray[Any]]:
+        return {
+            "between": self.counter.between,
+            "finished": np.array(finished),
+            "expansions": np.array(self.frontier.expansions),
+        }
 
 
 def _check_found(question: Question, ranks: NDArray[np.int64]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coalmine.errors import InputError
+
+if TYPE_CHECKING:
+    from coalmine.corpus.documents import Fields
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
@@ -42,6 +45,13 @@ def whole_numbers(text: str, option: str) -> list[int]:
         raise InputError(
             f"{option} takes whole numbers with commas between, such as 1,4,16, got {text!r}"
         ) from None
+
+
+def fields_from(text: str, user: str | None, source: str | None, target: str | None) -> Fields:
+    """The fields of a corpus as the four options name them."""
+    from coalmine.corpus.documents import Fields
+
+    return Fields(text=text, user=user, source=source, target=target)
 
 
 def words_from(path: Path | None) -> list[str] | None:

@@ -15,6 +15,7 @@ from coalmine.cli.options import (
     TargetField,
     TextField,
     UserField,
+    fields_from,
     whole_numbers,
     words_from,
 )
@@ -87,7 +88,6 @@ def command(
             missing = "a corpus" if corpus is None else "--format" if not secret_format else "--out"
             raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
         from coalmine.cli.run_record import RunClock
-        from coalmine.corpus.documents import Fields
         from coalmine.corpus.planting import plant
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import planted_summary
@@ -103,7 +103,7 @@ def command(
             withhold=withhold,
             seed=seed,
             out=out,
-            fields=Fields(text=text_field, user=user_field, source=source_field, target=target_field),
+            fields=fields_from(text_field, user_field, source_field, target_field),
             source_formats=(
                 None
                 if source_format is None

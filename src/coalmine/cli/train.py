@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, Seed, SourceField, TargetField, TextField, UserField
+from coalmine.cli.options import (
+    Json,
+    Quiet,
+    Seed,
+    SourceField,
+    TargetField,
+    TextField,
+    UserField,
+    fields_from,
+)
 from coalmine.cli.output import Output
 
 
@@ -110,11 +119,10 @@ def command(
     }
     with Output(json=json, quiet=quiet) as output:
         from coalmine.cli.run_record import RunClock
-        from coalmine.corpus.documents import Fields
         from coalmine.reports.terminal import training_summary
         from coalmine.training.trainer import train
 
-        fields = Fields(text=text_field, user=user_field, source=source_field, target=target_field)
+        named = (text_field, user_field, source_field, target_field)
         clock = RunClock()
         watcher = None
         if watch is not None:
@@ -126,7 +134,8 @@ def command(
             out=out,
             preset=preset,
             valid=valid,
-            fields=None if fields == Fields() else fields,
+            # Without any named, those that the canaries were planted with.
+            fields=None if named == ("text", None, None, None) else fields_from(*named),
             watch=watcher,
             progress=output.progress(),
             seed=seed,

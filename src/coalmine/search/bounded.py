@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coalmine.search.best_first import BestFirstSearch
 from coalmine.search.frontier import Frontier, Nodes
 from coalmine.search.open_nodes import MEMORY_BYTES
+from coalmine.search.thresholds import ThresholdCounter
 
 
 class RankBounds(NamedTuple):
@@ -43,15 +44,12 @@ class BoundedSearch(BestFirstSearch):
         self.thresholds = np.asarray(thresholds, dtype=np.float64)
         self.noted: set[int] = set()
         self._noting = np.array(sorted(noting), dtype=frontier.tree.index_type)
-        self._order = np.argsort(self.thresholds, kind="stable")
-        self._ascending = self.thresholds[self._order]
-        # How many members cost more than the threshold before, in this order, and no more than this one.
-        self._between = np.zeros(len(self._order) + 1, dtype=np.int64)
+        self._counter = ThresholdCounter(self.thresholds)
 
     @property
     def limit(self) -> float:
         """The largest threshold."""
-        return float(self._ascending[-1])
+        return self._counter.largest
 
     def is_settled(self) -> bool:
         """Whether every node that any threshold could need was expanded."""
@@ -59,17 +57,14 @@ class BoundedSearch(BestFirstSearch):
 
     def keep(self, leaves: Nodes) -> None:
         """Count members."""
-        places = np.searchsorted(self._ascending, leaves.costs)
-        self._between += np.bincount(places, minlength=len(self._between))
+        self._counter.add(leaves.costs)
         if len(self._noting):
             self.noted.update(int(index) for index in leaves.indices[np.isin(leaves.indices, self._noting)])
 
     @property
     def known(self) -> NDArray[np.int64]:
         """For each threshold, in the order given, how many members are known to count."""
-        counts = np.empty(len(self._order), dtype=np.int64)
-        counts[self._order] = np.cumsum(self._between[:-1])
-        return counts
+        return self._counter.counts
 
     def bounds(self) -> list[RankBounds]:
         """For each threshold what is proven so far.
@@ -91,12 +86,12 @@ class BoundedSearch(BestFirstSearch):
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """With the counts."""
         noted = np.array([str(index) for index in sorted(self.noted)], dtype=str)
-        return {**super().snapshot(), "between": self._between, "noted": noted}
+        return {**super().snapshot(), "between": self._counter.between, "noted": noted}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """With the counts."""
         super().restore(snapshot)
-        self._between = snapshot["between"]
+        self._counter.between = snapshot["between"]
         self.noted = {int(index) for index in snapshot["noted"]}
 
 
