@@ -63,10 +63,10 @@ def peak_megabytes() -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200)
-    megabytes = parser.parse_args().megabytes
+    megabytes = parser.parse_args(arguments).megabytes
     print(
         f"{'corpus':>10} {'planting':>12} {'processor':>11} {'bare copy':>12} {'ratio':>7} {'peak memory':>12}"
     )

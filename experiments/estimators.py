@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from figures import draw_estimators
+from numpy.typing import NDArray
 from tabulated_model import TabulatedModel, tabulate
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
@@ -92,7 +93,7 @@ class Bench:
         references: bool = False,
     ) -> Iterator[Row]:
         """One row a rank. `together` measures all members in one call, for methods where none of them helps another."""
-        options = {"budget": budget, "samples": samples}
+        options: dict[str, Any] = {"budget": budget, "samples": samples}
         options = {name: value for name, value in options.items() if value and not references}
         for places in [range(len(RANKS))] if together else [[place] for place in range(len(RANKS))]:
             texts = [self.texts[place] for place in places]
@@ -216,9 +217,8 @@ def trained_model(work: Path, kilobytes: int, epochs: int, seed: int) -> Any:
 
 def members_at_ranks(model: TabulatedModel) -> tuple[list[str], list[int]]:
     """The texts of the members at RANKS, and their ranks with ties counted, by `exact`."""
-    every = expose(model, CanarySet.of(SECRET, [SECRET.at(0)]), method="exact").candidates[0]
-    order = np.argsort(every.log_perplexities_bits, kind="stable")
-    texts = [SECRET.at(int(every.indices[order[rank - 1]])) for rank in RANKS]
+    order = np.argsort(costs_of_members(model), kind="stable")
+    texts = [SECRET.at(int(order[rank - 1])) for rank in RANKS]
     ranks = [result.rank for result in expose(model, CanarySet.of(SECRET, texts), method="exact")]
     return texts, [int(rank) for rank in ranks if rank is not None]
 
@@ -236,20 +236,28 @@ def expansions_to_prove(model: TabulatedModel, texts: Iterable[str]) -> list[int
     return found
 
 
-def replay_difference(model: Model, table: TabulatedModel, texts: list[str]) -> float:
-    """The most by which the table and the network disagree on any value, over all methods that draw."""
-    differences = []
-    for method in ("exact", "guided", "sampled"):
-        options = {} if method == "exact" else {"samples": 2_000, "budget": 1}
-        canaries = CanarySet.of(SECRET, texts)
-        for seed in range(3):
-            pairs = zip(
-                expose(model, canaries, method=method, seed=seed, **options),
-                expose(table, canaries, method=method, seed=seed, **options),
-                strict=True,
-            )
-            differences += [abs((a.exposure or 0.0) - (b.exposure or 0.0)) for a, b in pairs]
-    return max(differences)
+def costs_of_members(model: Model) -> NDArray[np.float64]:
+    """The log-perplexity in bits of every member, in the order of the format."""
+    every = expose(model, CanarySet.of(SECRET, [SECRET.at(0)]), method="exact").candidates[0]
+    return every.log_perplexities_bits[np.argsort(every.indices)]
+
+
+def setup_of(model: Model, table: TabulatedModel, texts: list[str], truths: list[int]) -> dict[str, Any]:
+    """What the rows rest on, and how far the table is from the network."""
+    canaries = CanarySet.of(SECRET, texts)
+    own = [result.log_perplexity_bits for result in expose(table, canaries, method="exact")]
+    return {
+        "format": SECRET.template,
+        "model": model.describe(),
+        "ranks": truths,
+        # In float32 sums depend on the batch in their last digits, so that ties of far ranks may fall differently.
+        "ranks_by_the_network": [result.rank for result in expose(model, canaries, method="exact")],
+        "log_perplexity_bits": [round(bits, 4) for bits in own],
+        "expansions_to_prove": expansions_to_prove(table, texts),
+        "largest_difference_of_network_and_table_bits": float(
+            np.abs(costs_of_members(model) - costs_of_members(table)).max()
+        ),
+    }
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -281,23 +289,10 @@ def main(arguments: list[str] | None = None) -> None:
         model = trained_model(given.work or Path(folder), given.kilobytes, given.epochs, given.model_seed)
     table = tabulate(model, SECRET)
     texts, truths = members_at_ranks(table)
-    canaries = CanarySet.of(SECRET, texts)
+    not_in_results = {"work", "out", "name", "figures"}
     setup = {
-        "format": SECRET.template,
-        "model": model.describe(),
-        "arguments": {
-            name: str(value)
-            for name, value in vars(given).items()
-            if name not in {"work", "out", "name", "figures"}
-        },
-        "ranks": truths,
-        # In float32 sums depend on the batch in their last digits, so that ties of far ranks fall a little differently.
-        "ranks_by_the_network": [result.rank for result in expose(model, canaries, method="exact")],
-        "log_perplexity_bits": [
-            round(result.log_perplexity_bits, 4) for result in expose(table, canaries, method="exact")
-        ],
-        "expansions_to_prove": expansions_to_prove(table, texts),
-        "largest_difference_of_network_and_table_bits": replay_difference(model, table, texts),
+        "arguments": {name: str(value) for name, value in vars(given).items() if name not in not_in_results},
+        **setup_of(model, table, texts, truths),
     }
     bench = Bench(table, texts, truths)
     rows = []

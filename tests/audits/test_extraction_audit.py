@@ -88,19 +88,21 @@ def test_a_larger_budget_goes_on_from_a_smaller_one(tmp_path):
         assert result.certificate.expansions <= budget
         if result.proven:
             break
-        assert (tmp_path / "unfinished-extraction.npz").exists()
+        assert len(list(tmp_path.glob("unfinished-extraction-*.npz"))) == 1
         budget += 300
     assert rounds > 1
     assert [one.text for one in result.found] == [one.text for one in whole.found]
-    assert not (tmp_path / "unfinished-extraction.npz").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_file_of_another_search_is_not_continued(tmp_path):
     model = random_model("lstm", dtype=torch.float64)
     extract(model, "{digits:4}", budget=30, resume=tmp_path)
+    extract(model, "{digits:5}", budget=30, resume=tmp_path)  # of another format: has a file of its own
     with pytest.raises(InputError, match="another search"):
-        extract(model, "{digits:5}", budget=30, resume=tmp_path)
-    (tmp_path / "unfinished-extraction.npz").write_bytes(b"not a file of ours")
+        extract(model, "{digits:4}", budget=30, top=3, resume=tmp_path)
+    for unfinished in tmp_path.iterdir():
+        unfinished.write_bytes(b"not a file of ours")
     with pytest.raises(InputError, match="damaged"):
         extract(model, "{digits:4}", budget=30, resume=tmp_path)
 

@@ -23,6 +23,9 @@ SMALLER = {
     "--hidden 128": "--hidden 16",
 }
 
+# The code of the README is the same for five digits, and its search is short.
+README_SMALLER = {"{digits:9}": "{digits:5}"}
+
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -51,7 +54,10 @@ def wrong_commands(document):
     wrong = []
     for line in code_lines(document):
         found = re.search(r"\bcoalmine ([a-z]+)", line)
-        if found is None:
+        script = re.search(r"\bpython -m (benchmarks\S*)(?: ([a-z]+))?", line)
+        if script is not None:
+            wrong += wrong_script(script, line)
+        elif found is None:
             wrong += [option for option in OPTION.findall(line) if option not in anywhere]
         elif found[1] not in COMMANDS:
             wrong.append(found[0])
@@ -59,6 +65,16 @@ def wrong_commands(document):
             known = options_of(COMMANDS[found[1]]) | {"--help"}
             wrong += [f"{found[0]} {option}" for option in OPTION.findall(line) if option not in known]
     return wrong
+
+
+def wrong_script(script, line):
+    """What a command that runs a benchmark names and does not exist: the module, or an option that it does not declare."""
+    module = f"{script[1]}.{script[2]}" if script[2] else script[1]
+    path = ROOT / f"{module.replace('.', '/')}.py"
+    if not path.is_file():
+        return [module]
+    declared = path.read_text("utf-8")
+    return [f"{module} {option}" for option in OPTION.findall(line) if f'"{option}"' not in declared]
 
 
 def anchors(document):
@@ -99,12 +115,33 @@ def test_every_named_path_exists(name):
     assert missing_paths((ROOT / name).read_text("utf-8")) == []
 
 
+def test_the_design_has_a_line_for_every_module():
+    document = (ROOT / "docs" / "design.md").read_text("utf-8")
+    of_the_package = [
+        path.relative_to(ROOT / "src" / "coalmine") for path in ROOT.glob("src/coalmine/**/*.py")
+    ]
+    beside_it = [
+        path.relative_to(ROOT) for home in ("benchmarks", "experiments") for path in ROOT.glob(f"{home}/*.py")
+    ]
+    named = [
+        str(path) for path in of_the_package + beside_it if path.name not in {"__init__.py", "__main__.py"}
+    ]
+    assert [name for name in named if f"`{name}`" not in document] == []
+
+
+def test_the_command_table_of_the_readme_has_every_command():
+    document = (ROOT / "README.md").read_text("utf-8")
+    assert [name for name in COMMANDS if f"| `coalmine {name}" not in document] == []
+
+
 def test_what_is_wrong_would_be_noticed(tmp_path):
     text = (
         "`coalmine fly` `coalmine plant --hidden 3` `--nope`\n\n```sh\ncoalmine expose m c --repeat 1\n```\n"
     )
     expected = ["coalmine fly", "coalmine plant --hidden", "--nope", "coalmine expose --repeat"]
     assert wrong_commands(text) == expected
+    scripts = "`python -m benchmarks search --work D` `python -m benchmarks.search --fly` `python -m benchmarks run`"
+    assert wrong_commands(scripts) == ["benchmarks.search --fly", "benchmarks.run"]
     page = tmp_path / "page.md"
     page.write_text("# A head: line\n[a](#a-head-line) [b](#no) [c](no.md) [d](https://example.com) `[e](f)`")
     assert broken_links(page) == ["#no", "no.md"]
@@ -127,20 +164,24 @@ def test_the_readme_opens_with_its_two_commands_and_shows_the_demo():
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_embedded_corpus("corpus.txt", 4_000)
+    with open("corpus.txt", "a") as corpus:
+        corpus.write(
+            "0123456789\n" * 10
+        )  # a vocabulary with every digit, which a longer corpus has by itself
     [example] = [
         content for language, content in blocks((ROOT / "README.md").read_text()) if language == "python"
     ]
-    run_python(example, {})
-    printed = capsys.readouterr().out.splitlines()
+    run_python(made_smaller(example, README_SMALLER), {})
+    *printed, extracted = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in printed] == [["f0-x1-0", "1"], ["f0-x4-0", "4"], ["f0-x16-0", "16"]]
+    proven, members = extracted.split(maxsplit=1)
+    assert proven == "True"
+    assert members.count("the random number is ") == 3
 
 
 def test_the_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    document = (ROOT / "docs" / "quickstart.md").read_text("utf-8")
-    for long, short in SMALLER.items():
-        assert long in document, f"{long} is no longer there to be made smaller"
-        document = document.replace(long, short)
+    document = made_smaller((ROOT / "docs" / "quickstart.md").read_text("utf-8"), SMALLER)
     names = {}
     for language, content in blocks(document):
         if language == "python":
@@ -153,7 +194,22 @@ def test_the_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     # The steps in Python come after those on the command line and find them done: both say the same thing.
     assert not names["trained"].trained_now
     assert not names["watched"].trained_now
-    assert "matches its manifest" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "matches its manifest" in printed
+    assert "Proven in" in printed
+    # Every file that a step made in a directory of its own has a row in the table of files, with its mode.
+    rows = re.findall(r"^\| `([^`]+)` \|[^|]+\| (0\d{3}) \|", document, re.MULTILINE)
+    for path in Path().glob("*/**/*"):
+        if path.is_file():
+            said = [mode for row, mode in rows if path.match(Path(row).name)]
+            assert said == [f"{path.stat().st_mode & 0o777:04o}"], path
+
+
+def made_smaller(document, sizes):
+    for long, short in sizes.items():
+        assert long in document, f"{long} is no longer there to be made smaller"
+        document = document.replace(long, short)
+    return document
 
 
 def run_python(code, names):

@@ -109,6 +109,20 @@ def test_networks(architecture, memory_bytes):
     assert [one.member for one in paths.found()] == np.argsort(costs)[:5].tolist()
 
 
+def test_bounds_hold_where_members_begin_others():
+    # Every beginning of the memorized text is a member, and nearly as likely as the whole.
+    model = ScriptedModel("abx", memory={"xaaaaaaaa": 0.999})
+    form = Format("x{re:[ab]{1,8}}")
+    costs = np.sort(costs_of(model, form))
+    for budget in range(12):
+        for threshold in costs[[0, 3, 7, 8, 30]] + 1e-9:
+            search = BoundedSearch(frontier_of(model, form, batch=1), np.array([threshold]))
+            search.start()
+            search.run(most_expansions=budget)
+            (bounds,) = search.bounds()
+            assert bounds.least <= (costs <= threshold).sum() <= bounds.most
+
+
 def test_luhn_valid_cards_of_a_model_that_remembers_one():
     form = Format("card {card}")
     secret = form.at(123_456_789_012_345)

@@ -109,7 +109,7 @@ def test_indices_beyond_64_bits():
 
 
 def test_a_vocabulary_that_cannot_write_the_format_is_refused():
-    with pytest.raises(ModelError, match=r"can write 81 of the 100 members"):
+    with pytest.raises(ModelError, match=r"81 paths for the 100 members"):
         TokenTree(Format("{digits:2}"), ScriptedModel("012345678").tokenizer)
 
 

@@ -30,6 +30,9 @@ __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
 METHODS = ("auto", *MEASURES)
 # `auto` ranks every member of a space up to this size.
 EXACT_UP_TO = 1_000_000
+# Members drawn where the caller does not say how many. Guided draws share most of their prefixes, so they are cheaper, and past
+# the first proofs they narrow an interval more than further proofs do: see docs/search.md.
+SAMPLES, GUIDED_SAMPLES = 10_000, 50_000
 
 
 def expose(
@@ -37,8 +40,8 @@ def expose(
     canaries: CanarySet | str | os.PathLike[str],
     *,
     method: str = "auto",
-    samples: int = 10_000,
-    budget: int = 200_000,
+    samples: int | None = None,
+    budget: int = 50_000,
     memory: int = MEMORY_BYTES,
     confidence: float = 0.95,
     seed: int = 0,
@@ -53,8 +56,8 @@ def expose(
     - "exact": the rank among all of R, with the states of shared prefixes computed once;
     - "bounded": the same rank, without the members that cost more than the canary; after `budget` expansions it gives the
       bounds that are proven by then;
-    - "guided": an unbiased estimate from `samples` members drawn where the model expects them, for every rank;
-    - "sampled": `samples` members of R drawn uniformly; exposure beyond what they can show is given as a lower bound;
+    - "guided": an unbiased estimate from `samples` members (50,000) drawn where the model expects them, for every rank;
+    - "sampled": `samples` members (10,000) of R drawn uniformly; exposure beyond what they can show is given as a lower bound;
     - "extrapolated": a skew-normal curve through such a sample, with a test of the fit on samples it has not seen;
     - "references": the rank among the manifest's references;
     - "auto": exact for a space of up to a million members; for a larger one bounded, and guided for what that leaves open.
@@ -63,7 +66,14 @@ def expose(
     what it has proven, and the same call goes on from it.
     """
     _check_arguments(
-        method, confidence, {"samples": samples, "budget": budget, "memory": memory, "batch": batch}
+        method,
+        confidence,
+        {
+            "samples": SAMPLES if samples is None else samples,
+            "budget": budget,
+            "memory": memory,
+            "batch": batch,
+        },
     )
     if not isinstance(model, Model):
         raise InputError(f"expose needs a model, got {type(model).__name__}; load one with load_model(path)")
@@ -81,16 +91,17 @@ def expose(
         names = [canary.canary_id for canary in group]
         own = score_texts(model, [canary.text for canary in group], names)
         used, why = _chosen_method(method, form, model)
-        facts = [model.describe(), chosen.sha256, format_id, used, budget, samples, seed]
+        drawn = samples if samples is not None else GUIDED_SAMPLES if used == "guided" else SAMPLES
+        facts = [model.describe(), chosen.sha256, format_id, used, budget, drawn, seed]
         question = Question(
             model=model,
             format_id=format_id,
             format=form,
             references=chosen.references.get(format_id, ()),
             canary_ids=names,
-            canary_indices=tuple(form.index(canary.text) for canary in group),
+            canary_texts=tuple(canary.text for canary in group),
             canary_scores=own,
-            samples=samples,
+            samples=drawn,
             budget=budget,
             memory_bytes=memory,
             confidence=confidence,

@@ -51,7 +51,7 @@ class Question(NamedTuple):
     format: Format
     references: tuple[str, ...]
     canary_ids: list[str]
-    canary_indices: tuple[int, ...]
+    canary_texts: tuple[str, ...]
     canary_scores: NDArray[np.float64]
     samples: int
     budget: int
@@ -130,10 +130,12 @@ class _Ranking:
 
     def candidates(self) -> CandidateScores:
         """Every member with its score."""
-        indices, costs = (
+        numbers, costs = (
             np.concatenate([getattr(leaves, name) for leaves in self._kept]) for name in ("indices", "costs")
         )
-        return CandidateScores(self.question.format_id, "member", indices, costs)
+        return CandidateScores(
+            self.question.format_id, "member", _places(self.question, self.frontier, numbers), costs
+        )
 
     def _count(self, leaves: Nodes) -> None:
         self.counter.add(leaves.costs)
@@ -161,9 +163,8 @@ def _check_found(question: Question, ranks: NDArray[np.int64]) -> None:
 def _searched(question: Question, method: str) -> BoundedSearch:
     """The bounded search, run until it is settled or its budget is spent; Ctrl-C keeps what is proven."""
     frontier = question.frontier(method)
-    search = BoundedSearch(
-        frontier, question.thresholds, noting=question.canary_indices, memory_bytes=question.memory_bytes
-    )
+    canaries = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
+    search = BoundedSearch(frontier, question.thresholds, noting=canaries, memory_bytes=question.memory_bytes)
     question.progress.start("Proving ranks", question.budget)
     saved = question.resume.load()
     if saved is None:
@@ -213,10 +214,11 @@ def _guided(question: Question) -> Measured:
     draws = draw_members(search.frontier, search.open, question.samples, generator, search.limit)
     question.progress.finish()
     # Canaries that the search has not come to are known all the same: they count as found, and draws of them do not.
-    missing = [i for i, index in enumerate(question.canary_indices) if index not in search.noted]
+    canaries = [search.frontier.tree.index_of(text) for text in question.canary_texts]
+    missing = [i for i, index in enumerate(canaries) if index not in search.noted]
     also_known = np.sort(question.canary_scores[missing])
     known = search.known + np.searchsorted(also_known, question.thresholds, side="right")
-    of_canaries = np.isin(draws.indices, question.index_array([question.canary_indices[i] for i in missing]))
+    of_canaries = np.isin(draws.indices, question.index_array([canaries[i] for i in missing]))
     costs = np.where(of_canaries, search.limit + 1, draws.costs)
     bounds = [
         (int(least), max(bound.most, int(least))) for bound, least in zip(search.bounds(), known, strict=True)
@@ -238,12 +240,21 @@ def _guided(question: Question) -> Measured:
         candidates=CandidateScores(
             question.format_id,
             "guided",
-            draws.indices[followed],
+            _places(question, search.frontier, draws.indices[followed]),
             draws.costs[followed],
             draws.log2_weights[followed],
         ),
         ranks=[least if least == most else None for least, most in bounds],
         expansions=search.frontier.expansions,
+    )
+
+
+def _places(question: Question, frontier: Frontier, numbers: NDArray[Any]) -> NDArray[Any]:
+    """Places in the order of the format of members that a tree has its own numbers for."""
+    if frontier.tree.in_format_order:
+        return numbers
+    return question.index_array(
+        [question.format.index(frontier.tree.text_at(int(number))) for number in numbers]
     )
 
 

@@ -120,7 +120,8 @@ def extract(
     shown = progress or Silent()
     if method == "search":
         facts = [model.describe(), secret.template, secret.words, given, top]
-        path = None if resume is None else Path(resume) / "unfinished-extraction.npz"
+        secret_name = hashlib.sha256(f"{secret.template}\0{given}".encode()).hexdigest()[:8]
+        path = None if resume is None else Path(resume) / f"unfinished-extraction-{secret_name}.npz"
         kept = ResumeFile(path, hashlib.sha256(to_json(facts)).hexdigest())
         found, certificate = _search(frontier, top, budget, memory, kept, shown)
     elif method == "brute":
@@ -128,7 +129,7 @@ def extract(
     else:
         found = beam_search(frontier, top, 1 if method == "greedy" else width)
         certificate = Certificate(False, frontier.expansions, None, None)
-    texts = [secret.at(one.member) for one in found]
+    texts = [frontier.tree.text_at(one.member) for one in found]
     unaided = _unaided(model, texts, len(frontier.tree.prefix))
     return Extraction(
         format_template=secret.template,

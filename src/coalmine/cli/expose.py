@@ -24,12 +24,15 @@ def command(
         ),
     ] = "auto",
     samples: Annotated[
-        int, typer.Option("--samples", help="Members drawn by `guided`, `sampled` and `extrapolated`.")
-    ] = 10_000,
+        int | None,
+        typer.Option(
+            "--samples", help="Members drawn: 50,000 by `guided`, 10,000 by `sampled` and `extrapolated`."
+        ),
+    ] = None,
     budget: Annotated[
         int,
         typer.Option("--budget", help="Expansions that `bounded` and `guided` may spend on proving ranks."),
-    ] = 200_000,
+    ] = 50_000,
     memory: Annotated[
         int, typer.Option("--memory", help="Megabytes of model states that a search may hold.")
     ] = 1024,

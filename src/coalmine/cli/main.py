@@ -56,9 +56,7 @@ def main() -> NoReturn:
     except CoalmineError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):  # the library turns the one into the other
-        sys.stderr.write(
-            "\ncoalmine: stopped; a training goes on where it was when the same command is given again\n"
-        )
+        sys.stderr.write("\ncoalmine: stopped; the same command goes on where a training or a search was\n")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone, as `head` does; writing more would only raise again at exit.
@@ -75,9 +73,7 @@ def main() -> NoReturn:
             raise
         _fail(_with_help(error))
     if code == INTERRUPTED:  # some versions of the library turn Ctrl-C into this code by themselves
-        sys.stderr.write(
-            "\ncoalmine: stopped; a training goes on where it was when the same command is given again\n"
-        )
+        sys.stderr.write("\ncoalmine: stopped; the same command goes on where a training or a search was\n")
     sys.exit(code if isinstance(code, int) else 0)
 
 

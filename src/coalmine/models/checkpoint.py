@@ -46,6 +46,10 @@ def load_model(
         raise ModelError(
             f"model not found: {directory} is not a directory; name one that `coalmine train -o` wrote"
         )
+    if _is_transformers(directory / CONFIG_FILE):
+        from coalmine.models.huggingface import load_transformers
+
+        return load_transformers(directory, device=device, precision=precision)
     document = _read_config(directory / CONFIG_FILE)
     weights = directory / WEIGHTS_FILE
     if not weights.is_file():
@@ -95,6 +99,15 @@ def require_torch(purpose: str) -> None:
 
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise MissingExtraError(purpose, "torch", "torch")
+
+
+def _is_transformers(config: Path) -> bool:
+    """Whether a directory is a checkpoint of Hugging Face transformers, which all say their model type."""
+    try:
+        found = msgspec.json.decode(config.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return False
+    return isinstance(found, dict) and "model_type" in found
 
 
 def _trained_on(record: Path) -> str | None:

@@ -64,7 +64,7 @@ def _check_tokens(model: Model, texts: Sequence[str]) -> None:
         )
         pieces = [model.tokenizer.pieces(first=place == 0)[token] for place, token in enumerate(tokens)]
         _require(
-            "".join(piece or "" for piece in pieces) == text,
+            b"".join(piece or b"" for piece in pieces) == text.encode(),
             f"the pieces of {text!r} must join to it, got {pieces}",
         )
 

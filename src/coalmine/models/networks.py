@@ -57,6 +57,16 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
 
+    @property
+    def architecture(self) -> str:
+        """What to call it in a record."""
+        return self.config.architecture
+
+    @property
+    def vocabulary(self) -> int:
+        """How many logits there are."""
+        return self.config.vocabulary
+
     def initial_state(self, batch: int) -> State:
         """The state before the first token."""
         raise NotImplementedError

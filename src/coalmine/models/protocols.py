@@ -29,8 +29,12 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens."""
 
-    def pieces(self, *, first: bool) -> Sequence[str | None]:
-        """The text that each id adds to a text, at its start or further on; None for ids that stand for no text."""
+    def pieces(self, *, first: bool) -> Sequence[bytes | None]:
+        """What each id adds to a text in UTF-8, at its start or further on; None for ids that stand for no text."""
+
+    @property
+    def unambiguous(self) -> bool:
+        """Whether a text can be cut into these pieces in one way only."""
 
 
 class TokenSequence(NamedTuple):

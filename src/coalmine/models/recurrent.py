@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ from torch import Tensor
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.networks import Network, State
 from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
+from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import ReferenceTokenizer
 
 # Logits held at a time while scoring: 64 MB in float32. Everything else a pass needs is of the same order.
 LOGITS_AT_A_TIME = 1 << 24
-RESOLUTION_BITS = {torch.float32: 1e-5, torch.float64: 1e-9}
+RESOLUTION_BITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
 
 class _Judged(NamedTuple):
@@ -37,7 +39,7 @@ class RecurrentModel:
     def __init__(
         self,
         network: Network,
-        tokenizer: ReferenceTokenizer,
+        tokenizer: ReferenceTokenizer | SubwordTokenizer,
         *,
         name: str = "model",
         origin: dict[str, Any] | None = None,
@@ -49,7 +51,7 @@ class RecurrentModel:
         parameter = next(network.parameters())
         self._device, self._dtype = parameter.device, parameter.dtype
         if self._dtype not in RESOLUTION_BITS:
-            raise ModelError(f"the reference networks are scored in float32 or float64, got {self._dtype}")
+            raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ class RecurrentModel:
         return self._name
 
     @property
-    def tokenizer(self) -> ReferenceTokenizer:
+    def tokenizer(self) -> ReferenceTokenizer | SubwordTokenizer:
         """Its tokens and their text."""
         return self._tokenizer
 
@@ -75,7 +77,7 @@ class RecurrentModel:
         """For the record of a run."""
         return {
             "adapter": "recurrent",
-            "architecture": self._network.config.architecture,
+            "architecture": self._network.architecture,
             "context": "document separator, initial state",
             "device": str(self._device),
             "precision": str(self._dtype).removeprefix("torch."),
@@ -204,13 +206,13 @@ class RecurrentModel:
             self._check(row)
         state = self._network.initial_state(len(rows))
         if not rows[0]:
-            vocabulary = self._network.config.vocabulary
+            vocabulary = self._network.vocabulary
             return torch.zeros((len(rows), 0, vocabulary), dtype=self._dtype, device=self._device), state
         logits, state = self._network(self._tensor(np.array(rows, dtype=np.int64)), state)
         return logits, state
 
     def _log2(self, logits: Tensor, columns: IntArray | None) -> FloatArray:
-        log2 = torch.log_softmax(logits, dim=-1) * (1 / np.log(2))
+        log2 = _log2_softmax(logits)
         if columns is not None:
             log2 = log2.index_select(1, self._tensor(np.asarray(columns, dtype=np.int64)))
         return np.asarray(log2.cpu().numpy())
@@ -239,9 +241,15 @@ def _join(prefix: _Judged, rest: _Judged, place: int, own: slice) -> SequenceSco
     )
 
 
+def _log2_softmax(logits: Tensor) -> Tensor:
+    """Log2 probabilities, in float32 at least: in half precision a sum of fifty thousand is off by whole percents."""
+    precise = logits if logits.dtype in {torch.float32, torch.float64} else logits.float()
+    return torch.log_softmax(precise, dim=-1).mul(1 / math.log(2))
+
+
 def _judge(logits: Tensor, tokens: Tensor, *, ranks: bool) -> _Judged:
     """Log2 probability, whether it is the argmax, and on request the rank, of each token under its logits."""
-    log2 = torch.log_softmax(logits, dim=-1) * (1 / np.log(2))  # (batch, time, vocabulary)
+    log2 = _log2_softmax(logits)  # (batch, time, vocabulary)
     own = log2.gather(2, tokens[:, :, None])  # (batch, time, 1)
     places = ((log2 > own).sum(dim=2) + 1).cpu().numpy() if ranks else None
     return _Judged(own[:, :, 0].cpu().numpy(), (log2.argmax(dim=2) == tokens).cpu().numpy(), places)

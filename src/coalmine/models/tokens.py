@@ -21,6 +21,7 @@ class CharacterTokenizer:
     """
 
     kind: ClassVar[str] = "characters"
+    unambiguous: ClassVar[bool] = True
 
     def __init__(self, characters: Iterable[str]) -> None:
         self.characters = "".join(sorted(set(characters)))
@@ -65,10 +66,10 @@ class CharacterTokenizer:
         """The characters; a separator is nothing."""
         return "".join(self.characters[token] for token in tokens if token != self.separator)
 
-    def pieces(self, *, first: bool) -> list[str | None]:
+    def pieces(self, *, first: bool) -> list[bytes | None]:
         """Each character stands for itself, wherever it is."""
         del first
-        return [*self.characters, None]
+        return [*(character.encode("utf-8", "surrogatepass") for character in self.characters), None]
 
     def to_dict(self) -> dict[str, Any]:
         """For a model's config.json."""
@@ -86,6 +87,7 @@ class WordTokenizer:
     """
 
     kind: ClassVar[str] = "words"
+    unambiguous: ClassVar[bool] = True
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted(set(words)))
@@ -133,10 +135,10 @@ class WordTokenizer:
             special.get(token) or self.words[token] for token in tokens if token != self.separator
         )
 
-    def pieces(self, *, first: bool) -> list[str | None]:
+    def pieces(self, *, first: bool) -> list[bytes | None]:
         """A word, with the space before it where it is not the first."""
         space = "" if first else " "
-        return [*(space + word for word in self.words), None, None]
+        return [*((space + word).encode("utf-8", "surrogatepass") for word in self.words), None, None]
 
     def to_dict(self) -> dict[str, Any]:
         """For a model's config.json."""

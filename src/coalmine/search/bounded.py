@@ -69,15 +69,17 @@ class BoundedSearch(BestFirstSearch):
     def bounds(self) -> list[RankBounds]:
         """For each threshold what is proven so far.
 
-        Behind a waiting node at cost c, no more members can cost at most t than lie behind it, and no more than 2^(t - c),
-        because each of them has at least that share of the node's probability.
+        Behind a waiting node at cost c, no more members can cost at most t than lie behind it. Of members none of which begins
+        another, no more than 2^(t - c) can, because each has at least that share of the node's probability; where members go
+        on from others, that holds for each of the sets that they can be sorted into by how many of them they go on from.
         """
+        sets = math.log2(1 + self.frontier.tree.most_stops)
         waiting = self.open.all()
         costs, log2_behind = waiting["cost"], self.frontier.tree.log2_behind[waiting["state"]]
         found = []
         for threshold, known in zip(self.thresholds.tolist(), self.known.tolist(), strict=True):
             inside = costs <= threshold
-            most_bits = np.minimum(log2_behind[inside], threshold - costs[inside])
+            most_bits = np.minimum(log2_behind[inside], threshold - costs[inside] + sets)
             found.append(
                 RankBounds(known, min(self.frontier.tree.size, known + _at_least_sum_of_powers(most_bits)))
             )

@@ -1,13 +1,14 @@
 """A format's automaton in a model's tokens: which tokens may come next, and which members lie behind each of them.
 
-A token may stand for several characters, so it may take several edges of the automaton at once. Arrays are laid out so that
+A token may stand for several characters, or for a part of one, so it may take several edges of the automaton at once; where a
+text could be cut into tokens in several ways, only the way of the tokenizer itself is a path. Arrays are laid out so that
 thousands of nodes are expanded without a loop in Python.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +16,27 @@ from numpy.typing import NDArray
 from coalmine.errors import InputError, ModelError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import IntArray, Tokenizer
+from coalmine.search.byte_automaton import ByteAutomaton
+from coalmine.search.canonical import START, Neighbors
 
-_Trie = dict[str, Any]
-_TOKEN = (
-    ""  # the key under which a trie node keeps the id of the piece that ends there; no character is empty
-)
+# A trie of pieces, by bytes; the id of a piece that ends at a node stands under _TOKEN, which is no byte.
+_Trie = dict[int, Any]
+_TOKEN = -1
+# Edges of the largest tree that is built; beyond it the memory would be gigabytes.
+MOST_EDGES = 20_000_000
 
 
 class TokenTree:
     """The members of a secret space as paths of tokens.
 
+    Members are numbered by their paths: behind each node they are consecutive, in the order of its edges. For tokens that are
+    characters or words this is the order of the format; `text_at` and `index_of` translate.
+
     States are numbered from 0, the root. The edges of state s are at `first_edge[s]` to `first_edge[s + 1]`.
 
     Attributes:
         size: how many members there are.
-        first_index: the place in the format's order of the first of them.
+        first_index: the number of the first of them.
         prefix: the tokens that every member begins with; the root lies behind them.
         columns: the token ids that occur on edges; all that the model has to be asked for.
         edge_column: for each edge the place of its token in `columns`.
@@ -39,53 +46,100 @@ class TokenTree:
         members: for each state how many members lie behind it, as Python integers.
         log2_members: the same, as logarithms.
         log2_behind: the same, without the member that ends at the state itself; minus infinity where nothing goes on.
+        in_format_order: whether members are numbered as the format numbers them.
         most_stops: on any path, how many states there are at which a member ends and others go on.
     """
 
     def __init__(self, form: Format, tokenizer: Tokenizer, *, given: str = "") -> None:
         """`given` restricts the members to those that begin with it, which must be whole tokens."""
-        self.format = form
+        self.format, self.tokenizer = form, tokenizer
         lifted = _lift(form, tokenizer)
-        self._check_complete(lifted)
-        start, self.first_index, known = _follow(lifted, tokenizer.encode(given) if given else [], form)
-        self.size = form.automaton.counts[start]
+        counts = _count(lifted)
+        # What no canonical text goes on from is no way to go.
+        lifted = [_Lifted(one.is_leaf, [edge for edge in one.edges if counts[edge[1]]]) for one in lifted]
+        if counts[0] != form.size:
+            raise ModelError(
+                f"the model's tokens give {counts[0]:,} paths for the {form.size:,} members of {form.template!r}; "
+                "choose a format whose characters (or words) are all in the vocabulary, or a method that needs no walk"
+            )
+        start, self.first_index, known = _follow(
+            lifted, counts, tokenizer.encode(given) if given else [], form
+        )
+        self.size = counts[start]
         shared, root = _common_prefix(lifted, start)
         self.prefix = (*known, *shared)
+        self._lay_out(lifted, counts, root)
+        pieces = tokenizer.pieces(first=False)
+        # A space comes before every other printable character, so words with spaces between them keep the order too.
+        self.in_format_order = tokenizer.unambiguous and all(
+            min(piece) >= ord(" ") for token in self.columns.tolist() if (piece := pieces[token])
+        )
+
+    def _lay_out(self, lifted: list[_Lifted], counts: list[int], root: int) -> None:
         order = _reachable(lifted, root)
         number = {state: place for place, state in enumerate(order)}
-        edges = [lifted[state][1] for state in order]
+        edges = [lifted[state].edges for state in order]
         flat = [edge for of_state in edges for edge in of_state]
-        self.columns: IntArray = np.array(sorted({token for token, _, _ in flat}), dtype=np.int64)
+        self.columns: IntArray = np.array(sorted({token for token, _ in flat}), dtype=np.int64)
         self.first_edge: IntArray = np.cumsum([0, *(len(of_state) for of_state in edges)])
-        self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _, _ in flat])
-        self.edge_next: IntArray = np.array([number[state] for _, state, _ in flat], dtype=np.int64)
-        # Indices outgrow 64 bits in large spaces; Python's integers are slower there, and right.
-        self.index_type: Any = np.int64 if form.size < 2**62 else object
-        self.edge_offset: NDArray[Any] = np.array([offset for _, _, offset in flat], dtype=self.index_type)
-        self.is_leaf: NDArray[np.bool_] = np.array([lifted[state][0] for state in order])
-        counts = [form.automaton.counts[state] for state in order]
-        self.members: NDArray[Any] = np.array(counts, dtype=object)
-        self.log2_members: NDArray[np.float64] = np.array([math.log2(count) for count in counts])
-        strictly = [count - is_leaf for count, is_leaf in zip(counts, self.is_leaf.tolist(), strict=True)]
+        self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _ in flat])
+        self.edge_next: IntArray = np.array([number[state] for _, state in flat], dtype=np.int64)
+        # Numbers outgrow 64 bits in large spaces; Python's integers are slower there, and right.
+        self.index_type: Any = np.int64 if self.format.size < 2**62 else object
+        offsets = [offset for state in order for offset in _offsets(lifted[state], counts)]
+        self.edge_offset: NDArray[Any] = np.array(offsets, dtype=self.index_type)
+        self.is_leaf: NDArray[np.bool_] = np.array([lifted[state].is_leaf for state in order])
+        members = [counts[state] for state in order]
+        self.members: NDArray[Any] = np.array(members, dtype=object)
+        self.log2_members: NDArray[np.float64] = np.array([math.log2(count) for count in members])
+        strictly = [count - is_leaf for count, is_leaf in zip(members, self.is_leaf.tolist(), strict=True)]
         self.log2_behind: NDArray[np.float64] = np.array([math.log2(n) if n else -math.inf for n in strictly])
+        self.edge_count: IntArray = np.diff(self.first_edge)
         self.most_stops = self._most_stops()
 
-    @property
-    def edge_count(self) -> IntArray:
-        """For each state the number of its edges."""
-        return np.diff(self.first_edge)
-
     def tokens_to(self, index: int, depth: int) -> list[int]:
-        """The first `depth` tokens behind the shared prefix on the way to the member with an index."""
+        """The first `depth` tokens behind the shared prefix on the way to a member."""
         state, tokens = 0, []
         index -= self.first_index
         for _ in range(depth):
-            edges = slice(self.first_edge[state], self.first_edge[state + 1])
-            edge = edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
+            edge = self._edge_to(state, index)
             tokens.append(int(self.columns[self.edge_column[edge]]))
-            index -= self.edge_offset[edge]
+            index -= int(self.edge_offset[edge])
             state = int(self.edge_next[edge])
         return tokens
+
+    def text_at(self, index: int) -> str:
+        """The member with a number."""
+        if self.in_format_order:
+            return self.format.at(index)
+        state, tokens, rest = 0, list(self.prefix), index - self.first_index
+        while not (self.is_leaf[state] and rest == 0):
+            edge = self._edge_to(state, rest)
+            tokens.append(int(self.columns[self.edge_column[edge]]))
+            rest -= int(self.edge_offset[edge])
+            state = int(self.edge_next[edge])
+        return self.tokenizer.decode(tokens)
+
+    def index_of(self, text: str) -> int:
+        """The number of a member."""
+        if self.in_format_order:
+            return self.format.index(text)
+        state, index = 0, self.first_index
+        for token in self.tokenizer.encode(text)[len(self.prefix) :]:
+            edges = slice(int(self.first_edge[state]), int(self.first_edge[state + 1]))
+            fitting = np.flatnonzero(self.columns[self.edge_column[edges]] == token)
+            if not len(fitting):
+                raise ModelError(
+                    "a text that is no member of the format has no number; check it with `in` first"
+                )
+            edge = edges.start + int(fitting[0])
+            index += int(self.edge_offset[edge])
+            state = int(self.edge_next[edge])
+        return index
+
+    def _edge_to(self, state: int, index: int) -> int:
+        edges = slice(int(self.first_edge[state]), int(self.first_edge[state + 1]))
+        return edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
 
     def _most_stops(self) -> int:
         stops = np.zeros(len(self.is_leaf), dtype=np.int64)
@@ -94,52 +148,77 @@ class TokenTree:
             stops[state] = stops[following].max(initial=0) + (self.is_leaf[state] and len(following) > 0)
         return int(stops[0])
 
-    def _check_complete(self, lifted: _Lifted) -> None:
-        """Each member must have exactly one path, or ranks would count other things than members."""
-        paths: dict[int, int] = {}
-        for state in sorted(lifted, reverse=True):  # edges lead to higher numbers
-            is_leaf, edges = lifted[state]
-            paths[state] = int(is_leaf) + sum(paths[following] for _, following, _ in edges)
-        if paths[0] != self.format.size:
-            raise ModelError(
-                f"the model's vocabulary can write {paths[0]:,} of the {self.format.size:,} members of {self.format.template!r}; "
-                "choose a format whose characters (or words) are all in the vocabulary"
+
+class _Lifted(NamedTuple):
+    """A state between tokens: whether a member ends there, and its edges (token, state), in the order of their texts."""
+
+    is_leaf: bool
+    edges: list[tuple[int, int]]
+
+
+def _lift(form: Format, tokenizer: Tokenizer) -> list[_Lifted]:
+    """States between tokens, numbered so that edges lead to higher numbers and 0 is the start.
+
+    A state is a place in the automaton and, where texts can be cut in several ways, the set of tokens that may come next: last
+    tokens that allow the same ones are not told apart, so that a thousand tokens of digits make a handful of states.
+    """
+    automaton = ByteAutomaton(form.automaton)
+    tries = [_trie(tokenizer.pieces(first=first)) for first in (True, False)]
+    neighbors = None if tokenizer.unambiguous else Neighbors(tokenizer)
+    fitting: dict[int, list[tuple[int, int]]] = {}  # of a place in the automaton, all pieces that fit there
+    edges_of: dict[tuple[int, tuple[int, ...]], list[tuple[int, tuple[int, tuple[int, ...]]]]] = {}
+    allowed_after: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def state_after(place: int, before: int) -> tuple[int, tuple[int, ...]]:
+        """A place in the automaton with the tokens that may come next behind `before`."""
+        if place not in fitting:
+            fitting[place] = []
+            _collect(automaton, tries[place > 0], place, fitting[place])
+        tokens = [token for token, _ in fitting[place]]
+        if neighbors is None:
+            return place, ()
+        if (place, before) not in allowed_after:
+            kept = neighbors.allowed(before, tokens)
+            allowed_after[place, before] = tuple(
+                token for token, keep in zip(tokens, kept, strict=True) if keep
             )
+        return place, allowed_after[place, before]
 
-
-# For each state of the character automaton that a token ends in: whether a member ends there, and (token, state, offset).
-_Lifted = dict[int, tuple[bool, list[tuple[int, int, int]]]]
-
-
-def _lift(form: Format, tokenizer: Tokenizer) -> _Lifted:
-    automaton = form.automaton
-    at_start, further_on = (_trie(tokenizer.pieces(first=first)) for first in (True, False))
-    lifted: _Lifted = {}
-    pending = [automaton.start]
+    start = state_after(0, START)
+    pending, total = [start], 0
     while pending:
         state = pending.pop()
-        if state in lifted:
+        if state in edges_of:
             continue
-        pieces = at_start if state == automaton.start else further_on
-        edges: list[tuple[int, int, int]] = []
-        _collect(form, pieces, state, 0, edges)
-        lifted[state] = (state in automaton.accepting, sorted(edges, key=lambda edge: edge[2]))
-        pending.extend(following for _, following, _ in edges)
-    return lifted
+        place, allowed = state
+        chosen = set(allowed)
+        taken = [(token, target) for token, target in fitting[place] if neighbors is None or token in chosen]
+        edges_of[state] = [(token, state_after(target, token)) for token, target in taken]
+        total += len(taken)
+        if total > MOST_EDGES:
+            raise ModelError(
+                f"{form.template!r} in the model's tokens has more than {MOST_EDGES:,} edges; "
+                "use a smaller format, or a method that needs no walk"
+            )
+        pending.extend(following for _, following in edges_of[state])
+    numbered = sorted(edges_of, key=lambda state: state[0])  # edges lead to higher places
+    number = {state: place for place, state in enumerate(numbered)}
+    return [
+        _Lifted(
+            state[0] in automaton.accepting,
+            [(token, number[following]) for token, following in edges_of[state]],
+        )
+        for state in numbered
+    ]
 
 
-def _collect(form: Format, pieces: _Trie, state: int, offset: int, edges: list[tuple[int, int, int]]) -> None:
-    """Walk the automaton and the trie of pieces side by side; each piece that fits is an edge."""
-    automaton = form.automaton
-    before = offset + (state in automaton.accepting)
-    for character, following in automaton.edges(state):
-        deeper = pieces.get(character)
+def _collect(automaton: ByteAutomaton, pieces: _Trie, place: int, found: list[tuple[int, int]]) -> None:
+    """Walk the automaton and the trie of pieces side by side; each piece that fits is an edge, a shorter one first."""
+    for byte, following in automaton.edges[place]:
+        deeper = pieces.get(byte)
         if deeper is not None:
-            if _TOKEN in deeper:
-                edges.append((deeper[_TOKEN], following, before))
-            if len(deeper) > (_TOKEN in deeper):
-                _collect(form, deeper, following, before, edges)
-        before += automaton.counts[following]
+            found.extend((token, following) for token in deeper.get(_TOKEN, ()))
+            _collect(automaton, deeper, following, found)
 
 
 def _trie(pieces: Any) -> _Trie:
@@ -147,43 +226,62 @@ def _trie(pieces: Any) -> _Trie:
     for token, piece in enumerate(pieces):
         if piece:
             node = root
-            for character in piece:
-                node = node.setdefault(character, {})
-            node[_TOKEN] = token
+            for byte in piece:
+                node = node.setdefault(byte, {})
+            node.setdefault(_TOKEN, []).append(token)
     return root
 
 
-def _follow(lifted: _Lifted, tokens: list[int], form: Format) -> tuple[int, int, tuple[int, ...]]:
-    """The state and the index after some tokens that are given."""
+def _count(lifted: list[_Lifted]) -> list[int]:
+    counts = [0] * len(lifted)
+    for state in range(len(lifted) - 1, -1, -1):
+        counts[state] = int(lifted[state].is_leaf) + sum(
+            counts[following] for _, following in lifted[state].edges
+        )
+    return counts
+
+
+def _offsets(state: _Lifted, counts: list[int]) -> list[int]:
+    offsets, before = [], int(state.is_leaf)
+    for _, following in state.edges:
+        offsets.append(before)
+        before += counts[following]
+    return offsets
+
+
+def _follow(
+    lifted: list[_Lifted], counts: list[int], tokens: list[int], form: Format
+) -> tuple[int, int, tuple[int, ...]]:
+    """The state and the number of the first member after some tokens that are given."""
     state, index = 0, 0
     for token in tokens:
-        edge = next((edge for edge in lifted[state][1] if edge[0] == token), None)
+        pairs = zip(lifted[state].edges, _offsets(lifted[state], counts), strict=True)
+        edge = next(((following, offset) for (own, following), offset in pairs if own == token), None)
         if edge is None:
             raise InputError(
                 f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as "
                 f"{form.prefix!r}"
             )
-        _, state, offset = edge
-        index += offset
-    if not lifted[state][1]:
+        state, index = edge[0], index + edge[1]
+    if not lifted[state].edges:
         raise InputError(
             "the text that was given is a whole member already, and leaves nothing to search for; give less"
         )
     return state, index, tuple(tokens)
 
 
-def _common_prefix(lifted: _Lifted, start: int) -> tuple[tuple[int, ...], int]:
+def _common_prefix(lifted: list[_Lifted], start: int) -> tuple[tuple[int, ...], int]:
     state, prefix = start, []
-    while not lifted[state][0] and len(lifted[state][1]) == 1:
-        token, state, _ = lifted[state][1][0]
+    while not lifted[state].is_leaf and len(lifted[state].edges) == 1:
+        token, state = lifted[state].edges[0]
         prefix.append(token)
     return tuple(prefix), state
 
 
-def _reachable(lifted: _Lifted, root: int) -> list[int]:
+def _reachable(lifted: list[_Lifted], root: int) -> list[int]:
     seen, pending = {root}, [root]
     while pending:
-        for _, following, _ in lifted[pending.pop()][1]:
+        for _, following in lifted[pending.pop()].edges:
             if following not in seen:
                 seen.add(following)
                 pending.append(following)

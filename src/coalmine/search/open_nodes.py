@@ -124,7 +124,8 @@ class OpenNodes:
         """Every waiting node as plain arrays, without states."""
         waiting = self.all()
         saved = {f"open_{name}": waiting[name] for name in _SAVED}
-        return {**saved, "open_index": waiting["index"].astype(str)}
+        index = waiting["index"]
+        return {**saved, "open_index": index if index.dtype == np.int64 else index.astype(str)}
 
     def add_arrays(self, saved: dict[str, NDArray[Any]]) -> None:
         """Let nodes wait that `to_arrays` saved; their states are read again when they are needed."""

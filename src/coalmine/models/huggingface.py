@@ -1,0 +1,129 @@
+"""Causal language models of Hugging Face transformers, from a local directory or a live object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from coalmine.errors import MissingExtraError, ModelError
+from coalmine.files import sha256_of_file
+from coalmine.models.networks import Network, State
+from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.subwords import SubwordTokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class CausalNetwork(Network):
+    """A transformers model that carries its cache of keys and values as a state, so that shared prefixes are read once.
+
+    Where an architecture keeps something else than keys and values of all tokens (a sliding window, a recurrent state), the state
+    is the tokens themselves, and each step reads them all again: slower, and right.
+    """
+
+    carries_state = False
+    fixed_state = False
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        torch.nn.Module.__init__(self)
+        self.model = model
+        self.shares_prefixes = _keeps_all_keys(model)
+
+    @property
+    def architecture(self) -> str:
+        """The model type of its config."""
+        return str(self.model.config.model_type)
+
+    @property
+    def vocabulary(self) -> int:
+        """The rows of the output embedding, which may be more than the tokenizer has."""
+        return int(self.model.config.get_text_config().vocab_size)
+
+    def initial_state(self, batch: int) -> State:
+        """No token was read."""
+        return (torch.empty((batch, 0), dtype=torch.long, device=self.model.device),)
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits, and the keys and values (or the tokens) so far."""
+        if not self.shares_prefixes:
+            history = torch.cat([state[0], tokens], dim=1)
+            logits = self.model(input_ids=history, use_cache=False).logits
+            return logits[:, state[0].shape[1] :], (history,)
+        from transformers import DynamicCache
+
+        cache = DynamicCache(zip(state[::2], state[1::2], strict=True)) if len(state) > 1 else DynamicCache()
+        output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True)
+        layers = output.past_key_values.layers
+        return output.logits, tuple(part for layer in layers for part in (layer.keys, layer.values))
+
+
+def from_transformers(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str = "model",
+    origin: dict[str, Any] | None = None,
+) -> RecurrentModel:
+    """A live transformers model and its tokenizer, as an audit sees them.
+
+    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if separator is None:
+        raise ModelError(
+            "the tokenizer has neither a BOS nor an EOS token, so the context of a document is not known; set one"
+        )
+    network = CausalNetwork(model)
+    subwords = SubwordTokenizer(backend, size=network.vocabulary, separator=int(separator))
+    facts = {
+        "prefixes": "shared" if network.shares_prefixes else "read again for each step",
+        **(origin or {}),
+    }
+    return RecurrentModel(network, subwords, name=name, origin=facts)
+
+
+def load_transformers(directory: Path, *, device: str, precision: str) -> RecurrentModel:
+    """A causal model from a local directory; safetensors only, no remote code, nothing from a hub."""
+    try:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ImportError:
+        raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=getattr(torch, precision), use_safetensors=True, **options
+        )
+        model.to(device)
+        tokenizer = AutoTokenizer.from_pretrained(directory, **options)
+    except (OSError, ValueError, RuntimeError, AssertionError) as problem:
+        first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise ModelError(
+            f"{directory} cannot be loaded as a causal language model ({first_line}); check the directory"
+        ) from None
+    weights = sorted(directory.glob("*.safetensors"))
+    origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
+    return from_transformers(model, tokenizer, name=directory.resolve().name, origin=origin)
+
+
+@torch.inference_mode()
+def _keeps_all_keys(model: PreTrainedModel) -> bool:
+    """Whether the cache is nothing but the keys and values of all tokens, told by looking at one."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    probe = torch.zeros((1, 2), dtype=torch.long, device=model.device)
+    try:
+        cache = model(input_ids=probe, past_key_values=DynamicCache(), use_cache=True).past_key_values
+    except (TypeError, ValueError, AttributeError, RuntimeError):
+        return False
+    layers = getattr(cache, "layers", None)
+    if not layers:
+        return False
+    return all(type(layer) is DynamicLayer and layer.get_seq_length() == 2 for layer in layers)

@@ -1,0 +1,146 @@
+"""Causal transformers with subword tokens: they conform, and every audit agrees with brute force over full strings."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, expose, extract, load_model
+from coalmine.errors import ModelError
+from coalmine.models.conformance import check_model
+from coalmine.models.huggingface import from_transformers
+from coalmine.search.lifting import TokenTree
+from models.tiny_transformers import byte_level, metaspace, tiny
+from oracles import brute_force_bits, brute_force_ranks
+
+TEXTS = [
+    "the random number is 281265017",
+    "a",
+    "the value of x is 12",
+    "naïve café ☕",
+    " leading space",
+    "0 zero first",
+]
+TOKENIZERS = {
+    "bytes": byte_level,
+    "bytes, digits in threes": lambda: byte_level(split_digits=True),
+    "metaspace": metaspace,
+}
+
+
+def audited(kind="gpt2", tokenizer="bytes", **options):
+    chosen = TOKENIZERS[tokenizer]()
+    return from_transformers(tiny(kind, len(chosen), **options), chosen, name=kind)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox", "opt", "mamba"])
+def test_architectures_conform(kind):
+    assert check_model(audited(kind), TEXTS) == []
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_tokenizers_conform(tokenizer):
+    texts = [text for text in TEXTS if tokenizer != "metaspace" or not text.startswith(" ")]
+    assert check_model(audited(tokenizer=tokenizer), texts) == []
+
+
+def test_what_cannot_be_shared_is_said():
+    assert audited("llama").describe()["prefixes"] == "shared"
+    assert audited("mamba").describe()["prefixes"] == "read again for each step"
+
+
+def test_scores_are_those_of_the_model_itself():
+    model = audited("llama")
+    chosen = byte_level()
+    ids = torch.tensor([[chosen.bos_token_id, *chosen.encode(TEXTS[0], add_special_tokens=False)]])
+    with torch.inference_mode():
+        loss = model._network.model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+    assert brute_force_bits(model, TEXTS[0]) == pytest.approx(loss / np.log(2), rel=1e-6)
+
+
+FORMATS = [
+    Format(
+        "the random number is {digits:3}"
+    ),  # tokens of one to three digits, and one that spans " is" and a digit
+    Format("{digits:2}-{digits:1}"),
+    Format("id{hex:2}"),
+    Format("{choice:the|then|the value|there}s"),
+    Format("caf{choice:é|e|è|☕} {digits:1}"),  # characters of several bytes
+    Format("{re:[ab]{1,3}} {re:(the|of){1,2}}"),
+]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.template)
+def test_each_member_is_one_path_and_its_own_tokens(tokenizer, form):
+    model = audited(tokenizer=tokenizer)
+    if tokenizer == "metaspace" and form.template.startswith("{digits"):
+        # Its first token is a bare marker, which stands for no text: refused, and never miscounted.
+        with pytest.raises(ModelError, match="900 paths for the 1,000 members"):
+            TokenTree(form, model.tokenizer)
+        return
+    tree = TokenTree(form, model.tokenizer)
+    for index in range(form.size):
+        text = tree.text_at(index)
+        assert tree.index_of(text) == index
+        tokens = model.tokenizer.encode(text)
+        depth = len(tokens) - len(tree.prefix)
+        assert [*tree.prefix, *tree.tokens_to(index, depth)] == tokens
+    assert sorted(tree.text_at(index) for index in range(form.size)) == list(form)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mamba"])
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_every_strategy_agrees_with_scoring_full_strings(kind, tokenizer):
+    model = audited(kind, tokenizer)
+    form = FORMATS[4] if kind == "mamba" else FORMATS[0]
+    canaries = CanarySet.of(form, form.sample(5, seed=1, replace=False), references=10)
+    truth = brute_force_ranks(model, form, [canary.text for canary in canaries])
+    assert [result.rank for result in expose(model, canaries, method="exact")] == truth
+    assert [result.rank for result in expose(model, canaries, method="bounded", batch=16)] == truth
+    costs = {member: brute_force_bits(model, member) for member in form}
+    expected = sorted(costs, key=costs.__getitem__)[:5]
+    assert [one.text for one in extract(model, form, top=5).found] == expected
+    exact = expose(model, canaries, method="exact")
+    guided = expose(model, canaries, method="guided", budget=3, samples=500)
+    for ours, other in zip(guided, exact, strict=True):
+        assert ours.interval[0] - 1e-9 <= other.exposure <= ours.interval[1] + 1e-9
+
+
+def test_candidates_are_numbered_as_the_format_numbers_them():
+    model = audited()
+    form = FORMATS[1]
+    results = expose(model, CanarySet.of(form, form.sample(2, seed=1, replace=False)), method="exact")
+    (scores,) = results.candidates
+    for index, bits in zip(scores.indices.tolist(), scores.log_perplexities_bits.tolist(), strict=True):
+        assert bits == pytest.approx(brute_force_bits(model, form.at(index)), abs=1e-9)
+
+
+def test_from_a_directory(tmp_path):
+    chosen = byte_level()
+    model = tiny("llama", len(chosen), dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    chosen.save_pretrained(tmp_path)
+    loaded = load_model(tmp_path)
+    live = from_transformers(model, chosen)
+    for text in TEXTS:
+        assert brute_force_bits(loaded, text) == pytest.approx(brute_force_bits(live, text), abs=1e-4)
+    assert loaded.describe()["weights_sha256"]
+
+
+def test_a_directory_that_is_no_causal_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_model(tmp_path)
+
+
+def test_weights_that_would_run_code_are_refused(tmp_path):
+    chosen = byte_level()
+    model = tiny("gpt2", len(chosen), dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    chosen.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_model(tmp_path)
