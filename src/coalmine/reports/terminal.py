@@ -30,7 +30,7 @@ def planted_summary(made: Planted) -> str:
     withheld = len(made.canaries) - len(planted)
     references = sum(len(texts) for texts in made.canaries.references.values())
     return (
-        f"Canaries: {len(planted)} planted ({copies} copies in all), {withheld} withheld; {references:,} references drawn.\n"
+        f"Canaries: {len(planted)} planted (copies in all: {copies}), {withheld} withheld; {references:,} references drawn.\n"
         f"Train on {inert(str(made.corpus))}; keep {inert(str(made.manifest))} secret, and for `coalmine expose`."
     )
 

@@ -37,7 +37,7 @@ class Neighbors:
 
     def _ask(self, before: int, token: int) -> bool:
         if before == START:
-            return self._tokens(self._first[token]) in (None, [token])
+            return not self._first[token] or self._tokens(self._first[token]) in (None, [token])
         # The pair as a text begins with it, where it can begin one, and else behind something that it does not join.
         for anchor in (None, *_ANCHORS):
             opening = self._first[before] if anchor is None else anchor + (self._further[before] or b"")

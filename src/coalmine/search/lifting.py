@@ -22,6 +22,8 @@ from coalmine.search.canonical import START, Neighbors
 # A trie of pieces, by bytes; the id of a piece that ends at a node stands under _TOKEN, which is no byte.
 _Trie = dict[int, Any]
 _TOKEN = -1
+# The place in the automaton before anything was written, where pieces are those of a text's beginning.
+_BEFORE_ALL = -1
 # Edges of the largest tree that is built; beyond it the memory would be gigabytes.
 MOST_EDGES = 20_000_000
 
@@ -163,28 +165,36 @@ def _lift(form: Format, tokenizer: Tokenizer) -> list[_Lifted]:
     tokens that allow the same ones are not told apart, so that a thousand tokens of digits make a handful of states.
     """
     automaton = ByteAutomaton(form.automaton)
-    tries = [_trie(tokenizer.pieces(first=first)) for first in (True, False)]
+    pieces = [tokenizer.pieces(first=first) for first in (True, False)]
+    tries = [_trie(of_kind) for of_kind in pieces]
     neighbors = None if tokenizer.unambiguous else Neighbors(tokenizer)
     fitting: dict[int, list[tuple[int, int]]] = {}  # of a place in the automaton, all pieces that fit there
     edges_of: dict[tuple[int, tuple[int, ...]], list[tuple[int, tuple[int, tuple[int, ...]]]]] = {}
     allowed_after: dict[tuple[int, int], tuple[int, ...]] = {}
 
+    def fitting_at(place: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        if place == _BEFORE_ALL:
+            # A token that only marks the first word stands for nothing there, and leads to the start without it.
+            found = [(token, 0) for token, piece in enumerate(pieces[0]) if piece == b""]
+        _collect(automaton, tries[place != _BEFORE_ALL], max(place, 0), found)
+        return found
+
     def state_after(place: int, before: int) -> tuple[int, tuple[int, ...]]:
         """A place in the automaton with the tokens that may come next behind `before`."""
         if place not in fitting:
-            fitting[place] = []
-            _collect(automaton, tries[place > 0], place, fitting[place])
-        tokens = [token for token, _ in fitting[place]]
+            fitting[place] = fitting_at(place)
         if neighbors is None:
             return place, ()
         if (place, before) not in allowed_after:
+            tokens = [token for token, _ in fitting[place]]
             kept = neighbors.allowed(before, tokens)
             allowed_after[place, before] = tuple(
                 token for token, keep in zip(tokens, kept, strict=True) if keep
             )
         return place, allowed_after[place, before]
 
-    start = state_after(0, START)
+    start = state_after(_BEFORE_ALL, START)
     pending, total = [start], 0
     while pending:
         state = pending.pop()
@@ -205,7 +215,7 @@ def _lift(form: Format, tokenizer: Tokenizer) -> list[_Lifted]:
     number = {state: place for place, state in enumerate(numbered)}
     return [
         _Lifted(
-            state[0] in automaton.accepting,
+            max(state[0], 0) in automaton.accepting,
             [(token, number[following]) for token, following in edges_of[state]],
         )
         for state in numbered
