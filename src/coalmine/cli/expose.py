@@ -12,7 +12,12 @@ from coalmine.cli.output import Output
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="The directory that `coalmine train` wrote.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A model: what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter."
+        ),
+    ],
     canaries: Annotated[
         Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
     ],

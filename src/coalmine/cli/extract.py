@@ -13,7 +13,12 @@ from coalmine.errors import InputError
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="The directory that `coalmine train` wrote.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A model: what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter."
+        ),
+    ],
     secret_format: Annotated[
         str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
     ] = None,

@@ -26,7 +26,7 @@ PRECISIONS = ("float32", "float64")
 def load_model(
     path: str | os.PathLike[str], *, device: str = "cpu", precision: str = "float32"
 ) -> RecurrentModel:
-    """A model from the directory that `coalmine train` wrote.
+    """A model from a local directory: what `coalmine train` wrote, a causal transformers checkpoint, or a PEFT adapter.
 
     `precision` is "float32" or "float64"; the latter makes scores agree to about 1e-9 bits whatever the batch, at about twice the cost.
     """
@@ -46,7 +46,7 @@ def load_model(
         raise ModelError(
             f"model not found: {directory} is not a directory; name one that `coalmine train -o` wrote"
         )
-    if _is_transformers(directory / CONFIG_FILE):
+    if _is_transformers(directory):
         from coalmine.models.huggingface import load_transformers
 
         return load_transformers(directory, device=device, precision=precision)
@@ -101,10 +101,12 @@ def require_torch(purpose: str) -> None:
         raise MissingExtraError(purpose, "torch", "torch")
 
 
-def _is_transformers(config: Path) -> bool:
-    """Whether a directory is a checkpoint of Hugging Face transformers, which all say their model type."""
+def _is_transformers(directory: Path) -> bool:
+    """Whether a directory is a checkpoint of Hugging Face transformers, which all say their model type, or a PEFT adapter."""
+    if (directory / "adapter_config.json").is_file():
+        return True
     try:
-        found = msgspec.json.decode(config.read_bytes())
+        found = msgspec.json.decode((directory / CONFIG_FILE).read_bytes())
     except (OSError, msgspec.DecodeError):
         return False
     return isinstance(found, dict) and "model_type" in found
@@ -126,7 +128,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path} is not valid JSON ({problem}); train the model again") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ModelError(
-            f"{path} is not a config of this version (schema {SCHEMA!r}); name a directory that `coalmine train` wrote"
+            f"{path} is not a config of this version (schema {SCHEMA!r}); name a directory that `coalmine train` or transformers wrote"
         )
     return document
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from coalmine.models.subwords import SubwordTokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+ADAPTER_FILE = "adapter_config.json"
+
 
 class CausalNetwork(Network):
     """A transformers model that carries its cache of keys and values as a state, so that shared prefixes are read once.
@@ -28,9 +32,11 @@ class CausalNetwork(Network):
     carries_state = False
     fixed_state = False
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, adapter: bool = True) -> None:
+        """With `adapter` False, a PEFT model is read as if its adapter were not there; the weights are the same ones."""
         torch.nn.Module.__init__(self)
         self.model = model
+        self._adapter = adapter
         self.shares_prefixes = _keeps_all_keys(model)
 
     @property
@@ -49,6 +55,10 @@ class CausalNetwork(Network):
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits, and the keys and values (or the tokens) so far."""
+        with contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter():
+            return self._read(tokens, state)
+
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         if not self.shares_prefixes:
             history = torch.cat([state[0], tokens], dim=1)
             logits = self.model(input_ids=history, use_cache=False).logits
@@ -70,7 +80,8 @@ def from_transformers(
 ) -> RecurrentModel:
     """A live transformers model and its tokenizer, as an audit sees them.
 
-    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS.
+    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS. A PEFT model is
+    read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -86,7 +97,13 @@ def from_transformers(
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
         **(origin or {}),
     }
-    return RecurrentModel(network, subwords, name=name, origin=facts)
+    reference = None
+    if hasattr(model, "disable_adapter"):
+        base = CausalNetwork(model, adapter=False)
+        without = {**facts, "adapter_in_use": False}
+        reference = RecurrentModel(base, subwords, name=f"{name} without its adapter", origin=without)
+        facts["adapter_in_use"] = True
+    return RecurrentModel(network, subwords, name=name, origin=facts, reference=reference)
 
 
 def load_transformers(directory: Path, *, device: str, precision: str) -> RecurrentModel:
@@ -96,12 +113,20 @@ def load_transformers(directory: Path, *, device: str, precision: str) -> Recurr
     except ImportError:
         raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    base = _base_of_adapter(directory)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=getattr(torch, precision), use_safetensors=True, **options
+            base or directory, dtype=getattr(torch, precision), use_safetensors=True, **options
         )
+        if base is not None:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(directory))
         model.to(device)
-        tokenizer = AutoTokenizer.from_pretrained(directory, **options)
+        own_tokenizer = base is None or (directory / "tokenizer.json").is_file()
+        tokenizer = AutoTokenizer.from_pretrained(directory if own_tokenizer else base, **options)
+    except ImportError:
+        raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
     except (OSError, ValueError, RuntimeError, AssertionError) as problem:
         first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise ModelError(
@@ -110,6 +135,26 @@ def load_transformers(directory: Path, *, device: str, precision: str) -> Recurr
     weights = sorted(directory.glob("*.safetensors"))
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
     return from_transformers(model, tokenizer, name=directory.resolve().name, origin=origin)
+
+
+def _base_of_adapter(directory: Path) -> Path | None:
+    """The local directory of the model that an adapter belongs to, or None where there is no adapter."""
+    config = directory / ADAPTER_FILE
+    if not config.is_file():
+        return None
+    try:
+        named = str(json.loads(config.read_bytes())["base_model_name_or_path"])
+    except (ValueError, KeyError, TypeError):
+        raise ModelError(
+            f"{config} does not say which model the adapter belongs to; save the adapter again"
+        ) from None
+    for base in (Path(named), directory / named):
+        if base.is_dir():
+            return base
+    raise ModelError(
+        f"the adapter in {directory} belongs to {named!r}, which is no local directory; nothing is fetched from a hub: "
+        f"download the model, and put its path into {config}"
+    )
 
 
 @torch.inference_mode()

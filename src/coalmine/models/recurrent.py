@@ -43,7 +43,10 @@ class RecurrentModel:
         *,
         name: str = "model",
         origin: dict[str, Any] | None = None,
+        reference: RecurrentModel | None = None,
     ) -> None:
+        """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model."""
+        self.reference = reference
         self._network = network.eval()
         self._tokenizer = tokenizer
         self._name = name

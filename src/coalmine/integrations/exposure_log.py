@@ -1,0 +1,183 @@
+"""What a callback of any trainer does: measure without a trace, put it into numbers for a logger, and keep a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import statistics
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from coalmine.audits.watching import ExposureWatch
+from coalmine.corpus.manifest import CanarySet
+from coalmine.errors import CoalmineError, InputError
+from coalmine.files import PRIVATE, read_bytes, write_json
+from coalmine.records import Canary
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+WATCHED_FILE = "exposure-during-training.json"
+SCHEMA = "coalmine.watched/1"
+
+When = Literal["start", "step", "epoch", "end"]
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen after some number of optimizer steps."""
+
+    step: int
+    epoch: float
+    # "end" comes a second time for the last step where the trainer has put other weights in place, such as the best ones.
+    when: When
+    # One entry a canary, as ExposureWatch.measure gives them; empty where nothing could be measured.
+    seen: list[dict[str, Any]]
+    # Why nothing could be measured, or None.
+    problem: str | None = None
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """Exposure during a training, as in its file."""
+
+    schema: str = SCHEMA
+    watch: dict[str, Any]
+    trainer: str
+    watched: list[Moment]
+
+
+def read_watched(path: str | os.PathLike[str]) -> Watched:
+    """The file that a callback wrote."""
+    try:
+        record = msgspec.json.decode(read_bytes(path, "the exposure during training"), type=Watched)
+    except msgspec.DecodeError as problem:
+        raise InputError(f"{path} is damaged ({problem}); train again with the callback") from None
+    if record.schema != SCHEMA:
+        raise InputError(
+            f"{path} has the schema {record.schema!r}, but this version of coalmine reads {SCHEMA!r}; "
+            "use the version that wrote it"
+        )
+    return record
+
+
+@contextlib.contextmanager
+def undisturbed(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode for the block; afterwards each module's mode and every global random state are as before.
+
+    Gradients are not touched as long as the block computes none.
+    """
+    import numpy as np
+    import torch
+
+    modes = [(module, module.training) for module in model.modules()]
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002  # the trainer's own, to give it back
+    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
+    try:
+        with torch.random.fork_rng(devices=sorted(devices, key=str)):
+            model.eval()
+            yield
+    finally:
+        for module, training in modes:
+            # Module by module, because some may be frozen in evaluation mode on purpose.
+            module.training = training
+        np.random.set_state(of_numpy)  # noqa: NPY002  # as above
+        random.setstate(of_python)
+
+
+class ExposureLog:
+    """Measures a live model at moments of its training and keeps what it saw in one file."""
+
+    def __init__(self, watch: ExposureWatch, *, trainer: str) -> None:
+        self.watch, self.trainer = watch, trainer
+        self.path: Path | None = None
+        self.moments: list[Moment] = []
+
+    def begin(self, path: Path, step: int) -> None:
+        """Start a file, or go on with that of the run that is resumed at `step`."""
+        self.path, self.moments = path, []
+        if step > 0 and path.is_file():
+            earlier = read_watched(path)
+            if earlier.watch == self.watch.describe():
+                self.moments = [moment for moment in earlier.watched if moment.step <= step]
+
+    def is_due(self, step: int, when: When) -> bool:
+        """Whether to look now: every so many steps, and otherwise whenever this step was not looked at."""
+        looked_at = bool(self.moments) and self.moments[-1].step == step
+        return not looked_at and (when != "step" or step % self.watch.every == 0)
+
+    def look(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        *,
+        step: int,
+        epoch: float,
+        when: When,
+    ) -> dict[str, float]:
+        """Measure, keep and write; returns numbers for a logger.
+
+        What cannot be measured at the start is an error, before any training is spent. Later it is a warning and a moment
+        with its problem: a measurement must not end a training.
+        """
+        import torch
+
+        seen: list[dict[str, Any]] = []
+        problem = None
+        try:
+            seen = self._measure(model, tokenizer)
+        except (CoalmineError, torch.OutOfMemoryError) as error:
+            if when == "start":
+                raise
+            problem = f"{type(error).__name__}: {error}"
+            warnings.warn(f"exposure was not measured at step {step} ({problem})", stacklevel=2)
+        self.moments.append(Moment(step=step, epoch=epoch, when=when, seen=seen, problem=problem))
+        if self.path is not None:
+            record = Watched(watch=self.watch.describe(), trainer=self.trainer, watched=self.moments)
+            write_json(self.path, record, mode=PRIVATE)
+        return metrics_of(seen, self.watch.canaries)
+
+    def _measure(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
+    ) -> list[dict[str, Any]]:
+        from coalmine.models.huggingface import from_transformers
+
+        if tokenizer is None:
+            raise InputError("the callback has no tokenizer; give it the one that the model is trained with")
+        with undisturbed(model):
+            # Inside, because the adapter tries the model out, and a model in training mode draws its dropout.
+            return self.watch.measure(from_transformers(model, tokenizer, name="training"))
+
+
+def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str, float]:
+    """Medians over the canaries that were trained on equally often, by the names that a logger shows.
+
+    For canaries planted 64 times: `coalmine/exposure_median_x64` (bits) and `coalmine/log_perplexity_bits_median_x64`. An
+    exposure of which only a lower bound is known enters with that bound, and `coalmine/lower_bounds_x64` is the share of
+    such canaries. Canaries without a number enter no median. Withheld canaries are `withheld` instead of `x64`.
+    """
+    of_id = {canary.canary_id: canary for canary in canaries}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in seen:
+        groups.setdefault(_group_of(of_id[entry["canary_id"]]), []).append(entry)
+    metrics: dict[str, float] = {}
+    for group, entries in groups.items():
+        known = [entry for entry in entries if entry["status"] != "not_measured"]
+        exposures = [
+            float(entry["low"] if entry["exposure"] is None else entry["exposure"]) for entry in known
+        ]
+        if exposures:
+            metrics[f"coalmine/exposure_median_{group}"] = statistics.median(exposures)
+            bounds = [entry for entry in known if entry["status"] == "lower_bound"]
+            metrics[f"coalmine/lower_bounds_{group}"] = len(bounds) / len(known)
+        bits = [float(entry["log_perplexity_bits"]) for entry in entries]
+        metrics[f"coalmine/log_perplexity_bits_median_{group}"] = statistics.median(bits)
+    return metrics
+
+
+def _group_of(canary: Canary) -> str:
+    return f"x{canary.repetitions}" if canary.planted else "withheld"

@@ -1,0 +1,100 @@
+"""Exposure while Lightning trains a transformers model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import coalmine
+from coalmine.audits.watching import ExposureWatch
+from coalmine.corpus.manifest import CanarySet
+from coalmine.errors import MissingExtraError, ModelError
+from coalmine.integrations.exposure_log import WATCHED_FILE, ExposureLog, When
+
+try:
+    import lightning
+    from lightning.pytorch import Callback
+except ImportError:
+    raise MissingExtraError("a callback of Lightning", "lightning", "lightning") from None
+
+
+class LightningExposureCallback(Callback):
+    """As `ExposureCallback`, for `lightning.pytorch.Trainer`; numbers go to all of its loggers.
+
+        trainer = Trainer(callbacks=[LightningExposureCallback("planted/canaries.json", tokenizer, every=100)])
+
+    The model is the transformers model inside the module that is trained. Where there is more than one, `network` says which:
+    a function from the module to it. The file stands in the trainer's `default_root_dir` where `out` is not given.
+    """
+
+    def __init__(
+        self,
+        canaries: CanarySet | str | os.PathLike[str],
+        tokenizer: Any,
+        *,
+        every: int = 100,
+        out: str | os.PathLike[str] | None = None,
+        network: Callable[[Any], Any] | None = None,
+        method: str = "references",
+        samples: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        watch = ExposureWatch(canaries, every=every, method=method, samples=samples, seed=seed)
+        self.tokenizer, self.out, self.network = tokenizer, out, network or _only_model
+        self.log_of_exposure = ExposureLog(
+            watch, trainer=f"lightning {lightning.__version__}, coalmine {coalmine.__version__}"
+        )
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start the file and measure what is there before training."""
+        if type(trainer.strategy).__name__ in {"FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"}:
+            raise ModelError(
+                "exposure cannot be watched while the model is sharded over processes; remove the callback, and measure the "
+                "saved checkpoints with expose"
+            )
+        out = Path(trainer.default_root_dir) / WATCHED_FILE if self.out is None else Path(self.out)
+        self.log_of_exposure.begin(out, trainer.global_step)
+        self._look(trainer, pl_module, "start")
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Measure if it is time."""
+        del outputs, batch, batch_idx
+        self._look(trainer, pl_module, "step")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure, unless the last step of the epoch was measured."""
+        self._look(trainer, pl_module, "epoch")
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure, unless the last step was measured."""
+        self._look(trainer, pl_module, "end")
+
+    def _look(self, trainer: Any, pl_module: Any, when: When) -> None:
+        step = int(trainer.global_step)
+        if not trainer.is_global_zero or not self.log_of_exposure.is_due(step, when):
+            return
+        # Lightning counts an epoch when it is over; the ends of epochs are told by `when`.
+        metrics = self.log_of_exposure.look(
+            self.network(pl_module), self.tokenizer, step=step, epoch=float(trainer.current_epoch), when=when
+        )
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=step)
+
+
+def _only_model(pl_module: Any) -> Any:
+    """The one transformers model inside a module that is not itself inside another."""
+    from transformers import PreTrainedModel
+
+    models = [module for module in pl_module.modules() if isinstance(module, PreTrainedModel)]
+    inside = {id(part) for model in models for part in model.modules() if part is not model}
+    outer = [model for model in models if id(model) not in inside]
+    if len(outer) != 1:
+        raise ModelError(
+            f"{type(pl_module).__name__} holds {len(outer)} transformers models; "
+            "say with network= which one is measured, such as network=lambda module: module.model"
+        )
+    return outer[0]

@@ -1,0 +1,121 @@
+"""Exposure while a Hugging Face `Trainer` trains, and so every trainer that is built on it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import coalmine
+from coalmine.audits.watching import ExposureWatch
+from coalmine.corpus.manifest import CanarySet
+from coalmine.errors import MissingExtraError, ModelError
+from coalmine.integrations.exposure_log import WATCHED_FILE, ExposureLog, When
+
+try:
+    import transformers
+    from transformers.trainer_callback import CallbackHandler, TrainerCallback
+except ImportError:
+    raise MissingExtraError("a callback of the Trainer", "transformers", "transformers") from None
+
+
+class ExposureCallback(TrainerCallback):
+    """Measures the exposure of canaries before the first step, every so many steps, after each epoch and at the end.
+
+        trainer = Trainer(..., callbacks=[ExposureCallback("planted/canaries.json", tokenizer, every=100)])
+
+    Medians for each number of repetitions go where the trainer logs to, and all numbers to `out`, which is
+    `exposure-during-training.json` in the trainer's output directory where it is not given. The weights that the training
+    ends with are the same with it and without it.
+
+    Args:
+        canaries: the manifest of the planted corpus, or the set of canaries.
+        tokenizer: that of the model; None takes the trainer's own.
+        every: how many optimizer steps lie between two measurements.
+        out: the file to write; it has mode 0600.
+        method, samples, seed: as for `ExposureWatch`.
+    """
+
+    def __init__(
+        self,
+        canaries: CanarySet | str | os.PathLike[str],
+        tokenizer: Any = None,
+        *,
+        every: int = 100,
+        out: str | os.PathLike[str] | None = None,
+        method: str = "references",
+        samples: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        watch = ExposureWatch(canaries, every=every, method=method, samples=samples, seed=seed)
+        self.tokenizer, self.out = tokenizer, out
+        self.log = ExposureLog(
+            watch, trainer=f"transformers {transformers.__version__}, coalmine {coalmine.__version__}"
+        )
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Start the file and measure what is there before training, which also shows that it can be measured at all."""
+        if getattr(args, "deepspeed", None) or getattr(args, "fsdp", None):
+            raise ModelError(
+                "exposure cannot be watched while the model is sharded over processes (FSDP or DeepSpeed); remove the callback, "
+                "and measure the saved checkpoints with expose"
+            )
+        out = Path(args.output_dir) / WATCHED_FILE if self.out is None else Path(self.out)
+        self.log.begin(out, state.global_step)
+        self._look(args, state, control, given, "start")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Measure if it is time."""
+        self._look(args, state, control, given, "step")
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Measure, unless the last step of the epoch was measured."""
+        self._look(args, state, control, given, "epoch")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Measure what the training ends with, again if these are not the weights of the last step but the best ones."""
+        replaced = bool(args.load_best_model_at_end and state.best_model_checkpoint)
+        self._look(args, state, control, given, "end", always=replaced)
+
+    def _look(
+        self, args: Any, state: Any, control: Any, given: dict[str, Any], when: When, *, always: bool = False
+    ) -> None:
+        step = int(state.global_step)
+        if not state.is_world_process_zero or not (always or self.log.is_due(step, when)):
+            return
+        tokenizer = given.get("processing_class") if self.tokenizer is None else self.tokenizer
+        metrics = self.log.look(
+            given["model"], tokenizer, step=step, epoch=float(state.epoch or 0.0), when=when
+        )
+        _hand_to_loggers(metrics, args, state, control)
+
+
+def _hand_to_loggers(metrics: dict[str, float], args: Any, state: Any, control: Any) -> None:
+    """What `Trainer.log` does, by the handler of its callbacks.
+
+    A callback is given the trainer's state but not the trainer, and `Trainer.log` would be the wrong door anyway: subclasses
+    average what they collected since the last call and start over. So the handler, which is calling us, is asked itself.
+    """
+    if not metrics:
+        return
+    logs = {**metrics, "epoch": float(state.epoch or 0.0)}
+    state.log_history.append({**logs, "step": state.global_step})
+    handler = _calling_handler()
+    if handler is not None:
+        wanted = (
+            control.should_log
+        )  # the handler takes any log for the one that is due, and would drop the loss
+        handler.on_log(args, state, control, logs)
+        control.should_log = wanted
+
+
+def _calling_handler() -> CallbackHandler | None:
+    """The handler that called a callback, found among the callers; None where something else called it."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, CallbackHandler):
+            return caller
+        frame = frame.f_back
+    return None
