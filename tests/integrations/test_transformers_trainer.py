@@ -1,12 +1,13 @@
 """The callback of the Trainer: it sees what expose sees, logs it, keeps it, and leaves the training as it was."""
 
+import copy
 import math
 import random
 
 import numpy as np
 import pytest
 import torch
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
 from coalmine import CanarySet, expose
 from coalmine.errors import InputError, ManifestError, ModelError
@@ -24,10 +25,10 @@ class Spy(TrainerCallback):
         self.logged = []
         self.drawn = None
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def on_log(self, args, state, control, logs=None, **kwargs):  # noqa: ARG002  # as the trainer calls it
         self.logged.append((state.global_step, dict(logs)))
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def on_train_end(self, args, state, control, **kwargs):  # noqa: ARG002  # as above
         # At the very end, so that any disturbance of a generator during training shows.
         self.drawn = (torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random())  # noqa: NPY002
 
@@ -130,6 +131,7 @@ def test_the_trainers_own_tokenizer_is_taken_where_none_is_given(planted, tmp_pa
         ),
         train_dataset=rows_of(planted),
         processing_class=byte_level(),
+        data_collator=default_data_collator,
         callbacks=[callback],
     )  # fmt: skip
     trainer.train()
@@ -219,15 +221,25 @@ def test_what_is_drawn_inside_does_not_show_outside_even_when_it_fails():
     expected = torch.rand(2)
     torch.manual_seed(1)
 
-    def fail():
+    def fail_inside():
         with undisturbed(model):
             assert not model.training
             torch.rand(5)
-            raise ValueError
+            raise ValueError("of the model")
 
-    pytest.raises(ValueError, fail)
+    with pytest.raises(ValueError, match="of the model"):
+        fail_inside()
     assert torch.equal(torch.rand(2), expected)
     assert model.training
+
+
+def test_truncation_left_on_by_preprocessing_does_not_shorten_canaries(planted):
+    log = ExposureCallback(planted.manifest).log
+    tokenizer = copy.deepcopy(byte_level())
+    expected = log.look(tiny_gpt2(), tokenizer, step=0, epoch=0.0, when="start")
+    tokenizer("some text that is long enough", truncation=True, max_length=4)
+    assert log.look(tiny_gpt2(), tokenizer, step=1, epoch=0.0, when="step") == expected
+    assert tokenizer.backend_tokenizer.truncation is not None  # the user's own is as they left it
 
 
 def entry(canary, status, exposure, low, bits=10.0):

@@ -82,7 +82,9 @@ def test_each_member_is_one_path_and_its_own_tokens(tokenizer, form):
         tokens = model.tokenizer.encode(text)
         depth = len(tokens) - len(tree.prefix)
         assert [*tree.prefix, *tree.tokens_to(index, depth)] == tokens
-    assert sorted(tree.text_at(index) for index in range(form.size)) == list(form)
+    texts = [tree.text_at(index) for index in range(form.size)]
+    assert sorted(texts) == list(form)
+    assert tree.places(np.arange(form.size)).tolist() == [form.index(text) for text in texts]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "mamba"])

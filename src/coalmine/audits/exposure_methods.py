@@ -133,9 +133,7 @@ class _Ranking:
         numbers, costs = (
             np.concatenate([getattr(leaves, name) for leaves in self._kept]) for name in ("indices", "costs")
         )
-        return CandidateScores(
-            self.question.format_id, "member", _places(self.question, self.frontier, numbers), costs
-        )
+        return CandidateScores(self.question.format_id, "member", self.frontier.tree.places(numbers), costs)
 
     def _count(self, leaves: Nodes) -> None:
         self.counter.add(leaves.costs)
@@ -240,21 +238,12 @@ def _guided(question: Question) -> Measured:
         candidates=CandidateScores(
             question.format_id,
             "guided",
-            _places(question, search.frontier, draws.indices[followed]),
+            search.frontier.tree.places(draws.indices[followed]),
             draws.costs[followed],
             draws.log2_weights[followed],
         ),
         ranks=[least if least == most else None for least, most in bounds],
         expansions=search.frontier.expansions,
-    )
-
-
-def _places(question: Question, frontier: Frontier, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Places in the order of the format of members that a tree has its own numbers for."""
-    if frontier.tree.in_format_order:
-        return numbers
-    return question.index_array(
-        [question.format.index(frontier.tree.text_at(int(number))) for number in numbers]
     )
 
 

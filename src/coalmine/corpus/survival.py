@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import warnings
@@ -75,7 +76,9 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         copies = sum(entry.repetitions for entry in planted)
         reached = sum(entry.reached for entry in planted)
         size = f"{self.rows:,} rows, {self.tokens:,} tokens, {self.tokens_in_loss:,} in the loss"
-        lines = [f"{reached:,} of {copies:,} copies of {len(planted)} planted canaries reach the loss ({size})."]
+        lines = [
+            f"{reached:,} of {copies:,} copies of {len(planted)} planted canaries reach the loss ({size})."
+        ]
         lines += [f"- {warning}" for warning in self.warnings]
         lines += [
             f"  {entry.canary_id}: {entry.reached} of {entry.repetitions} reach the loss; "
@@ -159,6 +162,10 @@ def _reader(tokenizer: Any) -> SubwordTokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    # A call with truncation or padding leaves them switched on for later calls, and canaries must be encoded whole.
+    backend = copy.deepcopy(backend)
+    backend.no_truncation()
+    backend.no_padding()
     return SubwordTokenizer(backend, size=len(tokenizer), separator=0)
 
 

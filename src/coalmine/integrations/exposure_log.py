@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 import statistics
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -150,7 +151,18 @@ class ExposureLog:
             raise InputError("the callback has no tokenizer; give it the one that the model is trained with")
         with undisturbed(model):
             # Inside, because the adapter tries the model out, and a model in training mode draws its dropout.
-            return self.watch.measure(from_transformers(model, tokenizer, name="training"))
+            return self.watch.measure(from_transformers(model, _untruncated(tokenizer), name="training"))
+
+
+def _untruncated(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A copy that encodes texts whole: a call with truncation or padding leaves them switched on for later calls."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or (backend.truncation is None and backend.padding is None):
+        return tokenizer
+    whole: Any = copy.deepcopy(tokenizer)
+    whole.backend_tokenizer.no_truncation()
+    whole.backend_tokenizer.no_padding()
+    return cast("PreTrainedTokenizerBase", whole)
 
 
 def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str, float]:

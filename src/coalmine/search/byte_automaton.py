@@ -41,3 +41,9 @@ class ByteAutomaton:
             self.edges[source].append((byte, number[target]))
         for edges in self.edges:
             edges.sort()
+        # For each state the number of members from there on.
+        self.counts = [0] * len(self.edges)
+        for state in range(len(self.edges) - 1, -1, -1):
+            self.counts[state] = (state in self.accepting) + sum(
+                self.counts[target] for _, target in self.edges[state]
+            )

@@ -71,6 +71,7 @@ class TokenTree:
         shared, root = _common_prefix(lifted, start)
         self.prefix = (*known, *shared)
         self._lay_out(lifted, counts, root)
+        self._first_place = _place_of(lifted, self.prefix)
         pieces = tokenizer.pieces(first=False)
         # A space comes before every other printable character, so words with spaces between them keep the order too.
         self.in_format_order = tokenizer.unambiguous and all(
@@ -82,14 +83,15 @@ class TokenTree:
         number = {state: place for place, state in enumerate(order)}
         edges = [lifted[state].edges for state in order]
         flat = [edge for of_state in edges for edge in of_state]
-        self.columns: IntArray = np.array(sorted({token for token, _ in flat}), dtype=np.int64)
+        self.columns: IntArray = np.array(sorted({token for token, _, _ in flat}), dtype=np.int64)
         self.first_edge: IntArray = np.cumsum([0, *(len(of_state) for of_state in edges)])
-        self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _ in flat])
-        self.edge_next: IntArray = np.array([number[state] for _, state in flat], dtype=np.int64)
+        self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _, _ in flat])
+        self.edge_next: IntArray = np.array([number[state] for _, state, _ in flat], dtype=np.int64)
         # Numbers outgrow 64 bits in large spaces; Python's integers are slower there, and right.
         self.index_type: Any = np.int64 if self.format.size < 2**62 else object
         offsets = [offset for state in order for offset in _offsets(lifted[state], counts)]
         self.edge_offset: NDArray[Any] = np.array(offsets, dtype=self.index_type)
+        self._edge_place: NDArray[Any] = np.array([place for _, _, place in flat], dtype=self.index_type)
         self.is_leaf: NDArray[np.bool_] = np.array([lifted[state].is_leaf for state in order])
         members = [counts[state] for state in order]
         self.members: NDArray[Any] = np.array(members, dtype=object)
@@ -139,6 +141,28 @@ class TokenTree:
             state = int(self.edge_next[edge])
         return index
 
+    def places(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """The places in the order of the format of members with these numbers, all at once."""
+        if self.in_format_order:
+            return numbers
+        bases = np.concatenate([[0], np.cumsum(self.members)])[:-1]  # Python integers: no space is too large
+        if self.index_type is object or bases[-1] + self.members[-1] >= 2**62:
+            texts = (self.text_at(int(number)) for number in numbers)
+            return np.array([self.format.index(text) for text in texts], dtype=self.index_type)
+        # Offsets of all edges on one line, so that one search finds the edge of each member.
+        base = bases.astype(np.int64)
+        line = np.repeat(base, self.edge_count) + self.edge_offset
+        places = np.full(len(numbers), self._first_place, dtype=np.int64)
+        state, rest = np.zeros(len(numbers), dtype=np.int64), numbers - self.first_index
+        going = np.flatnonzero(~(self.is_leaf[state] & (rest == 0)))
+        while len(going):
+            edge = np.searchsorted(line, base[state[going]] + rest[going], side="right") - 1
+            places[going] += self._edge_place[edge]
+            rest[going] -= self.edge_offset[edge]
+            state[going] = self.edge_next[edge]
+            going = going[~(self.is_leaf[state[going]] & (rest[going] == 0))]
+        return places
+
     def _edge_to(self, state: int, index: int) -> int:
         edges = slice(int(self.first_edge[state]), int(self.first_edge[state + 1]))
         return edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
@@ -151,11 +175,18 @@ class TokenTree:
         return int(stops[0])
 
 
+# A place in the automaton, and where texts can be cut in several ways, the tokens that may come next there.
+_Key = tuple[int, tuple[int, ...]]
+
+
 class _Lifted(NamedTuple):
-    """A state between tokens: whether a member ends there, and its edges (token, state), in the order of their texts."""
+    """A state between tokens: whether a member ends there, and its edges, in the order of their texts.
+
+    An edge is a token, the state it leads to, and how many members of the format come before those with its text.
+    """
 
     is_leaf: bool
-    edges: list[tuple[int, int]]
+    edges: list[tuple[int, int, int]]
 
 
 def _lift(form: Format, tokenizer: Tokenizer) -> list[_Lifted]:
@@ -168,26 +199,28 @@ def _lift(form: Format, tokenizer: Tokenizer) -> list[_Lifted]:
     pieces = [tokenizer.pieces(first=first) for first in (True, False)]
     tries = [_trie(of_kind) for of_kind in pieces]
     neighbors = None if tokenizer.unambiguous else Neighbors(tokenizer)
-    fitting: dict[int, list[tuple[int, int]]] = {}  # of a place in the automaton, all pieces that fit there
-    edges_of: dict[tuple[int, tuple[int, ...]], list[tuple[int, tuple[int, tuple[int, ...]]]]] = {}
+    fitting: dict[
+        int, list[tuple[int, int, int]]
+    ] = {}  # of a place in the automaton, all pieces that fit there
+    edges_of: dict[_Key, list[tuple[int, _Key, int]]] = {}
     allowed_after: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def fitting_at(place: int) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+    def fitting_at(place: int) -> list[tuple[int, int, int]]:
+        found: list[tuple[int, int, int]] = []
         if place == _BEFORE_ALL:
             # A token that only marks the first word stands for nothing there, and leads to the start without it.
-            found = [(token, 0) for token, piece in enumerate(pieces[0]) if piece == b""]
-        _collect(automaton, tries[place != _BEFORE_ALL], max(place, 0), found)
+            found = [(token, 0, 0) for token, piece in enumerate(pieces[0]) if piece == b""]
+        _collect(automaton, tries[place != _BEFORE_ALL], max(place, 0), 0, found)
         return found
 
-    def state_after(place: int, before: int) -> tuple[int, tuple[int, ...]]:
+    def state_after(place: int, before: int) -> _Key:
         """A place in the automaton with the tokens that may come next behind `before`."""
         if place not in fitting:
             fitting[place] = fitting_at(place)
         if neighbors is None:
             return place, ()
         if (place, before) not in allowed_after:
-            tokens = [token for token, _ in fitting[place]]
+            tokens = [token for token, _, _ in fitting[place]]
             kept = neighbors.allowed(before, tokens)
             allowed_after[place, before] = tuple(
                 token for token, keep in zip(tokens, kept, strict=True) if keep
@@ -202,33 +235,37 @@ def _lift(form: Format, tokenizer: Tokenizer) -> list[_Lifted]:
             continue
         place, allowed = state
         chosen = set(allowed)
-        taken = [(token, target) for token, target in fitting[place] if neighbors is None or token in chosen]
-        edges_of[state] = [(token, state_after(target, token)) for token, target in taken]
+        taken = [edge for edge in fitting[place] if neighbors is None or edge[0] in chosen]
+        edges_of[state] = [(token, state_after(target, token), before) for token, target, before in taken]
         total += len(taken)
         if total > MOST_EDGES:
             raise ModelError(
                 f"{form.template!r} in the model's tokens has more than {MOST_EDGES:,} edges; "
                 "use a smaller format, or a method that needs no walk"
             )
-        pending.extend(following for _, following in edges_of[state])
+        pending.extend(following for _, following, _ in edges_of[state])
     numbered = sorted(edges_of, key=lambda state: state[0])  # edges lead to higher places
     number = {state: place for place, state in enumerate(numbered)}
     return [
         _Lifted(
             max(state[0], 0) in automaton.accepting,
-            [(token, number[following]) for token, following in edges_of[state]],
+            [(token, number[following], before) for token, following, before in edges_of[state]],
         )
         for state in numbered
     ]
 
 
-def _collect(automaton: ByteAutomaton, pieces: _Trie, place: int, found: list[tuple[int, int]]) -> None:
+def _collect(
+    automaton: ByteAutomaton, pieces: _Trie, place: int, before: int, found: list[tuple[int, int, int]]
+) -> None:
     """Walk the automaton and the trie of pieces side by side; each piece that fits is an edge, a shorter one first."""
+    before += place in automaton.accepting
     for byte, following in automaton.edges[place]:
         deeper = pieces.get(byte)
         if deeper is not None:
-            found.extend((token, following) for token in deeper.get(_TOKEN, ()))
-            _collect(automaton, deeper, following, found)
+            found.extend((token, following, before) for token in deeper.get(_TOKEN, ()))
+            _collect(automaton, deeper, following, before, found)
+        before += automaton.counts[following]
 
 
 def _trie(pieces: Any) -> _Trie:
@@ -246,14 +283,14 @@ def _count(lifted: list[_Lifted]) -> list[int]:
     counts = [0] * len(lifted)
     for state in range(len(lifted) - 1, -1, -1):
         counts[state] = int(lifted[state].is_leaf) + sum(
-            counts[following] for _, following in lifted[state].edges
+            counts[following] for _, following, _ in lifted[state].edges
         )
     return counts
 
 
 def _offsets(state: _Lifted, counts: list[int]) -> list[int]:
     offsets, before = [], int(state.is_leaf)
-    for _, following in state.edges:
+    for _, following, _ in state.edges:
         offsets.append(before)
         before += counts[following]
     return offsets
@@ -266,7 +303,7 @@ def _follow(
     state, index = 0, 0
     for token in tokens:
         pairs = zip(lifted[state].edges, _offsets(lifted[state], counts), strict=True)
-        edge = next(((following, offset) for (own, following), offset in pairs if own == token), None)
+        edge = next(((following, offset) for (own, following, _), offset in pairs if own == token), None)
         if edge is None:
             raise InputError(
                 f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as "
@@ -283,15 +320,24 @@ def _follow(
 def _common_prefix(lifted: list[_Lifted], start: int) -> tuple[tuple[int, ...], int]:
     state, prefix = start, []
     while not lifted[state].is_leaf and len(lifted[state].edges) == 1:
-        token, state = lifted[state].edges[0]
+        token, state, _ = lifted[state].edges[0]
         prefix.append(token)
     return tuple(prefix), state
+
+
+def _place_of(lifted: list[_Lifted], tokens: tuple[int, ...]) -> int:
+    """How many members of the format come before those whose text begins with some tokens."""
+    state, place = 0, 0
+    for token in tokens:
+        _, state, before = next(edge for edge in lifted[state].edges if edge[0] == token)
+        place += before
+    return place
 
 
 def _reachable(lifted: list[_Lifted], root: int) -> list[int]:
     seen, pending = {root}, [root]
     while pending:
-        for _, following in lifted[pending.pop()].edges:
+        for _, following, _ in lifted[pending.pop()].edges:
             if following not in seen:
                 seen.add(following)
                 pending.append(following)
