@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,6 +178,24 @@ def test_a_resumed_run_goes_on_with_its_file(planted, tmp_path):
     assert not log.is_due(2, "start")
     log.begin(tmp_path / "seen.json", 0)
     assert log.moments == []
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_ends_with_the_file_of_one_that_was_not_stopped(
+    planted, tmp_path
+):
+    def watching(out, **options):
+        callback = ExposureCallback(planted.manifest, byte_level(), every=2)
+        arguments = TrainingArguments(
+            str(out), max_steps=8, per_device_train_batch_size=8, report_to=[], use_cpu=True, disable_tqdm=True,
+            dataloader_pin_memory=False, save_strategy="steps", save_steps=4, seed=3,
+        )  # fmt: skip
+        Trainer(
+            model=tiny_gpt2(), args=arguments, train_dataset=rows_of(planted), callbacks=[callback]
+        ).train(**options)
+        return (Path(out) / "exposure-during-training.json").read_bytes()
+
+    whole = watching(tmp_path)
+    assert watching(tmp_path, resume_from_checkpoint=str(tmp_path / "checkpoint-4")) == whole
 
 
 def test_a_diverged_model_is_a_moment_without_numbers_and_no_end_of_training(planted, tmp_path):

@@ -22,6 +22,8 @@ SCHEMA = "coalmine.survival/1"
 IGNORED = -100
 # Stands for a token without text, such as a separator or padding. No UTF-8 text has this byte, so no match spans it.
 _NO_TEXT = b"\xff"
+# Canaries that a text names one by one.
+SHOWN = 10
 
 
 class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +73,7 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         return all(entry.reached == entry.repetitions for entry in self.canaries)
 
     def __str__(self) -> str:
-        """A short account: one line in all, one a warning, and one for each canary that lost copies."""
+        """A short account: one line in all, one a warning, and one for each of the first canaries that lost copies."""
         planted = [entry for entry in self.canaries if entry.repetitions]
         copies = sum(entry.repetitions for entry in planted)
         reached = sum(entry.reached for entry in planted)
@@ -80,12 +82,13 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
             f"{reached:,} of {copies:,} copies of {len(planted)} planted canaries reach the loss ({size})."
         ]
         lines += [f"- {warning}" for warning in self.warnings]
+        lost = [entry for entry in planted if entry.reached < entry.repetitions]
         lines += [
             f"  {entry.canary_id}: {entry.reached} of {entry.repetitions} reach the loss; "
             f"{entry.masked} masked, {entry.split} split, {entry.missing} missing"
-            for entry in planted
-            if entry.reached < entry.repetitions
+            for entry in lost[:SHOWN]
         ]
+        lines += [f"  and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else []
         return "\n".join(lines)
 
 
@@ -303,8 +306,8 @@ def _warnings(entries: list[CanarySurvival], forms: dict[str, list[str]], unwrit
         ("cannot be written by the tokenizer", unwritable),
         ("are the same text to the tokenizer, and counted for each other", alike),
     ]
-    return [f"{len(names)} canaries {what}: {_named(names)}" for what, names in named if names]
+    return [f"{len(names)} of the canaries {what}: {_named(names)}" for what, names in named if names]
 
 
 def _named(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

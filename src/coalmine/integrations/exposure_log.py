@@ -34,6 +34,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen after some number of optimizer steps."""
 
     step: int
+    # How many epochs were trained by then; 1.5 is the middle of the second.
     epoch: float
     # "end" comes a second time for the last step where the trainer has put other weights in place, such as the best ones.
     when: When

@@ -56,30 +56,31 @@ class LightningExposureCallback(Callback):
             )
         out = Path(trainer.default_root_dir) / WATCHED_FILE if self.out is None else Path(self.out)
         self.log_of_exposure.begin(out, trainer.global_step)
-        self._look(trainer, pl_module, "start")
+        self._look(trainer, pl_module, "start", epoch=float(trainer.current_epoch))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Measure if it is time."""
-        del outputs, batch, batch_idx
-        self._look(trainer, pl_module, "step")
+        del outputs, batch
+        # The number of batches is infinite for a stream, of which the fraction is 0.
+        done = (batch_idx + 1) / trainer.num_training_batches
+        self._look(trainer, pl_module, "step", epoch=trainer.current_epoch + done)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Measure, unless the last step of the epoch was measured."""
-        self._look(trainer, pl_module, "epoch")
+        self._look(trainer, pl_module, "epoch", epoch=trainer.current_epoch + 1.0)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Measure, unless the last step was measured."""
-        self._look(trainer, pl_module, "end")
+        self._look(trainer, pl_module, "end", epoch=float(trainer.current_epoch))
 
-    def _look(self, trainer: Any, pl_module: Any, when: When) -> None:
+    def _look(self, trainer: Any, pl_module: Any, when: When, *, epoch: float) -> None:
         step = int(trainer.global_step)
         if not trainer.is_global_zero or not self.log_of_exposure.is_due(step, when):
             return
-        # Lightning counts an epoch when it is over; the ends of epochs are told by `when`.
         metrics = self.log_of_exposure.look(
-            self.network(pl_module), self.tokenizer, step=step, epoch=float(trainer.current_epoch), when=when
+            self.network(pl_module), self.tokenizer, step=step, epoch=epoch, when=when
         )
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=step)

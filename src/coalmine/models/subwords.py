@@ -21,6 +21,10 @@ class SubwordTokenizer:
     unambiguous: ClassVar[bool] = False
 
     def __init__(self, backend: Any, *, size: int, separator: int) -> None:
+        # A copy that neither truncates nor pads: what the tokenizer was last used for must not cut a text that is scored.
+        backend = type(backend).from_str(backend.to_str())
+        backend.no_truncation()
+        backend.no_padding()
         self._backend = backend
         self.size = size
         self.separator = separator
