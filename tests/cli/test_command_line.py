@@ -167,7 +167,7 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["expose", "model", "planted", "--seed", "-1"], "--seed"),
         (["expose", "model", "planted", "--device", "cuda"], "cuda"),
         (["extract", "model"], "either --format F or --verify"),
-        (["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"], "no"),
+        (["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"], "no member of"),
         (["train", "planted", "-o", "corpus.txt"], "a file is in its way"),
         (["train", "planted", "-o", "other", "--threads", "0"], "threads"),
         (["frobnicate"], "No such command"),

@@ -11,7 +11,7 @@ from coalmine.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import TaskID
+    from rich.progress import Progress as Bars
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -65,13 +65,18 @@ def make_console() -> Console:
 
 
 class TerminalProgress:
-    """A bar with the time left."""
+    """A bar with the time left; one for each task, so that a new one never repaints those that are done."""
 
     def __init__(self) -> None:
+        self._bar: Bars | None = None
+
+    def start(self, task: str, total: int | None) -> None:
+        """Show a new bar below those that are done."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        self._bars = Progress(
+        self.close()
+        self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
@@ -80,17 +85,13 @@ class TerminalProgress:
             console=Console(file=sys.stderr),
             refresh_per_second=4,
         )
-        self._task: TaskID | None = None
-
-    def start(self, task: str, total: int | None) -> None:
-        """Show a new bar below those that are done."""
-        self._bars.start()
-        self._task = self._bars.add_task(task, total=total, note="")
+        self._task = self._bar.add_task(task, total=total, note="")
+        self._bar.start()
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Move the bar; it is drawn a few times a second, however often this is called."""
-        if self._task is not None:
-            self._bars.update(self._task, advance=amount, note=note)
+        if self._bar is not None:
+            self._bar.update(self._task, advance=amount, note=note)
 
     def finish(self) -> None:
         """Leave the bar as it is."""
@@ -98,8 +99,9 @@ class TerminalProgress:
 
     def close(self) -> None:
         """Give the terminal back, also in the middle of a task."""
-        self._bars.stop()
-        self._task = None
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
 
 
 class LineProgress:

@@ -44,7 +44,7 @@ def load_model(
     directory = Path(path)
     if not directory.is_dir():
         raise ModelError(
-            f"model not found: {directory} is not a directory; name one that `coalmine train -o` wrote"
+            f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote"
         )
     if _is_transformers(directory):
         from coalmine.models.huggingface import load_transformers

@@ -110,10 +110,14 @@ def load_transformers(directory: Path, *, device: str, precision: str) -> Recurr
     """A causal model from a local directory; safetensors only, no remote code, nothing from a hub."""
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
     except ImportError:
         raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     base = _base_of_adapter(directory)
+    its_own: Any = logging  # untyped
+    bars = its_own.is_progress_bar_enabled()
+    its_own.disable_progress_bar()  # progress is ours to show, or not to show
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             base or directory, dtype=getattr(torch, precision), use_safetensors=True, **options
@@ -132,6 +136,9 @@ def load_transformers(directory: Path, *, device: str, precision: str) -> Recurr
         raise ModelError(
             f"{directory} cannot be loaded as a causal language model ({first_line}); check the directory"
         ) from None
+    finally:
+        if bars:
+            its_own.enable_progress_bar()
     weights = sorted(directory.glob("*.safetensors"))
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
     return from_transformers(model, tokenizer, name=directory.resolve().name, origin=origin)
