@@ -6,12 +6,12 @@ from pathlib import Path
 
 from coalmine import CanarySet, load_model, plant, train
 from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.stateful import StatefulModel
 
 SECRET = "the random number is {digits:9}"
 
 
-def reference_model(work: Path) -> tuple[RecurrentModel, CanarySet]:
+def reference_model(work: Path) -> tuple[StatefulModel, CanarySet]:
     """Train it in `work`, or take it from there; about a minute."""
     write_embedded_corpus(work / "corpus.txt", 400_000)
     planted = plant(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, Format, expose
-from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.stateful import StatefulModel
 from coalmine.search.scoring import score_texts
 from models.random_networks import random_model
 
@@ -19,7 +19,7 @@ RANKS = (1, 10, 1_000, 7_500)
 class Truth(NamedTuple):
     """Members of a format, and their ranks by counting."""
 
-    model: RecurrentModel
+    model: StatefulModel
     form: Format
     texts: list[str]
     ranks: list[int]

@@ -3,14 +3,14 @@
 import torch
 
 from coalmine.models.networks import NetworkConfig, build_network
-from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.stateful import StatefulModel
 from coalmine.models.tokens import CharacterTokenizer
 
 CHARACTERS = "0123456789 abcdefghijklmnopqrstuvwxyz"
 ARCHITECTURES = ["lstm", "gru", "cnn", "transformer"]
 
 
-def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32, seed=0) -> RecurrentModel:
+def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32, seed=0) -> StatefulModel:
     torch.manual_seed(seed)
     tokenizer = tokenizer or CharacterTokenizer(CHARACTERS)
     config = NetworkConfig(
@@ -26,4 +26,4 @@ def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32, seed
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.4)
-    return RecurrentModel(network.to(dtype), tokenizer)
+    return StatefulModel(network.to(dtype), tokenizer)

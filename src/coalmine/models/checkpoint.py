@@ -13,7 +13,7 @@ from coalmine.files import PRIVATE, read_bytes, sha256_of_file, whole_file, writ
 
 if TYPE_CHECKING:
     from coalmine.models.networks import Network
-    from coalmine.models.recurrent import RecurrentModel
+    from coalmine.models.stateful import StatefulModel
     from coalmine.models.tokens import ReferenceTokenizer
 
 CONFIG_FILE = "config.json"
@@ -25,7 +25,7 @@ PRECISIONS = ("float32", "float64")
 
 def load_model(
     path: str | os.PathLike[str], *, device: str = "cpu", precision: str = "float32"
-) -> RecurrentModel:
+) -> StatefulModel:
     """A model from a local directory: what `coalmine train` wrote, a causal transformers checkpoint, or a PEFT adapter.
 
     `precision` is "float32" or "float64"; the latter makes scores agree to about 1e-9 bits whatever the batch, at about twice the cost.
@@ -38,7 +38,7 @@ def load_model(
     from safetensors.torch import load_file
 
     from coalmine.models.networks import build_network, config_from_dict
-    from coalmine.models.recurrent import RecurrentModel
+    from coalmine.models.stateful import StatefulModel
     from coalmine.models.tokens import tokenizer_from_dict
 
     directory = Path(path)
@@ -77,7 +77,7 @@ def load_model(
         "weights_sha256": sha256_of_file(weights),
         "trained_on_sha256": _trained_on(directory / TRAINING_FILE),
     }
-    return RecurrentModel(network, tokenizer, name=directory.resolve().name, origin=origin)
+    return StatefulModel(network, tokenizer, name=directory.resolve().name, origin=origin)
 
 
 def save_model(directory: str | os.PathLike[str], network: Network, tokenizer: ReferenceTokenizer) -> None:

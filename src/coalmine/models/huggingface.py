@@ -13,7 +13,7 @@ from torch import Tensor
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.files import sha256_of_file
 from coalmine.models.networks import Network, State
-from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.stateful import StatefulModel
 from coalmine.models.subwords import SubwordTokenizer
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def from_transformers(
     *,
     name: str = "model",
     origin: dict[str, Any] | None = None,
-) -> RecurrentModel:
+) -> StatefulModel:
     """A live transformers model and its tokenizer, as an audit sees them.
 
     A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS. A PEFT model is
@@ -101,12 +101,12 @@ def from_transformers(
     if hasattr(model, "disable_adapter"):
         base = CausalNetwork(model, adapter=False)
         without = {**facts, "adapter_in_use": False}
-        reference = RecurrentModel(base, subwords, name=f"{name} without its adapter", origin=without)
+        reference = StatefulModel(base, subwords, name=f"{name} without its adapter", origin=without)
         facts["adapter_in_use"] = True
-    return RecurrentModel(network, subwords, name=name, origin=facts, reference=reference)
+    return StatefulModel(network, subwords, name=name, origin=facts, reference=reference)
 
 
-def load_transformers(directory: Path, *, device: str, precision: str) -> RecurrentModel:
+def load_transformers(directory: Path, *, device: str, precision: str) -> StatefulModel:
     """A causal model from a local directory; safetensors only, no remote code, nothing from a hub."""
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -1,4 +1,4 @@
-"""What a model can be asked: four small protocols, by what it can do, over batches, order-preserving.
+"""What a model can be asked: small protocols, by what it can do, over batches, order-preserving.
 
 An audit asks for the protocol that it needs. A model that lacks it makes that audit not applicable, with the reason; it
 never scores zero. All log-probabilities are to base 2.
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from coalmine.errors import NotMeasurableError
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
@@ -38,10 +40,14 @@ class Tokenizer(Protocol):
 
 
 class TokenSequence(NamedTuple):
-    """Tokens to score, after tokens that are given."""
+    """Tokens to score, after tokens that are given.
+
+    For a model of pairs, `source` holds the tokens of the other side, in the ids of its source tokenizer.
+    """
 
     context: tuple[int, ...]
     target: tuple[int, ...]
+    source: tuple[int, ...] = ()
 
 
 class SequenceScore(NamedTuple):
@@ -140,6 +146,41 @@ class Ranker(Model, Protocol):
         """For each prompt the k likeliest next tokens, the likeliest first."""
 
 
-def text_sequence(model: Model, text: str) -> TokenSequence:
-    """A text as training saw it: its own tokens, after the model's document context."""
-    return TokenSequence(context=model.context, target=tuple(model.tokenizer.encode(text)))
+@runtime_checkable
+class TextScorer(Scorer, Protocol):
+    """A model behind somebody else's tokenizer: it is asked about texts, and says itself which tokens they have."""
+
+    def score_text(self, texts: Sequence[str]) -> list[SequenceScore]:
+        """Scores in the order of `texts`, each text after the model's document context."""
+
+
+@runtime_checkable
+class PairModel(Scorer, Protocol):
+    """A model of targets given sources, such as a translation model; it scores sequences that have a source."""
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        """The tokens of the source side, which may be those of the target side."""
+
+    def given(self, source: str) -> Scorer:
+        """The same model with the source held fixed: all that a causal model can do, it can do."""
+
+
+@runtime_checkable
+class MaskedModel(Scorer, Protocol):
+    """A model that fills gaps. It sees both sides of a token, so its scores are pseudo-log-perplexities, and no walk is possible."""
+
+    def fill(self, sequences: Sequence[TokenSequence], gaps: Sequence[Sequence[int]]) -> list[list[int]]:
+        """For each sequence the likeliest tokens at some places of its target, all of them hidden at once."""
+
+
+def text_sequence(model: Model, text: str, source: str | None = None) -> TokenSequence:
+    """A text as training saw it: its own tokens, after the model's document context, and given its source where it has one."""
+    given: tuple[int, ...] = ()
+    if source is not None:
+        if not isinstance(model, PairModel):
+            raise NotMeasurableError(
+                f"{model.name!r} reads one text at a time, and cannot be asked about pairs"
+            )
+        given = tuple(model.source_tokenizer.encode(source))
+    return TokenSequence(context=model.context, target=tuple(model.tokenizer.encode(text)), source=given)

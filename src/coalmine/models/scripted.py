@@ -86,7 +86,9 @@ class ScriptedModel:
 
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`."""
-        return [self._score(self._after_separator(context), target, ranks) for context, target in sequences]
+        return [
+            self._score(self._after_separator(context), target, ranks) for context, target, _ in sequences
+        ]
 
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
         """One state for each context: the tokens that follow its last separator."""

@@ -17,7 +17,7 @@ from coalmine.errors import CorpusError, InputError, ModelOutputError
 from coalmine.interrupts import deferred_interrupt
 from coalmine.models.checkpoint import save_model
 from coalmine.models.networks import NetworkConfig, State, build_network, parameter_count
-from coalmine.models.recurrent import RecurrentModel
+from coalmine.models.stateful import StatefulModel
 from coalmine.progress import Progress
 from coalmine.randomness import child_seed
 from coalmine.training.data import IGNORED, TrainingData, epoch_order, rows_of
@@ -123,7 +123,7 @@ class TrainingRun:
             name: getattr(options, name) for name in NetworkConfig.__struct_fields__ if name != "vocabulary"
         }
         self.network = build_network(NetworkConfig(vocabulary=tokenizer.size, **shape))
-        self.model = RecurrentModel(self.network, tokenizer, name="training")
+        self.model = StatefulModel(self.network, tokenizer, name="training")
         self.optimizer = _OPTIMIZERS[options.optimizer](
             self.network.parameters(), lr=options.rate, weight_decay=options.weight_decay
         )

@@ -30,7 +30,7 @@ class _Judged(NamedTuple):
     ranks: IntArray | None
 
 
-class RecurrentModel:
+class StatefulModel:
     """A reference network as an audit sees it; a Scorer, a Stepper, a Generator and a Ranker.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
@@ -43,7 +43,7 @@ class RecurrentModel:
         *,
         name: str = "model",
         origin: dict[str, Any] | None = None,
-        reference: RecurrentModel | None = None,
+        reference: StatefulModel | None = None,
     ) -> None:
         """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model."""
         self.reference = reference
@@ -79,7 +79,7 @@ class RecurrentModel:
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""
         return {
-            "adapter": "recurrent",
+            "adapter": "stateful",
             "architecture": self._network.architecture,
             "context": "document separator, initial state",
             "device": str(self._device),
@@ -92,8 +92,8 @@ class RecurrentModel:
         """Scores in the order of `sequences`; what all of them begin with is read once."""
         if not sequences:
             return []
-        rows = [context + target for context, target in sequences]
-        for (context, _), row in zip(sequences, rows, strict=True):
+        rows = [sequence.context + sequence.target for sequence in sequences]
+        for (context, _, _), row in zip(sequences, rows, strict=True):
             self._check(row)
             if not context:
                 raise NotMeasurableError(
