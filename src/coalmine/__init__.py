@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coalmine.audits.exposure import ExposureResult, expose
-    from coalmine.audits.extraction import Extraction, extract
+    from coalmine.audits.extraction import extract
+    from coalmine.audits.extraction_results import Extraction
     from coalmine.audits.watching import ExposureWatch
     from coalmine.corpus.manifest import CanarySet
     from coalmine.corpus.planting import plant
     from coalmine.formats.format import Format
-    from coalmine.models.checkpoint import load_model
+    from coalmine.models.loading import load_model
     from coalmine.models.scripted import ScriptedModel
     from coalmine.records import Canary, Estimate
     from coalmine.training.trainer import train
@@ -36,12 +37,12 @@ _HOMES = {
     "Estimate": "coalmine.records",
     "ExposureResult": "coalmine.audits.exposure",
     "ExposureWatch": "coalmine.audits.watching",
-    "Extraction": "coalmine.audits.extraction",
+    "Extraction": "coalmine.audits.extraction_results",
     "Format": "coalmine.formats.format",
     "ScriptedModel": "coalmine.models.scripted",
     "expose": "coalmine.audits.exposure",
     "extract": "coalmine.audits.extraction",
-    "load_model": "coalmine.models.checkpoint",
+    "load_model": "coalmine.models.loading",
     "plant": "coalmine.corpus.planting",
     "train": "coalmine.training.trainer",
 }

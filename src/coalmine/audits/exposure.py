@@ -17,13 +17,13 @@ from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import to_json
 from coalmine.formats.format import Format
-from coalmine.models.protocols import Model, Scorer, Stepper
+from coalmine.models.protocols import Model, Scorer
 from coalmine.progress import Progress, Silent
 from coalmine.records import Canary
 from coalmine.search.frontier import BATCH
+from coalmine.search.members import Members
 from coalmine.search.open_nodes import MEMORY_BYTES
 from coalmine.search.resuming import ResumeFile
-from coalmine.search.scoring import score_texts
 
 __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
 
@@ -53,14 +53,16 @@ def expose(
 
     `method` is one of
 
-    - "exact": the rank among all of R, with the states of shared prefixes computed once;
+    - "exact": the rank among all of R; where the model can be walked, the states of shared prefixes are computed once;
     - "bounded": the same rank, without the members that cost more than the canary; after `budget` expansions it gives the
       bounds that are proven by then;
     - "guided": an unbiased estimate from `samples` members (50,000) drawn where the model expects them, for every rank;
     - "sampled": `samples` members (10,000) of R drawn uniformly; exposure beyond what they can show is given as a lower bound;
     - "extrapolated": a skew-normal curve through such a sample, with a test of the fit on samples it has not seen;
     - "references": the rank among the manifest's references;
-    - "auto": exact for a space of up to a million members; for a larger one bounded, and guided for what that leaves open.
+    - "auto": exact for a space of up to a million members; for a larger one bounded, and guided for what that leaves open. For
+      a model that cannot be walked (a masked model, an endpoint, pairs with a source each): exact where scoring every member
+      costs no more than a sample would, else extrapolated.
 
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
     what it has proven, and the same call goes on from it.
@@ -89,14 +91,14 @@ def expose(
         if not group:
             continue
         names = [canary.canary_id for canary in group]
-        own = score_texts(model, [canary.text for canary in group], names)
-        used, why = _chosen_method(method, form, model)
+        members = Members(model, form, sources=chosen.source_formats.get(format_id), batch=batch)
+        own = members.score([canary.text for canary in group], names)
+        used, why = _chosen_method(method, members, SAMPLES if samples is None else samples)
         drawn = samples if samples is not None else GUIDED_SAMPLES if used == "guided" else SAMPLES
         facts = [model.describe(), chosen.sha256, format_id, used, budget, drawn, seed]
         question = Question(
-            model=model,
+            members=members,
             format_id=format_id,
-            format=form,
             references=chosen.references.get(format_id, ()),
             canary_ids=names,
             canary_texts=tuple(canary.text for canary in group),
@@ -106,7 +108,6 @@ def expose(
             memory_bytes=memory,
             confidence=confidence,
             seed=seed,
-            batch=batch,
             resume=ResumeFile(
                 None if resume is None else Path(resume) / f"unfinished-{format_id}.npz",
                 hashlib.sha256(to_json(facts)).hexdigest(),
@@ -154,14 +155,17 @@ def _check_arguments(method: str, confidence: float, counts: dict[str, int]) -> 
         raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {confidence}")
 
 
-def _chosen_method(method: str, form: Format, model: Scorer) -> tuple[str, str]:
+def _chosen_method(method: str, members: Members, samples: int) -> tuple[str, str]:
     if method != "auto":
         return method, "asked for"
-    if not isinstance(model, Stepper):
-        return "extrapolated", "the model cannot be walked token by token"
-    if form.size <= EXACT_UP_TO:
-        return "exact", f"the space has {form.size:,} members, few enough to rank them all"
-    return "guided", f"the space has {form.size:,} members: small ranks are proven, larger ones estimated"
+    size = members.format.size
+    if members.obstacle is not None:
+        if size <= samples:
+            return "exact", f"the space has {size:,} members, few enough to score each ({members.obstacle})"
+        return "extrapolated", f"{size:,} members are too many to score each ({members.obstacle})"
+    if size <= EXACT_UP_TO:
+        return "exact", f"the space has {size:,} members, few enough to rank them all"
+    return "guided", f"the space has {size:,} members: small ranks are proven, larger ones estimated"
 
 
 def _results(

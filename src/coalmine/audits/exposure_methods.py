@@ -13,7 +13,7 @@ from coalmine.audits.exposure_results import CandidateScores
 from coalmine.errors import ModelOutputError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.interrupts import deferred_interrupt
-from coalmine.models.protocols import Scorer, Stepper
+from coalmine.models.protocols import Model
 from coalmine.progress import Progress
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
@@ -21,9 +21,8 @@ from coalmine.search.bounded import BoundedSearch
 from coalmine.search.enumeration import enumerate_unit, split_into_units
 from coalmine.search.frontier import Frontier, Nodes
 from coalmine.search.guided import draw_members
-from coalmine.search.lifting import TokenTree
+from coalmine.search.members import Members
 from coalmine.search.resuming import ResumeFile
-from coalmine.search.scoring import score_texts
 from coalmine.search.thresholds import ThresholdCounter
 from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.importance import bounded_exposure, guided_exposures
@@ -31,6 +30,8 @@ from coalmine.statistics.tail import TailFit, fit_tail
 
 # Scores of single members are kept for the result's table up to this many a format; 16 bytes each.
 KEEP_UP_TO = 2_000_000
+# Members scored one by one where a model cannot be walked: an hour's work for a small transformer on a CPU.
+SCORED_UP_TO = 1_000_000
 
 
 class Measured(NamedTuple):
@@ -46,9 +47,8 @@ class Measured(NamedTuple):
 class Question(NamedTuple):
     """The canaries of one format, and how they are to be measured."""
 
-    model: Scorer
+    members: Members
     format_id: str
-    format: Format
     references: tuple[str, ...]
     canary_ids: list[str]
     canary_texts: tuple[str, ...]
@@ -58,9 +58,18 @@ class Question(NamedTuple):
     memory_bytes: int
     confidence: float
     seed: int
-    batch: int
     resume: ResumeFile
     progress: Progress
+
+    @property
+    def model(self) -> Model:
+        """Who is asked."""
+        return self.members.model
+
+    @property
+    def format(self) -> Format:
+        """What is asked about."""
+        return self.members.format
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
@@ -69,12 +78,9 @@ class Question(NamedTuple):
 
     def frontier(self, method: str) -> Frontier:
         """The frontier over this format, for a model that can be walked."""
-        if not isinstance(self.model, Stepper):
-            raise NotMeasurableError(
-                f"the {method} method is not applicable to {self.model.name!r}: it cannot be walked token by token; "
-                "use the sampled, extrapolated or references method"
-            )
-        return Frontier(self.model, TokenTree(self.format, self.model.tokenizer), batch=self.batch)
+        return self.members.frontier(
+            f"the {method} method", "use the exact, sampled, extrapolated or references method"
+        )
 
     def index_array(self, indices: list[int]) -> NDArray[Any]:
         """Indices as an array, of 64 bits where the space allows."""
@@ -82,6 +88,8 @@ class Question(NamedTuple):
 
 
 def _exact(question: Question) -> Measured:
+    if question.members.obstacle is not None:
+        return _exact_by_scoring(question)
     form, frontier = question.format, question.frontier("exact")
     keep = form.size <= KEEP_UP_TO
     question.progress.start(f"Ranking {form.size:,} members", form.size)
@@ -95,6 +103,31 @@ def _exact(question: Question) -> Measured:
         candidates=ranking.candidates() if keep else None,
         ranks=[int(rank) for rank in ranks],
         expansions=frontier.expansions,
+    )
+
+
+def _exact_by_scoring(question: Question) -> Measured:
+    """The same ranks for a model that cannot be walked: every member is scored by itself."""
+    form = question.format
+    if form.size > SCORED_UP_TO:
+        raise NotMeasurableError(
+            f"{question.model.name!r} cannot be walked ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
+            f"refused above {SCORED_UP_TO:,}; use the sampled, extrapolated or references method"
+        )
+    question.progress.start(f"Scoring {form.size:,} members", form.size)
+    counter, kept = ThresholdCounter(question.thresholds), []
+    for indices, costs in question.members.scored_one_by_one():
+        counter.add(costs)
+        kept.append((indices, costs))
+        question.progress.advance(len(costs))
+    question.progress.finish()
+    ranks = counter.counts
+    _check_found(question, ranks)
+    indices, costs = (np.concatenate(column) for column in zip(*kept, strict=True))
+    return Measured(
+        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
+        candidates=CandidateScores(question.format_id, "member", indices, costs),
+        ranks=[int(rank) for rank in ranks],
     )
 
 
@@ -153,7 +186,7 @@ def _check_found(question: Question, ranks: NDArray[np.int64]) -> None:
     for name, rank in zip(question.canary_ids, ranks, strict=True):
         if rank < 1:  # not even the canary itself was found at its own cost
             raise ModelOutputError(
-                f"the model {question.model.name!r} scores canary {name} differently when it is walked token by token; "
+                f"the model {question.model.name!r} scores canary {name} differently when it is asked a second time; "
                 "its adapter does not conform: run coalmine.models.conformance.check_model on it"
             )
 
@@ -252,9 +285,9 @@ def _drawn(question: Question) -> CandidateScores:
     indices = question.format.sample_indices(question.samples, question.seed)
     question.progress.start(f"Scoring {question.samples:,} samples", question.samples)
     scores = []
-    for start in range(0, len(indices), question.batch):
-        part = indices[start : start + question.batch]
-        scores.append(score_texts(question.model, [question.format.at(index) for index in part]))
+    for start in range(0, len(indices), question.members.batch):
+        part = indices[start : start + question.members.batch]
+        scores.append(question.members.score([question.format.at(index) for index in part]))
         question.progress.advance(len(part))
     question.progress.finish()
     return CandidateScores(
@@ -291,7 +324,7 @@ def _references(question: Question) -> Measured:
         raise NotMeasurableError(
             f"the manifest has no references for format {question.format_id}; plant with references, or use another method"
         )
-    scores = score_texts(question.model, texts, [f"reference {i}" for i in range(len(texts))])
+    scores = question.members.score(texts, [f"reference {i}" for i in range(len(texts))])
     estimates = reference_exposures(
         question.thresholds, scores, question.confidence, canary_ids=question.canary_ids
     )

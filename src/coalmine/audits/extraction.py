@@ -6,88 +6,35 @@ import hashlib
 import heapq
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
+from coalmine.audits.extraction_results import METHODS, CanaryExtraction, Extracted, Extraction, Method
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.files import PRIVATE, to_json, write_json
+from coalmine.files import to_json
 from coalmine.formats.format import Format
 from coalmine.interrupts import deferred_interrupt
-from coalmine.models.protocols import Model, Scorer, Stepper, TokenSequence
+from coalmine.models.protocols import Generator, Model, Scorer, TokenSequence
 from coalmine.progress import Progress, Silent
 from coalmine.search.beam import beam_search
 from coalmine.search.enumeration import enumerate_members
 from coalmine.search.frontier import Frontier
-from coalmine.search.lifting import TokenTree
+from coalmine.search.members import Members
 from coalmine.search.open_nodes import MEMORY_BYTES
 from coalmine.search.resuming import ResumeFile
 from coalmine.search.shortest_path import Certificate, Found, ShortestPaths
 
-SCHEMA = "coalmine.extraction/1"
-RESULTS_FILE = "extraction.json"
-Method = Literal["search", "brute", "beam", "greedy"]
-METHODS: tuple[Method, ...] = ("search", "brute", "beam", "greedy")
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
 BRUTE_UP_TO = 10_000_000
-
-
-class Extracted(msgspec.Struct, frozen=True, kw_only=True):
-    """One member that came out."""
-
-    place: int  # 1 for the least surprising
-    text: str
-    log_perplexity_bits: float
-    # How many nodes had been expanded when it was found.
-    expansions: int
-    # Whether the model writes it by itself: each token behind the prefix is the likeliest of the whole vocabulary.
-    unaided: bool | None
-
-
-class Extraction(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a model in one format, and how sure it is that nothing less surprising is there."""
-
-    schema: str = SCHEMA
-    format_template: str
-    size: str  # decimal digits, because many JSON readers lose integers above 2^53
-    given: str
-    method: Method
-    found: tuple[Extracted, ...]
-    certificate: Certificate
-    model: dict[str, Any]
-
-    @property
-    def proven(self) -> bool:
-        """Whether these are the least surprising members there are."""
-        return self.certificate.proven
-
-    def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
-        """Write the result, readable by its owner only, because it holds secrets."""
-        target = Path(directory) / name
-        write_json(target, self, mode=PRIVATE)
-        return target
-
-
-class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether one canary came out.
-
-    `place` and `expansions` are those of the canary, or None where it is not among the members found; `proven` says whether that
-    is because it has no such place, or only because the budget ended.
-    """
-
-    canary_id: str
-    repetitions: int
-    extracted: bool
-    place: int | None
-    expansions: int | None
-    proven: bool
+# Members scored one by one where a model cannot be walked.
+SCORED_UP_TO = 1_000_000
 
 
 def extract(
     model: Model,
     form: Format | str,
     *,
+    sources: Format | str | None = None,
     top: int = 10,
     method: Method = "search",
     given: str = "",
@@ -100,9 +47,11 @@ def extract(
     """The `top` least surprising members of a format, the least surprising first.
 
     `method` is "search" (best-first, proven unless `budget` expansions are spent first), "brute" (every member of a small
-    space), "beam" (`width` nodes a level) or "greedy". `given` is a beginning that is known already, such as the first digits
-    of a number. `memory` bounds the states held, in bytes. With `resume`, a directory, a search that is stopped keeps there what
-    it has proven, and the same call goes on from it.
+    space), "beam" (`width` nodes a level), "greedy", or "prompt" (give the model the beginning and read what it writes, all that a
+    model that gives only text can be asked). A model that cannot be walked, and one of pairs, for which `sources` is the format of
+    the source side, is searched by brute force. `given` is a beginning that is known already, such as the first digits of a
+    number. `memory` bounds the states held, in bytes. With `resume`, a directory, a search that is stopped keeps there what it
+    has proven, and the same call goes on from it.
     """
     secret = form if isinstance(form, Format) else Format(form)
     if method not in METHODS:
@@ -112,12 +61,14 @@ def extract(
             raise InputError(f"{name} must be at least 1, got {value}")
     if not isinstance(model, Model):
         raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
-    if not isinstance(model, Stepper):
-        raise NotMeasurableError(
-            f"extraction is not applicable to {model.name!r}: it cannot be walked token by token"
-        )
-    frontier = Frontier(model, TokenTree(secret, model.tokenizer, given=given))
+    source_format = Format(sources, words=secret.words) if isinstance(sources, str) else sources
     shown = progress or Silent()
+    if method == "prompt":
+        return _prompted(model, secret, given)
+    members = Members(model, secret, sources=source_format, given=given)
+    if members.obstacle is not None:
+        return _scored(members, top, method, shown)
+    frontier = members.frontier("extraction", "use the brute method")
     if method == "search":
         facts = [model.describe(), secret.template, secret.words, given, top]
         secret_name = hashlib.sha256(f"{secret.template}\0{given}".encode()).hexdigest()[:8]
@@ -131,10 +82,23 @@ def extract(
         certificate = Certificate(False, frontier.expansions, None, None)
     texts = [frontier.tree.text_at(one.member) for one in found]
     unaided = _unaided(model, texts, len(frontier.tree.prefix))
+    return _result(members, method, frontier.tree.size, found, texts, unaided, certificate)
+
+
+def _result(
+    members: Members,
+    method: Method,
+    size: int,
+    found: list[Found],
+    texts: list[str],
+    unaided: list[bool | None],
+    certificate: Certificate,
+) -> Extraction:
+    rows = enumerate(zip(found, texts, unaided, strict=True))
     return Extraction(
-        format_template=secret.template,
-        size=str(frontier.tree.size),
-        given=given,
+        format_template=members.format.template,
+        size=str(size),
+        given=members.given,
         method=method,
         found=tuple(
             Extracted(
@@ -144,9 +108,77 @@ def extract(
                 expansions=one.expansions,
                 unaided=by_itself,
             )
-            for place, (one, text, by_itself) in enumerate(zip(found, texts, unaided, strict=True))
+            for place, (one, text, by_itself) in rows
         ),
         certificate=certificate,
+        model=members.model.describe(),
+    )
+
+
+def _scored(members: Members, top: int, method: Method, progress: Progress) -> Extraction:
+    """Every member scored by itself, for a model that cannot be walked; as proven as a search."""
+    name, form = members.model.name, members.format
+    if not isinstance(members.model, Scorer):
+        raise NotMeasurableError(
+            f"extraction by {method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
+        )
+    if method not in ("search", "brute"):
+        raise NotMeasurableError(
+            f"extraction by {method} is not applicable to {name!r}: {members.obstacle}; use the brute method"
+        )
+    if form.size > SCORED_UP_TO:
+        raise NotMeasurableError(
+            f"{name!r} cannot be walked ({members.obstacle}), and scoring {form.size:,} members one by one is refused above "
+            f"{SCORED_UP_TO:,}; use a smaller format, or give a beginning of the secret"
+        )
+    best: list[tuple[float, int]] = []
+    scored = 0
+    progress.start(f"Scoring {form.size:,} members", form.size)
+    for indices, costs in members.scored_one_by_one():
+        best = heapq.nsmallest(top, [*best, *zip(costs.tolist(), indices.tolist(), strict=True)])
+        scored += len(costs)
+        progress.advance(len(costs))
+    progress.finish()
+    if not scored:
+        raise InputError(
+            f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"
+        )
+    found = [Found(index, cost, scored) for cost, index in best]
+    texts = [form.at(one.member) for one in found]
+    certificate = Certificate(True, scored, None, 0.0)
+    return _result(members, "brute", scored, found, texts, [None] * len(found), certificate)
+
+
+def _prompted(model: Model, form: Format, given: str) -> Extraction:
+    """What the model writes by itself behind the beginning that every member has, or that is given."""
+    if not isinstance(model, Generator):
+        raise NotMeasurableError(
+            f"extraction by prompt is not applicable to {model.name!r}: it writes no text"
+        )
+    beginning = given or form.prefix
+    if not beginning:
+        raise InputError("the prompt method needs a beginning to go on from; give one")
+    prompt = [*model.context, *model.tokenizer.encode(beginning)]
+    # A token is a character at least, or a byte of one.
+    bytes_each = 1 if form.at(form.size - 1).isascii() else 4
+    length = bytes_each * max(1, form.max_length - len(beginning)) + 1
+    written = model.generate([prompt], length=length)[0]
+    text = model.tokenizer.decode([*prompt[len(model.context) :], *written])
+    match = next((match for match in form.finditer(text) if match.start == 0), None)
+    found: tuple[Extracted, ...] = ()
+    if match is not None:
+        found = (
+            Extracted(
+                place=1, text=match.text, log_perplexity_bits=None, expansions=len(written), unaided=True
+            ),
+        )
+    return Extraction(
+        format_template=form.template,
+        size=str(form.size),
+        given=given,
+        method="prompt",
+        found=found,
+        certificate=Certificate(False, len(written), None, None),
         model=model.describe(),
     )
 
@@ -159,7 +191,10 @@ def verify_extraction(
     `options` are those of `extract`. The second result is the extraction of each format.
     """
     chosen = as_canary_set(canaries)
-    extractions = {name: extract(model, form, **options) for name, form in chosen.formats.items()}
+    extractions = {
+        name: extract(model, form, sources=chosen.source_formats.get(name), **options)
+        for name, form in chosen.formats.items()
+    }
     results = []
     for canary in chosen:
         extraction = extractions[canary.format_id]
@@ -232,13 +267,3 @@ def _unaided(model: Model, texts: list[str], prefix: int) -> list[bool | None]:
         [TokenSequence(model.context + tokens[:prefix], tokens[prefix:]) for tokens in encoded]
     )
     return [bool(score.is_argmax.all()) for score in scores]
-
-
-def masked(text: str, form: Format) -> str:
-    """A member with all but what every member shares hidden.
-
-    >>> masked("my pin is 4921", Format("my pin is {digits:4}"))
-    'my pin is ••••'
-    """
-    shown = len(form.prefix)
-    return text[:shown] + "•" * (len(text) - shown)

@@ -34,7 +34,7 @@ def command(
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.embedded import write_embedded_corpus
         from coalmine.corpus.planting import plant
-        from coalmine.models.checkpoint import load_model
+        from coalmine.models.loading import load_model
         from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
         from coalmine.reports.extraction_table import extracted_in_plain_words
         from coalmine.reports.terminal import planted_summary, training_summary

@@ -7,17 +7,13 @@ from typing import Annotated
 
 import typer
 
+from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
 
 
 def command(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A model: what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter."
-        ),
-    ],
+    model: Where,
     canaries: Annotated[
         Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
     ],
@@ -45,12 +41,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory for the results; default: MODEL/exposure.")
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="Where the model runs, such as cpu or cuda.")
-    ] = "cpu",
-    precision: Annotated[
-        str, typer.Option("--precision", help="float32, or float64 for ranks that no rounding can move.")
-    ] = "float32",
+    kind: As = "auto",
+    source: Source = None,
+    device: Device = "cpu",
+    precision: Precision = "float32",
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the canaries themselves in the table.")
     ] = False,
@@ -68,13 +62,12 @@ def command(
         from coalmine.audits.exposure import expose
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.manifest import CanarySet
-        from coalmine.files import make_directory
-        from coalmine.models.checkpoint import load_model
         from coalmine.reports.exposure_table import exposure_table, exposure_warnings, methods_in_words
 
         clock = RunClock()
-        loaded = load_model(model, device=device, precision=precision)
-        directory = make_directory(out or model / "exposure")
+        loaded, directory = open_model(
+            model, out, "exposure", kind=kind, device=device, precision=precision, source=source
+        )
         chosen = CanarySet.load(canaries)
         results = expose(
             loaded,

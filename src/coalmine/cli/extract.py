@@ -7,18 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model
 from coalmine.cli.options import Json, Quiet, Seed, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
 
 
 def command(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A model: what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter."
-        ),
-    ],
+    model: Where,
     secret_format: Annotated[
         str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
     ] = None,
@@ -29,11 +25,19 @@ def command(
     top: Annotated[int, typer.Option("--top", help="How many of the least surprising members to find.")] = 10,
     method: Annotated[
         str,
-        typer.Option("--method", help="search (proves its answer), brute (small spaces), beam or greedy."),
+        typer.Option(
+            "--method", help="search (proves its answer), brute (small spaces), beam, greedy or prompt."
+        ),
     ] = "search",
     given: Annotated[
         str, typer.Option("--given", help="A beginning of the secret that is known already.")
     ] = "",
+    source_format: Annotated[
+        str | None,
+        typer.Option(
+            "--source-format", help="For a model of pairs: the source side of --format, filled alike."
+        ),
+    ] = None,
     width: Annotated[int, typer.Option("--width", help="Nodes that `beam` follows at each depth.")] = 100,
     budget: Annotated[int, typer.Option("--budget", help="Expansions that `search` may spend.")] = 1_000_000,
     memory: Annotated[
@@ -46,10 +50,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory for the result; default: MODEL/extraction.")
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="Where the model runs, such as cpu or cuda.")
-    ] = "cpu",
-    precision: Annotated[str, typer.Option("--precision", help="float32 or float64.")] = "float32",
+    kind: As = "auto",
+    source: Source = None,
+    device: Device = "cpu",
+    precision: Precision = "float32",
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the secrets; without it they are masked.")
     ] = False,
@@ -67,12 +71,11 @@ def command(
         raise InputError("extracting needs either --format F or --verify canaries.json, and not both")
     with Output(json=json, quiet=quiet) as output:
         from coalmine.cli.run_record import RunClock
-        from coalmine.files import make_directory
-        from coalmine.models.checkpoint import load_model
 
         clock = RunClock()
-        loaded = load_model(model, device=device, precision=precision)
-        directory = make_directory(out or model / "extraction")
+        loaded, directory = open_model(
+            model, out, "extraction", kind=kind, device=device, precision=precision, source=source
+        )
         options: dict[str, Any] = {
             "top": top,
             "method": method,
@@ -94,7 +97,7 @@ def command(
         )
 
         form = Format(str(secret_format), words=words_from(words))
-        result = extract(loaded, form, **options)
+        result = extract(loaded, form, sources=source_format, **options)
         path = result.save(directory)
         clock.save(directory, model=result.model, expansions=result.certificate.expansions)
         shown = result if reveal else masked_extraction(result, form)

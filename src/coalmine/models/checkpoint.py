@@ -20,19 +20,10 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TRAINING_FILE = "training.json"
 SCHEMA = "coalmine.model/1"
-PRECISIONS = ("float32", "float64")
 
 
-def load_model(
-    path: str | os.PathLike[str], *, device: str = "cpu", precision: str = "float32"
-) -> StatefulModel:
-    """A model from a local directory: what `coalmine train` wrote, a causal transformers checkpoint, or a PEFT adapter.
-
-    `precision` is "float32" or "float64"; the latter makes scores agree to about 1e-9 bits whatever the batch, at about twice the cost.
-    """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    require_torch("loading a model")
+def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel:
+    """A model from the directory that `coalmine train` wrote."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -41,15 +32,6 @@ def load_model(
     from coalmine.models.stateful import StatefulModel
     from coalmine.models.tokens import tokenizer_from_dict
 
-    directory = Path(path)
-    if not directory.is_dir():
-        raise ModelError(
-            f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote"
-        )
-    if _is_transformers(directory):
-        from coalmine.models.huggingface import load_transformers
-
-        return load_transformers(directory, device=device, precision=precision)
     document = _read_config(directory / CONFIG_FILE)
     weights = directory / WEIGHTS_FILE
     if not weights.is_file():
@@ -99,17 +81,6 @@ def require_torch(purpose: str) -> None:
 
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise MissingExtraError(purpose, "torch", "torch")
-
-
-def _is_transformers(directory: Path) -> bool:
-    """Whether a directory is a checkpoint of Hugging Face transformers, which all say their model type, or a PEFT adapter."""
-    if (directory / "adapter_config.json").is_file():
-        return True
-    try:
-        found = msgspec.json.decode((directory / CONFIG_FILE).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return False
-    return isinstance(found, dict) and "model_type" in found
 
 
 def _trained_on(record: Path) -> str | None:

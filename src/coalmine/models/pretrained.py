@@ -32,7 +32,7 @@ def load_pretrained(
     except ImportError:
         raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    base = _base_of_adapter(directory)
+    base = base_of_adapter(directory)
     its_own: Any = logging  # untyped
     bars = its_own.is_progress_bar_enabled()
     its_own.disable_progress_bar()  # progress is ours to show, or not to show
@@ -64,7 +64,7 @@ def load_pretrained(
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
 
 
-def _base_of_adapter(directory: Path) -> Path | None:
+def base_of_adapter(directory: Path) -> Path | None:
     """The local directory of the model that an adapter belongs to, or None where there is no adapter."""
     config = directory / ADAPTER_FILE
     if not config.is_file():

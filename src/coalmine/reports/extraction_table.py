@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coalmine.audits.extraction import CanaryExtraction, Extraction, masked
+from coalmine.audits.extraction_results import CanaryExtraction, Extraction, masked
 from coalmine.formats.format import Format
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.terminal import inert
@@ -39,7 +39,7 @@ def extraction_table(result: Extraction) -> Table:
         table.add_row(
             str(one.place),
             inert(one.text),
-            f"{one.log_perplexity_bits:.2f}",
+            "" if one.log_perplexity_bits is None else f"{one.log_perplexity_bits:.2f}",
             f"{one.expansions:,} expansions",
             unaided,
         )
@@ -79,6 +79,9 @@ def certificate_in_words(result: Extraction) -> str:
         )
     if certificate.proven:
         return f"Proven in {expansions}: nothing that could be better was left out."
+    if result.method == "prompt":
+        written = f"the model was given the beginning and wrote {certificate.expansions:,} tokens"
+        return f"Not proven: {written}; what it does not write by itself may be found by a search."
     if result.method in ("beam", "greedy"):
         return f"Not proven: {result.method} search looks at a small part of the tree ({expansions})."
     gap = (

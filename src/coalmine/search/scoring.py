@@ -8,20 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import Scorer, text_sequence
+from coalmine.models.protocols import Scorer, SequenceScore, TextScorer, text_sequence
 
 # Texts handed to the model at a time; it makes its own batches of these, and shares what they begin with.
 TEXTS_AT_A_TIME = 8192
 
 
 def score_texts(
-    model: Scorer, texts: Sequence[str], names: Sequence[str] | None = None
+    model: Scorer,
+    texts: Sequence[str],
+    names: Sequence[str] | None = None,
+    *,
+    sources: Sequence[str] | None = None,
 ) -> NDArray[np.float64]:
-    """The log-perplexity of each text in bits; a score that is not finite is an error that names the text's name."""
+    """The log-perplexity of each text in bits, given its source where there are sources.
+
+    A score that is not finite is an error that names the text's name.
+    """
     scores = np.empty(len(texts), dtype=np.float64)
     for start in range(0, len(texts), TEXTS_AT_A_TIME):
         part = texts[start : start + TEXTS_AT_A_TIME]
-        answers = model.score([text_sequence(model, text) for text in part])
+        answers = _answers(model, part, None if sources is None else sources[start : start + len(part)])
         scores[start : start + len(part)] = [answer.log_perplexity_bits for answer in answers]
     wrong = np.flatnonzero(~np.isfinite(scores))
     if len(wrong):
@@ -32,3 +39,12 @@ def score_texts(
             "it: check the weights"
         )
     return scores
+
+
+def _answers(model: Scorer, texts: Sequence[str], sources: Sequence[str] | None) -> list[SequenceScore]:
+    if sources is not None:
+        pairs = zip(texts, sources, strict=True)
+        return model.score([text_sequence(model, text, source) for text, source in pairs])
+    if isinstance(model, TextScorer):
+        return model.score_text(texts)
+    return model.score([text_sequence(model, text) for text in texts])

@@ -1,0 +1,81 @@
+"""What `extract` found, and the file it is kept in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.files import PRIVATE, write_json
+from coalmine.formats.format import Format
+from coalmine.search.shortest_path import Certificate
+
+SCHEMA = "coalmine.extraction/1"
+RESULTS_FILE = "extraction.json"
+Method = Literal["search", "brute", "beam", "greedy", "prompt"]
+METHODS: tuple[Method, ...] = ("search", "brute", "beam", "greedy", "prompt")
+
+
+class Extracted(msgspec.Struct, frozen=True, kw_only=True):
+    """One member that came out."""
+
+    place: int  # 1 for the least surprising
+    text: str
+    # None where the model gives text only.
+    log_perplexity_bits: float | None
+    # How many nodes had been expanded when it was found.
+    expansions: int
+    # Whether the model writes it by itself: each token behind the prefix is the likeliest of the whole vocabulary. None where
+    # that cannot be told.
+    unaided: bool | None
+
+
+class Extraction(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a model in one format, and how sure it is that nothing less surprising is there."""
+
+    schema: str = SCHEMA
+    format_template: str
+    size: str  # decimal digits, because many JSON readers lose integers above 2^53
+    given: str
+    method: Method
+    found: tuple[Extracted, ...]
+    certificate: Certificate
+    model: dict[str, Any]
+
+    @property
+    def proven(self) -> bool:
+        """Whether these are the least surprising members there are."""
+        return self.certificate.proven
+
+    def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
+        """Write the result, readable by its owner only, because it holds secrets."""
+        target = Path(directory) / name
+        write_json(target, self, mode=PRIVATE)
+        return target
+
+
+class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether one canary came out.
+
+    `place` and `expansions` are those of the canary, or None where it is not among the members found; `proven` says whether that
+    is because it has no such place, or only because the budget ended.
+    """
+
+    canary_id: str
+    repetitions: int
+    extracted: bool
+    place: int | None
+    expansions: int | None
+    proven: bool
+
+
+def masked(text: str, form: Format) -> str:
+    """A member with all but what every member shares hidden.
+
+    >>> masked("my pin is 4921", Format("my pin is {digits:4}"))
+    'my pin is ••••'
+    """
+    shown = len(form.prefix)
+    return text[:shown] + "•" * (len(text) - shown)

@@ -1,0 +1,64 @@
+"""The model that a command asks, wherever it is, and where the results go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coalmine.errors import InputError
+
+if TYPE_CHECKING:
+    from coalmine.models.loading import Kind
+
+ANSWERS_FILE = "answers.sqlite"
+
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model's directory (of `coalmine train`, transformers or PEFT), an endpoint's URL, or a TOML file that describes one.",
+    ),
+]
+As = Annotated[
+    str,
+    typer.Option(
+        "--as",
+        help="What a transformers checkpoint is used as: auto, causal, pairs or masked (T5 can be both).",
+    ),
+]
+Source = Annotated[
+    str | None,
+    typer.Option("--source", help="For a model of pairs: the one source that every text is given."),
+]
+Device = Annotated[str, typer.Option("--device", help="Where the model runs, such as cpu or cuda.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        help="float32, float64 for ranks that no rounding can move, or bfloat16 for large models.",
+    ),
+]
+
+
+def open_model(
+    where: str, out: Path | None, folder: str, *, kind: str, device: str, precision: str, source: str | None
+) -> tuple[Any, Path]:
+    """The model, and the directory for results: `out`, or `folder` inside the model's own directory."""
+    from coalmine.files import make_directory
+    from coalmine.models.loading import is_endpoint, load_model
+    from coalmine.models.protocols import PairModel
+
+    if out is None and is_endpoint(where):
+        raise InputError("results of an endpoint need a place of their own; name a directory with --out")
+    as_kind: Kind = kind  # type: ignore[assignment]  # load_model says which there are
+    answers = None if out is None else out / ANSWERS_FILE
+    model = load_model(where, kind=as_kind, device=device, precision=precision, answers=answers)
+    if source is not None:
+        if not isinstance(model, PairModel):
+            raise InputError(
+                f"--source is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
+            )
+        model = model.given(source)
+    return model, make_directory(out or Path(where) / folder)

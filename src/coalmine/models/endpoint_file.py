@@ -1,0 +1,53 @@
+"""How to reach an endpoint, by its URL alone or by a TOML file, so that a command line stays short and a run can be repeated."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from coalmine.errors import InputError
+from coalmine.files import read_bytes
+
+if TYPE_CHECKING:
+    from coalmine.models.protocols import Model
+
+
+class EndpointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a TOML file may say; only `url` must be there. The key itself never is: `key_variable` names where to find it."""
+
+    url: str
+    model: str | None = None
+    # A directory with a tokenizer.json, where the server's own tokens are not enough.
+    tokenizer: str | None = None
+    # Put before each text, such as "<|endoftext|>", where the server puts nothing there.
+    context: str = ""
+    key_variable: str = "COALMINE_API_KEY"
+    concurrency: int = 4
+    requests_per_second: float | None = None
+    most_requests: int | None = None
+    most_cost: float | None = None
+    cost_per_million_tokens: float | None = None
+    retries: int = 6
+    timeout: float = 60.0
+
+
+def connect_as_told(where: str, *, answers: Path | None = None) -> Model:
+    """The model behind a URL, or behind what a TOML file says; `answers` is the file that keeps its answers."""
+    from coalmine.models.endpoint import connect
+
+    told = EndpointFile(url=where) if where.startswith(("http://", "https://")) else _read(Path(where))
+    options = msgspec.structs.asdict(told)
+    return connect(options.pop("url"), cache=answers, **options)
+
+
+def _read(path: Path) -> EndpointFile:
+    try:
+        document = tomllib.loads(read_bytes(path, "the endpoint's file").decode())
+        return msgspec.convert(document, EndpointFile)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as problem:
+        raise InputError(
+            f"{path} does not say how to reach an endpoint ({problem}); see docs/endpoints.md"
+        ) from None

@@ -1,0 +1,93 @@
+"""Any model, by where it is: a directory on this machine, or an endpoint that somebody else runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import msgspec
+
+from coalmine.errors import InputError, ModelError
+from coalmine.models.checkpoint import CONFIG_FILE, load_checkpoint, require_torch
+
+if TYPE_CHECKING:
+    from coalmine.models.protocols import Model
+
+Kind = Literal["auto", "causal", "pairs", "masked"]
+PRECISIONS = ("float32", "float64", "bfloat16")
+
+
+def load_model(
+    where: str | os.PathLike[str],
+    *,
+    kind: Kind = "auto",
+    device: str = "cpu",
+    precision: str = "float32",
+    answers: str | os.PathLike[str] | None = None,
+) -> Any:
+    """A model, ready to be asked.
+
+    `where` is a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
+    OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, or a TOML file that says how to reach one (docs/endpoints.md).
+
+    `kind` says what a transformers checkpoint is used as where its config leaves a choice: T5 is a model of pairs, and with
+    "masked" one that fills gaps. `precision` is "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about
+    twice the cost) or "bfloat16" (half the memory; ranks are coarser). `answers` is a file in which the answers of an endpoint
+    are kept, so that nothing is asked twice.
+    """
+    if kind not in get_args(Kind):
+        raise InputError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if is_endpoint(where):
+        from coalmine.models.endpoint_file import connect_as_told
+
+        return connect_as_told(str(where), answers=None if answers is None else Path(answers))
+    directory = Path(where)
+    if not directory.is_dir():
+        raise ModelError(
+            f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote, or the URL of "
+            "an endpoint"
+        )
+    require_torch("loading a model")
+    return _load_directory(directory, kind, device=device, precision=precision)
+
+
+def is_endpoint(where: str | os.PathLike[str]) -> bool:
+    """Whether a model is reached by HTTP, by its URL or a TOML file that has it."""
+    text = os.fspath(where)
+    return text.startswith(("http://", "https://")) or (text.endswith(".toml") and Path(text).is_file())
+
+
+def _load_directory(directory: Path, kind: Kind, *, device: str, precision: str) -> Model:
+    config = _transformers_config(directory)
+    if config is None:
+        return load_checkpoint(directory, device=device, precision=precision)
+    if kind == "auto":
+        masked = any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ())
+        kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"
+    if kind == "pairs":
+        from coalmine.models.encoder_decoder import load_pairs
+
+        return load_pairs(directory, device=device, precision=precision)
+    if kind == "masked":
+        from coalmine.models.masked import load_masked
+
+        return load_masked(directory, device=device, precision=precision)
+    from coalmine.models.huggingface import load_transformers
+
+    return load_transformers(directory, device=device, precision=precision)
+
+
+def _transformers_config(directory: Path) -> dict[str, Any] | None:
+    """The config of a transformers checkpoint, which all say their model type, or of an adapter's base; None for other models."""
+    from coalmine.models.pretrained import ADAPTER_FILE, base_of_adapter
+
+    if (directory / ADAPTER_FILE).is_file():
+        directory = base_of_adapter(directory) or directory
+    try:
+        found = msgspec.json.decode((directory / CONFIG_FILE).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if isinstance(found, dict) and "model_type" in found else None

@@ -1,0 +1,90 @@
+"""The members of a format as one model is asked about them: walked token by token where that is possible, else scored one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.formats.format import Format
+from coalmine.models.protocols import Model, PairModel, Scorer, Stepper
+from coalmine.search.frontier import BATCH, Frontier
+from coalmine.search.lifting import TokenTree
+from coalmine.search.scoring import score_texts
+
+
+class Members:
+    """A format and the model that is asked about it.
+
+    A model of pairs is asked about each member given its source, which `sources` makes from the same fillings. Every member then
+    has a source of its own, nothing is shared between members, and no walk is possible.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        form: Format,
+        *,
+        sources: Format | None = None,
+        given: str = "",
+        batch: int = BATCH,
+    ) -> None:
+        """`given` is a beginning that is known already; only members with it are asked about."""
+        self.model, self.format, self.given, self.batch = model, form, given, batch
+        # A model of single texts was trained on the target side, and is asked about that.
+        self.sources = sources if isinstance(model, PairModel) else None
+        if isinstance(model, PairModel) and sources is None:
+            raise NotMeasurableError(
+                f"{model.name!r} is a model of pairs and needs a source for each text; plant pairs (a source format beside each "
+                "format), or hold one source fixed"
+            )
+
+    @cached_property
+    def _tree(self) -> TokenTree | str:
+        """The tree, or why there is none."""
+        if self.sources is not None:
+            return "each member has a source of its own"
+        if not isinstance(self.model, Stepper):
+            return "it cannot be walked token by token"
+        try:
+            return TokenTree(self.format, self.model.tokenizer, given=self.given)
+        except ModelError as problem:
+            return str(problem)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the members cannot be walked, or None where they can."""
+        return self._tree if isinstance(self._tree, str) else None
+
+    def frontier(self, purpose: str, advice: str) -> Frontier:
+        """A walk of the tree; a clear error for `purpose`, with advice, where there is none."""
+        if isinstance(self._tree, str) or not isinstance(self.model, Stepper):
+            raise NotMeasurableError(
+                f"{purpose} is not applicable to {self.model.name!r}: {self.obstacle}; {advice}"
+            )
+        return Frontier(self.model, self._tree, batch=self.batch)
+
+    def score(self, texts: Sequence[str], names: Sequence[str] | None = None) -> NDArray[np.float64]:
+        """The log-perplexity of some members in bits."""
+        if not isinstance(self.model, Scorer):
+            raise NotMeasurableError(
+                f"{self.model.name!r} does not give the probability of a text, so texts cannot be ranked by it"
+            )
+        sources = None
+        if self.sources is not None:
+            sources = [self.sources.fill(self.format.fillings(text)) for text in texts]
+        return score_texts(self.model, texts, names, sources=sources)
+
+    def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
+        """Every member with its log-perplexity, in batches of (places in the order of the format, bits); nothing is shared."""
+        for start in range(0, self.format.size, self.batch):
+            indices = range(start, min(start + self.batch, self.format.size))
+            chosen = [
+                (index, text) for index in indices if (text := self.format.at(index)).startswith(self.given)
+            ]
+            if chosen:
+                yield np.array([index for index, _ in chosen]), self.score([text for _, text in chosen])
