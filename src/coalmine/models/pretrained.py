@@ -41,17 +41,13 @@ def load_pretrained(
             base or directory, dtype=getattr(torch, precision), use_safetensors=True, **options
         )
         if base is not None:
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, str(directory))
+            model = _with_adapter(model, directory)
         model.to(device)
         own_tokenizer = base is None or (directory / "tokenizer.json").is_file()
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             directory if own_tokenizer else base, **options
         )
-    except ImportError:
-        raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
-    except (OSError, ValueError, RuntimeError, AssertionError) as problem:
+    except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as problem:
         first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise ModelError(
             f"{directory} cannot be loaded as {kind} ({first_line}); check the directory"
@@ -62,6 +58,14 @@ def load_pretrained(
     weights = sorted(directory.glob("*.safetensors"))
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
+
+
+def _with_adapter(model: Any, directory: Path) -> Any:
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
+    return PeftModel.from_pretrained(model, str(directory))
 
 
 def base_of_adapter(directory: Path) -> Path | None:

@@ -1,0 +1,273 @@
+"""What a sequence-to-sequence model says of a target given its source: the adapter, and what a network must offer for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.networks import Network
+from coalmine.models.protocols import IntArray, SequenceScore, Tokenizer, TokenSequence
+from coalmine.models.stateful import LOGITS_AT_A_TIME, RESOLUTION_BITS, StatefulModel, _judge
+from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.tokens import ReferenceTokenizer
+
+# Sources whose reading is kept, so that asking about one again does not read it again.
+SOURCES_KEPT = 8
+# What a source token takes in memory beside the logits of its target, in numbers; attention takes more where sources are longer.
+NUMBERS_A_SOURCE_TOKEN = 1024
+
+
+class PairNetwork(nn.Module):
+    """A network that reads a source and predicts a target from it, token by token."""
+
+    @property
+    def architecture(self) -> str:
+        """What to call it in a record."""
+        raise NotImplementedError
+
+    @property
+    def vocabulary(self) -> int:
+        """How many logits there are: the size of the target side."""
+        raise NotImplementedError
+
+    def conditioned(self, source: Sequence[int]) -> Network:
+        """The decoder as a Network that carries a state, with this source read once and held fixed; shares the weights.
+
+        It must have this network, or what it uses of it, as a submodule, so that its parameters are these ones.
+        """
+        raise NotImplementedError
+
+    def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
+        """Logits for each place of each target, with teacher forcing: place i predicts token i + 1.
+
+        Args:
+            sources: (batch, S) source ids, padded behind with any id.
+            lengths: (batch,) how many of them are the source; what stands behind must not change a number.
+            targets: (batch, T) target ids, the decoder's start token first; padding may stand behind.
+
+        Returns:
+            (batch, T, vocabulary) logits.
+        """
+        raise NotImplementedError
+
+
+class FixedSource(StatefulModel):
+    """A model of pairs with its source held fixed: a Scorer, a Stepper, a Generator and a Ranker of targets."""
+
+    def __init__(self, pairs: PairNetworkModel, source: tuple[int, ...]) -> None:
+        """Reads the source once, with the weights as they are now."""
+        super().__init__(
+            pairs.network.conditioned(source),
+            pairs.tokenizer,
+            name=pairs.name,
+            reference=None if pairs.reference is None else pairs.reference.given_tokens(source),
+        )
+        self._pairs = pairs
+        self._source = source
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What the decoder has read before the first token of a target."""
+        return self._pairs.context
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run; the source may be a secret, and is there as a hash, which tells sources apart."""
+        digest = hashlib.sha256(",".join(map(str, self._source)).encode()).hexdigest()
+        return {**self._pairs.describe(), "source_sha256": digest}
+
+
+class PairNetworkModel:
+    """A network of pairs as an audit sees it: it scores targets given their sources, and is a causal model once a source is fixed.
+
+    Log-perplexity is that of the target's tokens under teacher forcing: each is predicted from the source and the true tokens
+    before it. Neither the source nor an end of sequence is scored.
+    """
+
+    def __init__(
+        self,
+        network: PairNetwork,
+        tokenizer: ReferenceTokenizer | SubwordTokenizer,
+        source_tokenizer: Tokenizer,
+        *,
+        name: str = "model",
+        origin: dict[str, Any] | None = None,
+        reference: PairNetworkModel | None = None,
+        context: tuple[int, ...] | None = None,
+    ) -> None:
+        """`context` is what the decoder reads before a target; the separator of `tokenizer` where it is not given."""
+        self.network = network.eval()
+        self.reference = reference
+        self._tokenizer = tokenizer
+        self._source_tokenizer = source_tokenizer
+        self._name = name
+        self._origin = dict(origin or {})
+        self._context = (tokenizer.separator,) if context is None else context
+        parameter = next(network.parameters())
+        self._device, self._dtype = parameter.device, parameter.dtype
+        if self._dtype not in RESOLUTION_BITS:
+            raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
+        self._kept: OrderedDict[tuple[int, ...], FixedSource] = OrderedDict()
+        self._kept_at: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What to call it in a table."""
+        return self._name
+
+    @property
+    def tokenizer(self) -> ReferenceTokenizer | SubwordTokenizer:
+        """The tokens of the target side, and their text."""
+        return self._tokenizer
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        """The tokens of the source side, as the encoder reads them."""
+        return self._source_tokenizer
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What the decoder has read before the first token of a target."""
+        return self._context
+
+    @property
+    def resolution_bits(self) -> float:
+        """Rounding noise in the log-perplexity of a target, with room to spare."""
+        return RESOLUTION_BITS[self._dtype]
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run."""
+        return {
+            "adapter": "pairs",
+            "architecture": self.network.architecture,
+            "context": "the source, and the decoder's start",
+            "context_tokens": list(self._context),
+            "device": str(self._device),
+            "precision": str(self._dtype).removeprefix("torch."),
+            **self._origin,
+        }
+
+    def given(self, source: str) -> FixedSource:
+        """The model with this source held fixed; the source is read once, and kept for the next time."""
+        return self.given_tokens(tuple(self._source_tokenizer.encode(source)))
+
+    @torch.inference_mode()
+    def given_tokens(self, source: tuple[int, ...]) -> FixedSource:
+        """As `given`, for a source in tokens."""
+        self._check_source(source)
+        version = _version(self.network)
+        if (
+            version != self._kept_at
+        ):  # the weights were trained on: what was read with the old ones is of no use
+            self._kept.clear()
+            self._kept_at = version
+        if source not in self._kept:
+            self._kept[source] = FixedSource(self, source)
+        self._kept.move_to_end(source)
+        while len(self._kept) > SOURCES_KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[source]
+
+    @torch.inference_mode()
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`, each of which needs its source; what all of them share is read once."""
+        if not sequences:
+            return []
+        for sequence in sequences:
+            self._check(sequence)
+        if len({sequence.source for sequence in sequences}) == 1:
+            fixed = self.given_tokens(sequences[0].source)
+            alone = [TokenSequence(sequence.context, sequence.target) for sequence in sequences]
+            return fixed.score(alone, ranks=ranks)
+        results: list[SequenceScore | None] = [None] * len(sequences)
+        # Neighbors in length share a batch, so that little of it is padding.
+        order = sorted(range(len(sequences)), key=lambda i: _lengths(sequences[i]))
+        while order:
+            batch = self._batch(order, sequences)
+            order = order[: -len(batch)]
+            scores = self._score_batch([sequences[i] for i in batch], ranks=ranks)
+            for i, score in zip(batch, scores, strict=True):
+                results[i] = score
+        return [result for result in results if result is not None]
+
+    def _batch(self, order: list[int], sequences: Sequence[TokenSequence]) -> list[int]:
+        """As many of the last of `order` as fit into memory together, one at least."""
+        longest_source, size = 0, 0
+        longest_target = _lengths(sequences[order[-1]])[0]
+        for i in reversed(order):
+            source = max(longest_source, len(sequences[i].source))
+            numbers = self.network.vocabulary * longest_target + source * max(NUMBERS_A_SOURCE_TOKEN, source)
+            if size and numbers * (size + 1) > LOGITS_AT_A_TIME:
+                break
+            longest_source, size = source, size + 1
+        return order[-size:]
+
+    def _score_batch(self, sequences: Sequence[TokenSequence], *, ranks: bool) -> list[SequenceScore]:
+        sources = self._padded([sequence.source for sequence in sequences])
+        targets = self._padded([sequence.context + sequence.target for sequence in sequences])
+        lengths = self._tensor(np.array([len(sequence.source) for sequence in sequences], dtype=np.int64))
+        # Padding of a target is read after it, so it cannot reach any number that is used; the last token of each target is
+        # only predicted, never read.
+        logits = self.network(sources, lengths, targets[:, :-1])
+        judged = _judge(logits, targets[:, 1:], ranks=ranks)
+        scores = []
+        for row, (context, target, _) in enumerate(sequences):
+            own = slice(len(context) - 1, len(context) + len(target) - 1)
+            scores.append(
+                SequenceScore(
+                    log2_probabilities=judged.log2_probabilities[row, own],
+                    is_argmax=judged.is_argmax[row, own],
+                    ranks=None if judged.ranks is None else judged.ranks[row, own],
+                )
+            )
+        return scores
+
+    def _padded(self, rows: Sequence[tuple[int, ...]]) -> Tensor:
+        padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
+        for place, row in enumerate(rows):
+            padded[place, : len(row)] = row
+        return self._tensor(padded)
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def _check(self, sequence: TokenSequence) -> None:
+        self._check_source(sequence.source)
+        if not sequence.context:
+            raise NotMeasurableError(
+                "a target cannot be scored after nothing: give the model's context before it"
+            )
+        _check_ids(sequence.context + sequence.target, self._tokenizer.size, "target")
+
+    def _check_source(self, source: tuple[int, ...]) -> None:
+        if not source:
+            raise NotMeasurableError(
+                f"{self._name!r} is a model of pairs, and a target without its source cannot be scored; give the source, or hold "
+                "one fixed with given(source)"
+            )
+        _check_ids(source, self._source_tokenizer.size, "source")
+
+
+def _check_ids(tokens: Sequence[int], size: int, side: str) -> None:
+    if min(tokens) < 0 or max(tokens) >= size:
+        raise ModelError(f"ids of {side} tokens must be in [0, {size}), got {min(tokens)} to {max(tokens)}")
+
+
+def _lengths(sequence: TokenSequence) -> tuple[int, int]:
+    return len(sequence.context) + len(sequence.target), len(sequence.source)
+
+
+def _version(network: nn.Module) -> tuple[int, ...]:
+    """What changes when an optimizer takes a step, or weights are loaded or moved."""
+    version: list[int] = []
+    for weights in network.parameters():
+        # Tensors made for inference cannot be trained, and count no changes.
+        changes = 0 if weights.is_inference() else weights._version  # noqa: SLF001  # torch has no public name for it
+        version += [weights.data_ptr(), changes]
+    return tuple(version)
