@@ -152,3 +152,11 @@ def test_weights_that_would_run_code_are_refused(tmp_path):
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_model(tmp_path)
+
+
+def test_a_checkpoint_without_its_head_is_refused(tmp_path):
+    tokenizer = byte_level()
+    tiny("llama", len(tokenizer), dtype=torch.float32).model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"its weights have no lm_head\.weight"):
+        load_model(tmp_path)

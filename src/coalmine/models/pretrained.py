@@ -37,9 +37,15 @@ def load_pretrained(
     bars = its_own.is_progress_bar_enabled()
     its_own.disable_progress_bar()  # progress is ours to show, or not to show
     try:
-        model: Any = getattr(transformers, auto_class).from_pretrained(
-            base or directory, dtype=getattr(torch, precision), use_safetensors=True, **options
+        model: Any
+        model, loading = getattr(transformers, auto_class).from_pretrained(
+            base or directory,
+            dtype=getattr(torch, precision),
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
         )
+        _check_complete(loading["missing_keys"])
         if base is not None:
             model = _with_adapter(model, directory)
         model.to(device)
@@ -58,6 +64,11 @@ def load_pretrained(
     weights = sorted(directory.glob("*.safetensors"))
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
+
+
+def _check_complete(missing: set[str]) -> None:
+    if missing:  # they would be made of random numbers, and every score with them
+        raise ValueError(f"its weights have no {min(missing)}")
 
 
 def _with_adapter(model: Any, directory: Path) -> Any:
