@@ -58,7 +58,7 @@ def test_importing_coalmine_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("verb", ["plant", "train", "expose", "extract", "demo"])
+@pytest.mark.parametrize("verb", ["plant", "train", "expose", "extract", "serve", "demo"])
 def test_every_command_has_the_three_common_options(verb):
     shown = coalmine(verb, "--help").stdout
     assert "--json" in shown

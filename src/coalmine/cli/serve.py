@@ -1,0 +1,102 @@
+"""`coalmine serve`: a model at an address, for any client that speaks OpenAI's completions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.model_argument import Device, Precision
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.errors import InputError
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(help="A model's directory: of `coalmine train`, transformers or PEFT.")
+    ],
+    host: Annotated[
+        str,
+        typer.Option("--host", help="The address to listen at; one that others can reach needs a key."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port to listen at; 0 takes any free one.")
+    ] = 8000,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="What clients call the model; default: the name of its directory."),
+    ] = None,
+    device: Device = "cpu",
+    precision: Precision = "float32",
+    key_variable: Annotated[
+        str | None,
+        typer.Option("--key-variable", help="The environment variable that holds the key clients must send."),
+    ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch",
+            min=1,
+            help="Requests computed together; 1 gives the same bytes whatever else is asked.",
+        ),
+    ] = 32,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Serve a local model to any client that speaks OpenAI's completions, until Ctrl-C.
+
+    The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. Prints one line with the address
+    when it is ready, and one on standard error for each request, without its content.
+    """
+    import signal
+    import time
+
+    from coalmine.models.loading import is_endpoint, load_model
+    from coalmine.serving.server import check_address, serve
+
+    key = None if key_variable is None else os.environ.get(key_variable)
+    if key_variable is not None and not key:
+        raise InputError(
+            f"the environment variable {key_variable} is empty or not set; put the server's key there"
+        )
+    check_address(host, port, key)  # before a large model is loaded
+    if is_endpoint(model):
+        raise InputError(f"{model} is served already; name the directory of a model on this machine")
+    loaded = load_model(model, device=device, precision=precision)
+
+    def log(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    with serve(
+        loaded,
+        host=host,
+        port=port,
+        name=name,
+        key=key,
+        seed=seed,
+        batch=batch,
+        log=None if quiet else log,
+    ) as server:
+        try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, as by Ctrl-C
+            _tell_address(server.url, name or loaded.name, json=json, quiet=quiet)
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            pass
+    return 0
+
+
+def _tell_address(url: str, name: str, *, json: bool, quiet: bool) -> None:
+    """One line, at once, so that whoever started the server can read where it is."""
+    import msgspec
+
+    line = f"Serving {name!r} at {url}; stop it with Ctrl-C.\n"
+    if json:
+        line = msgspec.json.encode({"url": url, "model": name}).decode() + "\n"
+    if json or not quiet:
+        sys.stdout.write(line)
+        sys.stdout.flush()

@@ -1,0 +1,188 @@
+"""What the answer to a batch of completion requests is: the one place where the server asks the model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coalmine.errors import ModelOutputError, NotMeasurableError
+from coalmine.models.protocols import FloatArray, Model, Scorer, Stepper, TokenSequence
+from coalmine.serving.generation import (
+    ABOVE_ZERO_BITS,
+    Continuation,
+    batched,
+    check_distribution,
+    generate,
+    likeliest,
+    rows_at_a_time,
+)
+from coalmine.serving.requests import Completion
+from coalmine.serving.token_text import TokenTexts, Transcript
+
+NATS = math.log(2)  # in a bit
+
+Answered = tuple[list[dict[str, Any]], int]
+Tops = list[list[tuple[int, float]]]
+
+
+def check_possible(model: Model, request: Completion) -> None:
+    """Refuse a request that this model cannot answer, and say why."""
+    if request.echo and request.logprobs is not None and not isinstance(model, Scorer):
+        raise NotMeasurableError(
+            "this model gives no probabilities of the tokens of a prompt; ask without logprobs"
+        )
+    if isinstance(model, Stepper):
+        return
+    if request.logprobs:
+        raise NotMeasurableError(
+            "this model tells no likeliest tokens, only the probability of given ones; ask with logprobs=0"
+        )
+    if request.max_tokens:
+        raise NotMeasurableError("this model cannot continue a text; ask with max_tokens=0 and echo")
+
+
+def complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> list[Answered]:
+    """The choices of each request, in OpenAI's shape, and how many tokens were written for it; all are computed together.
+
+    The model's context is put before each prompt and is not part of the answer.
+    """
+    for request in requests:
+        check_possible(model, request)
+    scores = _echo_scores(model, [request for request in requests if _scored(request)])
+    tops = _echo_tops(model, [request for request in requests if _scored(request) and request.logprobs])
+    rows = [
+        [
+            Continuation(request, prompt, choice, texts)
+            for prompt in range(len(request.prompts))
+            for choice in range(request.n)
+        ]
+        for request in requests
+    ]
+    writing = [row for request, its in zip(requests, rows, strict=True) if request.max_tokens for row in its]
+    if writing:
+        generate(model, writing)
+    return [
+        (
+            [_choice(request, row, index, texts, scores, tops) for index, row in enumerate(its)],
+            sum(len(row.tokens) for row in its),
+        )
+        for request, its in zip(requests, rows, strict=True)
+    ]
+
+
+def _scored(request: Completion) -> bool:
+    return request.echo and request.logprobs is not None
+
+
+def _echo_scores(model: Scorer, requests: Sequence[Completion]) -> dict[tuple[int, ...], FloatArray]:
+    """The log2 probability of each token of each prompt."""
+    prompts = sorted({prompt for request in requests for prompt in request.prompts if prompt})
+    if not prompts:
+        return {}
+    scores = model.score([TokenSequence(context=model.context, target=prompt) for prompt in prompts])
+    for score in scores:
+        bits = score.log2_probabilities
+        if not (np.isfinite(bits).all() and bits.max() <= ABOVE_ZERO_BITS):
+            raise ModelOutputError(
+                "the model gave a token of the prompt a log-probability that is not a finite number below 0, so there is no answer"
+            )
+    return {prompt: score.log2_probabilities for prompt, score in zip(prompts, scores, strict=True)}
+
+
+def _echo_tops(model: Stepper, requests: Sequence[Completion]) -> dict[tuple[int, ...], Tops]:
+    """The likeliest tokens at each place of each prompt, by walking all prompts at once from the context they share."""
+    most: dict[tuple[int, ...], int] = {}
+    for request in requests:
+        for prompt in request.prompts:
+            most[prompt] = max(most.get(prompt, 0), request.logprobs or 0)
+    tops: dict[tuple[int, ...], Tops] = {prompt: [] for prompt in most}
+    walking = sorted((prompt for prompt in most if prompt), key=len)
+    if walking:
+        for some in batched(walking, rows_at_a_time(model, len(walking[-1]))):
+            _walk_prompts(model, some, most, tops)
+    return tops
+
+
+def _walk_prompts(
+    model: Stepper,
+    prompts: list[tuple[int, ...]],
+    most: dict[tuple[int, ...], int],
+    tops: dict[tuple[int, ...], Tops],
+) -> None:
+    """Add the `most` likeliest tokens at each place of some prompts to `tops`; what prompts begin with alike is walked once."""
+    step = model.start([model.context])
+    walking = dict.fromkeys(prompts, 0)  # each prompt with its row in the batch
+    widest = max(most[prompt] for prompt in prompts)
+    for depth in itertools.count():
+        for distribution in step.log2_probabilities:
+            check_distribution(distribution)
+        listed = [likeliest(distribution, widest) for distribution in step.log2_probabilities]
+        for prompt, row in walking.items():
+            tops[prompt].append(listed[row][: most[prompt]])
+        walking = {prompt: row for prompt, row in walking.items() if len(prompt) > depth + 1}
+        if not walking:
+            return
+        rows: dict[tuple[int, int], int] = {}  # of the next batch, by parent and token
+        walking = {
+            prompt: rows.setdefault((row, prompt[depth]), len(rows)) for prompt, row in walking.items()
+        }
+        parents, tokens = np.array(list(rows)).T
+        step = model.step(step.states, parents, tokens)
+
+
+def _choice(
+    request: Completion,
+    row: Continuation,
+    index: int,
+    texts: TokenTexts,
+    scores: dict[tuple[int, ...], FloatArray],
+    tops: dict[tuple[int, ...], Tops],
+) -> dict[str, Any]:
+    echoed = Transcript(texts, first=True)
+    if request.echo:
+        for token in row.prompt:
+            echoed.add(token)
+        echoed.end()
+    logprobs = None
+    if request.logprobs is not None:
+        kept = row.tokens[: len(row.transcript.tokens)]
+        tokens = (*(row.prompt if request.echo else ()), *kept)
+        own = [*(scores.get(row.prompt, ()) if request.echo else ()), *row.log2_probabilities]
+        logprobs = {
+            "tokens": echoed.tokens + row.transcript.tokens,
+            "token_logprobs": [float(bits) * NATS for bits in own],
+            "top_logprobs": None,
+            "text_offset": echoed.offsets + [len(echoed.text) + offset for offset in row.transcript.offsets],
+        }
+        if request.logprobs:
+            listed = [*(tops.get(row.prompt, []) if request.echo else []), *row.tops]
+            begins = (
+                request.echo or not row.prompt
+            )  # whether the first token told of is the first of its text
+            logprobs["top_logprobs"] = [
+                _top(some[: request.logprobs], token, float(bits), texts, first=begins and place == 0)
+                for place, (some, token, bits) in enumerate(zip(listed, tokens, own, strict=True))
+            ]
+    return {
+        "text": echoed.text + row.transcript.text,
+        "index": index,
+        "finish_reason": row.finish_reason,
+        "logprobs": logprobs,
+    }
+
+
+def _top(
+    likeliest_tokens: list[tuple[int, float]], own: int, own_bits: float, texts: TokenTexts, *, first: bool
+) -> dict[str, float]:
+    """The likeliest tokens at one place, and the one that stands there, with the same number as it has alone."""
+    told: dict[str, float] = {}
+    for token, bits in likeliest_tokens:
+        # Of two tokens with the same text the likelier is told; impossible ones have no number in JSON.
+        if math.isfinite(bits):
+            told.setdefault(texts.written(token, first=first), (own_bits if token == own else bits) * NATS)
+    told.setdefault(texts.written(own, first=first), own_bits * NATS)
+    return told
