@@ -24,7 +24,12 @@ def command(
     data: Annotated[Path, typer.Argument(help="A corpus, or the directory that `coalmine plant` wrote.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the model.")],
     preset: Annotated[
-        str, typer.Option("--preset", help="char-lstm (the paper's), word-lstm, gru, cnn or transformer.")
+        str,
+        typer.Option(
+            "--preset",
+            help="char-lstm (the paper's), word-lstm, gru, cnn or transformer; for pairs translation (the paper's) or "
+            "translation-attention.",
+        ),
     ] = "char-lstm",
     valid: Annotated[
         Path | None,
@@ -53,9 +58,16 @@ def command(
     clip: Annotated[
         float | None, typer.Option("--clip", help="Norm that gradients are scaled down to; 0 for none.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Rows read side by side.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Rows, or pairs, read side by side.")
+    ] = None,
     window: Annotated[
-        int | None, typer.Option("--window", help="Tokens that a gradient reaches back over.")
+        int | None,
+        typer.Option("--window", help="Tokens that a gradient reaches back over; pairs are read whole."),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option("--tokens", help="characters or words; word-lstm has words, the others characters."),
     ] = None,
     embedding: Annotated[int | None, typer.Option("--embedding", help="Size of token embeddings.")] = None,
     hidden: Annotated[int | None, typer.Option("--hidden", help="Size of layers.")] = None,
@@ -63,7 +75,7 @@ def command(
     heads: Annotated[int | None, typer.Option("--heads", help="Attention heads (transformer).")] = None,
     kernel: Annotated[int | None, typer.Option("--kernel", help="Width of convolutions (cnn).")] = None,
     vocabulary: Annotated[
-        int | None, typer.Option("--vocabulary", help="Words in the vocabulary (word-lstm).")
+        int | None, typer.Option("--vocabulary", help="Words in the vocabulary, where tokens are words.")
     ] = None,
     shuffle: Annotated[
         bool | None, typer.Option("--shuffle/--no-shuffle", help="New order of documents each epoch.")
@@ -106,6 +118,7 @@ def command(
             "clip": clip,
             "batch_size": batch_size,
             "window": window,
+            "tokens": tokens,
             "embedding": embedding,
             "hidden": hidden,
             "layers": layers,

@@ -13,6 +13,8 @@ from coalmine.files import PRIVATE, read_bytes, sha256_of_file, whole_file, writ
 
 if TYPE_CHECKING:
     from coalmine.models.networks import Network
+    from coalmine.models.pair_networks import EncoderDecoder
+    from coalmine.models.pairs import PairNetworkModel
     from coalmine.models.stateful import StatefulModel
     from coalmine.models.tokens import ReferenceTokenizer
 
@@ -22,14 +24,12 @@ TRAINING_FILE = "training.json"
 SCHEMA = "coalmine.model/1"
 
 
-def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel:
+def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel | PairNetworkModel:
     """A model from the directory that `coalmine train` wrote."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from coalmine.models.networks import build_network, config_from_dict
-    from coalmine.models.stateful import StatefulModel
     from coalmine.models.tokens import tokenizer_from_dict
 
     document = _read_config(directory / CONFIG_FILE)
@@ -39,7 +39,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
             f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
         )
     try:
-        network = build_network(config_from_dict(document["network"]))
+        network = _fresh_network(document["network"])
         tokenizer = tokenizer_from_dict(document["tokenizer"])
         network.load_state_dict(load_file(weights))
     except (KeyError, msgspec.ValidationError, InputError) as problem:
@@ -59,10 +59,35 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
         "weights_sha256": sha256_of_file(weights),
         "trained_on_sha256": _trained_on(directory / TRAINING_FILE),
     }
-    return StatefulModel(network, tokenizer, name=directory.resolve().name, origin=origin)
+    return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
 
 
-def save_model(directory: str | os.PathLike[str], network: Network, tokenizer: ReferenceTokenizer) -> None:
+def model_of(
+    network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer, *, name: str, origin: dict[str, Any]
+) -> StatefulModel | PairNetworkModel:
+    """A reference network as an audit sees it, with the adapter that suits it."""
+    from coalmine.models.pair_networks import EncoderDecoder, SourceTokenizer
+    from coalmine.models.pairs import PairNetworkModel
+    from coalmine.models.stateful import StatefulModel
+
+    if isinstance(network, EncoderDecoder):
+        return PairNetworkModel(network, tokenizer, SourceTokenizer(tokenizer), name=name, origin=origin)
+    return StatefulModel(network, tokenizer, name=name, origin=origin)
+
+
+def _fresh_network(config: Any) -> Network | EncoderDecoder:
+    """A network of the shape that a model's config.json tells; its weights are yet to be loaded."""
+    from coalmine.models.networks import build_network, config_from_dict
+    from coalmine.models.pair_networks import PAIR_NETWORKS, build_pair_network, pair_config_from_dict
+
+    if isinstance(config, dict) and config.get("architecture") in PAIR_NETWORKS:
+        return build_pair_network(pair_config_from_dict(config))
+    return build_network(config_from_dict(config))
+
+
+def save_model(
+    directory: str | os.PathLike[str], network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer
+) -> None:
     """Write the directory that `load_model` reads; the same weights give the same bytes."""
     from safetensors.torch import save_file
 

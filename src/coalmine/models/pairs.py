@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ from coalmine.models.stateful import LOGITS_AT_A_TIME, RESOLUTION_BITS, Stateful
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import ReferenceTokenizer
 
-# Sources whose reading is kept, so that asking about one again does not read it again.
-SOURCES_KEPT = 8
 # What a source token takes in memory beside the logits of its target, in numbers; attention takes more where sources are longer.
 NUMBERS_A_SOURCE_TOKEN = 1024
 
@@ -113,8 +110,6 @@ class PairNetworkModel:
         self._device, self._dtype = parameter.device, parameter.dtype
         if self._dtype not in RESOLUTION_BITS:
             raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
-        self._kept: OrderedDict[tuple[int, ...], FixedSource] = OrderedDict()
-        self._kept_at: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -154,25 +149,14 @@ class PairNetworkModel:
         }
 
     def given(self, source: str) -> FixedSource:
-        """The model with this source held fixed; the source is read once, and kept for the next time."""
+        """The model with this source held fixed; the source is read once, now, with the weights as they are now."""
         return self.given_tokens(tuple(self._source_tokenizer.encode(source)))
 
     @torch.inference_mode()
     def given_tokens(self, source: tuple[int, ...]) -> FixedSource:
         """As `given`, for a source in tokens."""
         self._check_source(source)
-        version = _version(self.network)
-        if (
-            version != self._kept_at
-        ):  # the weights were trained on: what was read with the old ones is of no use
-            self._kept.clear()
-            self._kept_at = version
-        if source not in self._kept:
-            self._kept[source] = FixedSource(self, source)
-        self._kept.move_to_end(source)
-        while len(self._kept) > SOURCES_KEPT:
-            self._kept.popitem(last=False)
-        return self._kept[source]
+        return FixedSource(self, source)
 
     @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
@@ -261,13 +245,3 @@ def _check_ids(tokens: Sequence[int], size: int, side: str) -> None:
 
 def _lengths(sequence: TokenSequence) -> tuple[int, int]:
     return len(sequence.context) + len(sequence.target), len(sequence.source)
-
-
-def _version(network: nn.Module) -> tuple[int, ...]:
-    """What changes when an optimizer takes a step, or weights are loaded or moved."""
-    version: list[int] = []
-    for weights in network.parameters():
-        # Tensors made for inference cannot be trained, and count no changes.
-        changes = 0 if weights.is_inference() else weights._version  # noqa: SLF001  # torch has no public name for it
-        version += [weights.data_ptr(), changes]
-    return tuple(version)

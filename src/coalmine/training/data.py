@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.documents import Fields
+from coalmine.corpus.documents import Document, Fields
 from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
 from coalmine.corpus.reading import read_documents
 from coalmine.errors import CorpusError, InputError
@@ -22,13 +23,25 @@ from coalmine.training.options import TrainingOptions
 IGNORED = -100  # torch's own mark for a place that no loss is taken at
 
 
+class Sources(NamedTuple):
+    """The source sides of pairs, in the order of their targets, as the encoder reads them."""
+
+    training: list[IntArray]
+    validation: list[IntArray]
+
+
 class TrainingData(NamedTuple):
-    """Tokenized documents, each without its separator."""
+    """Tokenized documents, or the targets of pairs, each without its separator."""
 
     tokenizer: ReferenceTokenizer
     training: list[IntArray]
     validation: list[IntArray]
     sha256: str
+    # None for single texts.
+    sources: Sources | None = None
+    # Which fields were read, where they are not the default, and the hash of the validation corpus, where one was given.
+    fields: dict[str, str] | UnsetType = UNSET
+    validation_sha256: str | UnsetType = UNSET
 
 
 def load_training_data(
@@ -38,22 +51,68 @@ def load_training_data(
     corpus, canaries = _locate(data)
     if fields is None:
         fields = Fields() if canaries is None or canaries.corpus is None else canaries.corpus.fields
-    documents = [document.text for document in read_documents(corpus, fields)]
+    _check_kind(corpus, fields, options)
+    documents = list(read_documents(corpus, fields))
     if valid is not None:
-        held_out = [document.text for document in read_documents(valid, fields)]
+        held_out = list(read_documents(valid, fields))
     else:
         planted = set() if canaries is None else {canary.text for canary in canaries}
         documents, held_out = _hold_out(documents, planted, options)
     tokenizer: ReferenceTokenizer
     if options.tokens == "characters":
         # The characters of the validation documents too, or a rare one would stop the run at its first validation.
-        tokenizer = CharacterTokenizer.of([*documents, *held_out])
+        tokenizer = CharacterTokenizer.of(_texts([*documents, *held_out]))
     else:
-        tokenizer = WordTokenizer.of(documents, most=options.vocabulary)
+        tokenizer = WordTokenizer.of(_texts(documents), most=options.vocabulary)
     training, validation = (
-        [tokenizer.encode_document(text) for text in texts] for texts in (documents, held_out)
+        [tokenizer.encode_document(document.text) for document in part] for part in (documents, held_out)
     )
-    return TrainingData(tokenizer, training, validation, sha256_of_file(corpus))
+    sources = _sources(documents, held_out, tokenizer) if fields.source is not None else None
+    read = {role: name for role, name in fields.named().items() if role != "user"}
+    return TrainingData(
+        tokenizer,
+        training,
+        validation,
+        sha256_of_file(corpus),
+        sources,
+        UNSET if read == Fields().named() else read,
+        UNSET if valid is None else sha256_of_file(valid),
+    )
+
+
+def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
+    """Pairs for a model of pairs, and texts for the others: a model of targets alone could not be asked about pairs."""
+    if options.reads_pairs and fields.source is None:
+        raise CorpusError(
+            f"the architecture {options.architecture!r} is trained on pairs, but no source and target field of {corpus} was named; "
+            "name both, or choose a preset for single texts such as char-lstm"
+        )
+    if not options.reads_pairs and fields.source is not None:
+        raise CorpusError(
+            f"{corpus} holds pairs of {fields.source!r} and {fields.target!r}, and the architecture {options.architecture!r} is "
+            f"trained on single texts; choose the preset translation or translation-attention, or name {fields.target!r} as the "
+            "text field to train on it alone"
+        )
+
+
+def _texts(documents: Sequence[Document]) -> Iterator[str]:
+    """Both sides of all documents: they share one vocabulary."""
+    for document in documents:
+        yield document.text
+        if document.source is not None:
+            yield document.source
+
+
+def _sources(
+    documents: Sequence[Document], held_out: Sequence[Document], tokenizer: ReferenceTokenizer
+) -> Sources:
+    from coalmine.models.pair_networks import SourceTokenizer
+
+    reader = SourceTokenizer(tokenizer)
+    training, validation = (
+        [reader.encode_document(document.source or "") for document in part] for part in (documents, held_out)
+    )
+    return Sources(training, validation)
 
 
 def _locate(data: Path) -> tuple[Path, CanarySet | None]:
@@ -69,12 +128,12 @@ def _locate(data: Path) -> tuple[Path, CanarySet | None]:
 
 
 def _hold_out(
-    documents: list[str], planted: set[str], options: TrainingOptions
-) -> tuple[list[str], list[str]]:
+    documents: list[Document], planted: set[str], options: TrainingOptions
+) -> tuple[list[Document], list[Document]]:
     """Split off validation documents; a canary never leaves the training data, or its count would be wrong."""
     if options.holdout == 0:
         return documents, []
-    candidates = [place for place, text in enumerate(documents) if text not in planted]
+    candidates = [place for place, document in enumerate(documents) if document.text not in planted]
     wanted = max(1, round(options.holdout * len(documents)))
     if wanted >= len(candidates):
         raise CorpusError(
@@ -84,8 +143,8 @@ def _hold_out(
     chosen = set(
         arrays(options.seed, "train", "holdout").choice(candidates, size=wanted, replace=False).tolist()
     )
-    training = [text for place, text in enumerate(documents) if place not in chosen]
-    return training, [text for place, text in enumerate(documents) if place in chosen]
+    training = [document for place, document in enumerate(documents) if place not in chosen]
+    return training, [document for place, document in enumerate(documents) if place in chosen]
 
 
 def epoch_order(documents: int, options: TrainingOptions, epoch: int) -> IntArray:

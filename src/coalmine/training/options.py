@@ -9,8 +9,11 @@ import msgspec
 from coalmine.errors import InputError
 
 OptimizerName = Literal["sgd", "momentum", "adam", "rmsprop", "adagrad", "adadelta"]
-Architecture = Literal["lstm", "gru", "cnn", "transformer"]
+Architecture = Literal["lstm", "gru", "cnn", "transformer", "encoder-decoder", "attention"]
 TokenKind = Literal["characters", "words"]
+
+# Trained on pairs of a source and a target; the others on single texts.
+PAIR_ARCHITECTURES = ("encoder-decoder", "attention")
 
 # What works for recurrent language models of this size; each optimizer needs a scale of its own.
 DEFAULT_LEARNING_RATES: dict[str, float] = {
@@ -43,7 +46,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # Gradients are scaled down to this norm; 0 leaves them alone.
     clip: float = 1.0
     batch_size: int = 32
-    # Tokens that a gradient reaches back over.
+    # Tokens that a gradient reaches back over; pairs are always read whole.
     window: int = 64
     epochs: int = 10
     # Epochs without a new minimum of the validation loss before training stops.
@@ -82,6 +85,11 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise InputError(f"{name} must be {condition}, got {getattr(self, name)}")
 
     @property
+    def reads_pairs(self) -> bool:
+        """Whether it is trained on pairs of a source and a target."""
+        return self.architecture in PAIR_ARCHITECTURES
+
+    @property
     def rate(self) -> float:
         """The learning rate in force."""
         return DEFAULT_LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
@@ -91,6 +99,8 @@ _CHOICES = {
     name: get_args(kind)
     for name, kind in (("optimizer", OptimizerName), ("architecture", Architecture), ("tokens", TokenKind))
 }
+# The shape of the Secret Sharer's translation model.
+_TRANSLATION = {"embedding": 128, "hidden": 128}
 PRESETS: dict[str, dict[str, Any]] = {
     # The Secret Sharer's: two layers of 200, about 600,000 parameters.
     "char-lstm": {},
@@ -104,6 +114,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 1e-3,
         "window": 128,
     },
+    "translation": {"architecture": "encoder-decoder", **_TRANSLATION},
+    "translation-attention": {"architecture": "attention", **_TRANSLATION},
 }
 
 

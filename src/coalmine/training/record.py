@@ -52,6 +52,9 @@ class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     options: TrainingOptions
     data_sha256: str
+    # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
+    fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
     documents: int
     tokens: int
     parameters: int
@@ -72,6 +75,13 @@ def read_record(directory: Path) -> TrainingRecord:
         raise InputError(f"{path} is damaged ({problem}); train the model again") from None
 
 
-def fingerprint(options: TrainingOptions, data_sha256: str, watch: dict[str, Any] | None) -> str:
+def fingerprint(
+    options: TrainingOptions,
+    data_sha256: str,
+    watch: dict[str, Any] | None,
+    fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET,
+    validation_sha256: str | msgspec.UnsetType = msgspec.UNSET,
+) -> str:
     """Equal for two runs exactly when they should end with the same bytes."""
-    return hashlib.sha256(to_json([options, data_sha256, watch])).hexdigest()
+    further = [given for given in (fields, validation_sha256) if given is not msgspec.UNSET]
+    return hashlib.sha256(to_json([options, data_sha256, watch, *further])).hexdigest()

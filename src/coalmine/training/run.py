@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from coalmine.errors import CorpusError, InputError, ModelOutputError
 from coalmine.interrupts import deferred_interrupt
-from coalmine.models.checkpoint import save_model
-from coalmine.models.networks import NetworkConfig, State, build_network, parameter_count
-from coalmine.models.stateful import StatefulModel
+from coalmine.models.checkpoint import model_of, save_model
+from coalmine.models.networks import State, parameter_count
 from coalmine.progress import Progress
 from coalmine.randomness import child_seed
-from coalmine.training.data import IGNORED, TrainingData, epoch_order, rows_of
+from coalmine.training.data import IGNORED, TrainingData
+from coalmine.training.lessons import Batch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_facts, restore, save_snapshot
@@ -40,11 +40,11 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class _Position(msgspec.Struct):
+class _Position(msgspec.Struct, forbid_unknown_fields=True):
     """How far a run has come; plain JSON, so that it can be put into a snapshot."""
 
     epoch: int = 0
-    window: int = 0
+    batch: int = 0
     step: int = 0
     # Sums over the current epoch, in nats and tokens.
     loss: float = 0.0
@@ -72,12 +72,21 @@ class TrainingRun:
         self.data, self.options, self.directory = data, options, directory
         self.watch, self.progress, self.snapshot_seconds = watch, progress, snapshot_seconds
         self._watch_facts = None if watch is None else watch.describe()
-        self._fingerprint = fingerprint(options, data.sha256, self._watch_facts)
+        self._fingerprint = fingerprint(
+            options, data.sha256, self._watch_facts, data.fields, data.validation_sha256
+        )
         self._tokens = sum(len(document) + 1 for document in data.training)
 
     def is_same(self, finished: TrainingRecord) -> bool:
         """Whether a finished training is this one."""
-        return fingerprint(finished.options, finished.data_sha256, finished.watch) == self._fingerprint
+        theirs = fingerprint(
+            finished.options,
+            finished.data_sha256,
+            finished.watch,
+            finished.fields,
+            finished.validation_sha256,
+        )
+        return theirs == self._fingerprint
 
     def finish(self) -> TrainingRecord:
         """Train to the end, from a snapshot if there is one, and write the best weights."""
@@ -98,6 +107,8 @@ class TrainingRun:
         return TrainingRecord(
             options=options,
             data_sha256=self.data.sha256,
+            fields=self.data.fields,
+            validation_sha256=self.data.validation_sha256,
             documents=len(self.data.training),
             tokens=self._tokens,
             parameters=parameter_count(self.network),
@@ -117,13 +128,10 @@ class TrainingRun:
             half_written.unlink(missing_ok=True)
 
     def _prepare(self) -> None:
-        options, tokenizer = self.options, self.data.tokenizer
+        options = self.options
         torch.manual_seed(child_seed(options.seed, "train", "torch") % 2**63)
-        shape = {
-            name: getattr(options, name) for name in NetworkConfig.__struct_fields__ if name != "vocabulary"
-        }
-        self.network = build_network(NetworkConfig(vocabulary=tokenizer.size, **shape))
-        self.model = StatefulModel(self.network, tokenizer, name="training")
+        self.lessons = lessons_of(self.data, options)
+        self.network = self.lessons.network
         self.optimizer = _OPTIMIZERS[options.optimizer](
             self.network.parameters(), lr=options.rate, weight_decay=options.weight_decay
         )
@@ -137,34 +145,33 @@ class TrainingRun:
                     f"{self.directory} holds an unfinished training on other data or with other options; "
                     f"choose another directory, or remove {self.directory / SNAPSHOT_FILE}"
                 )
-            self.position = msgspec.convert(facts["position"], _Position)
+            try:
+                self.position = msgspec.convert(facts["position"], _Position)
+            except msgspec.ValidationError:
+                raise InputError(
+                    f"{self.directory / SNAPSHOT_FILE} was written by another version of coalmine, and cannot be gone on from; "
+                    "remove it to train from the start"
+                ) from None
             self.best, self.carried = restore(self.directory, self.network, self.optimizer)
         self._saved_at = time.monotonic()
 
     def _run_epoch(self) -> None:
-        position, options = self.position, self.options
-        order = epoch_order(len(self.data.training), options, position.epoch)
-        documents = [self.data.training[place] for place in order]
-        inputs, targets = rows_of(documents, self.data.tokenizer.separator, options.batch_size)
-        rows, length = inputs.shape
-        # What each window adds to the epoch is known beforehand, so that nothing is counted while it runs.
-        windows = [slice(start, start + options.window) for start in range(0, length, options.window)]
-        counts = [int((targets[:, window] != IGNORED).sum()) for window in windows]
-        read, expected = torch.from_numpy(inputs), torch.from_numpy(targets)
-        if not self.carried:
-            self.carried = self.network.initial_state(rows)
+        position = self.position
+        batches = self.lessons.training(position.epoch)
         self.network.train()
-        while position.window < len(windows):
-            window, tokens = windows[position.window], counts[position.window]
-            position.loss += self._learn(read[:, window], expected[:, window], tokens)
-            position.tokens += tokens
-            position.window += 1
+        while position.batch < len(batches):
+            batch = batches[position.batch]
+            position.loss += self._learn(batch)
+            position.tokens += batch.tokens
+            position.batch += 1
             position.step += 1
-            self.progress.advance(tokens, f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits a token")
+            self.progress.advance(
+                batch.tokens, f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits a token"
+            )
             if (
                 self.watch is not None
                 and position.step % self.watch.every == 0
-                and position.window < len(windows)
+                and position.batch < len(batches)
             ):
                 self._look()
             interrupted = self._interrupted()
@@ -172,27 +179,24 @@ class TrainingRun:
                 self._snapshot()
             if interrupted:
                 raise KeyboardInterrupt
-        self._end_epoch(len(windows))
+        self._end_epoch(len(batches))
 
-    def _learn(self, read: Tensor, expected: Tensor, tokens: int) -> float:
+    def _learn(self, batch: Batch) -> float:
         """One batch; returns its loss in nats, summed over its tokens."""
-        if not self.network.carries_state:
-            self.carried = self.network.initial_state(read.shape[0])
         self.optimizer.zero_grad(set_to_none=True)
-        logits, state = self.network(read, self.carried)
+        logits, state = self.lessons.predict(batch, self.carried)
         self.carried = tuple(part.detach() for part in state)
-        summed = F.cross_entropy(
-            logits.flatten(0, 1), expected.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        (summed / tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
+        summed = _summed_loss(logits, batch)
+        (summed / batch.tokens).backward()  # type: ignore[no-untyped-call]  # torch leaves this one without types
         if self.options.clip:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimizer.step()
         loss = float(summed.detach())
+        bits = loss * BITS / batch.tokens
         # Far worse than guessing is as useless as no number at all.
-        if not loss * BITS / tokens < 100 * np.log2(self.data.tokenizer.size):
+        if not bits < 100 * np.log2(self.data.tokenizer.size):
             raise ModelOutputError(
-                f"training diverged at step {self.position.step + 1}: the loss became {loss * BITS / tokens:.3g} bits a token; "
+                f"training diverged at step {self.position.step + 1}: the loss became {bits:.3g} bits a token; "
                 f"use a smaller learning rate than {self.options.rate}"
             )
         return loss
@@ -214,7 +218,7 @@ class TrainingRun:
         if self.watch is not None:
             self._look()
         position.epoch += 1
-        position.window = position.tokens = 0
+        position.batch = position.tokens = 0
         position.loss = 0.0
         self.carried = ()
 
@@ -229,27 +233,21 @@ class TrainingRun:
         if not self.data.validation:
             return None
         self.network.eval()
-        inputs, targets = rows_of(
-            self.data.validation, self.data.tokenizer.separator, self.options.batch_size
-        )
-        state, loss = self.network.initial_state(len(inputs)), 0.0
-        for start in range(0, inputs.shape[1], self.options.window):
-            window = slice(start, start + self.options.window)
-            if not self.network.carries_state:
-                state = self.network.initial_state(len(inputs))
-            logits, state = self.network(torch.from_numpy(inputs[:, window]), state)
-            expected = torch.from_numpy(targets[:, window]).flatten()
-            loss += float(
-                F.cross_entropy(logits.flatten(0, 1), expected, ignore_index=IGNORED, reduction="sum")
-            )
+        carried: State = ()
+        loss, tokens = 0.0, 0
+        for batch in self.lessons.validation():
+            logits, carried = self.lessons.predict(batch, carried)
+            loss += float(_summed_loss(logits, batch))
+            tokens += batch.tokens
         self.network.train()
-        return loss * BITS / int((targets != IGNORED).sum())
+        return loss * BITS / tokens
 
     def _look(self) -> None:
         if self.watch is None:
             return
         self.network.eval()
-        seen = self.watch.measure(self.model)
+        # An adapter of its own for each look: one of pairs keeps what it read of sources, with the weights of then.
+        seen = self.watch.measure(model_of(self.network, self.data.tokenizer, name="training", origin={}))
         self.network.train()
         record = WatchRecord(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
         self.position.watched.append(record)
@@ -274,6 +272,13 @@ class TrainingRun:
 
     def _copied_weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+
+
+def _summed_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """In nats, over all places that a loss is taken at."""
+    return F.cross_entropy(
+        logits.flatten(0, 1), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
 
 
 @contextlib.contextmanager

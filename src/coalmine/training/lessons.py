@@ -1,0 +1,189 @@
+"""What a run learns: the network, the batches of an epoch, and what the network says of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coalmine.models.networks import Network, NetworkConfig, State, build_network
+from coalmine.models.pair_networks import EncoderDecoder, PairNetworkConfig, build_pair_network
+from coalmine.models.protocols import IntArray
+from coalmine.randomness import arrays
+from coalmine.training.data import IGNORED, Sources, TrainingData, epoch_order, rows_of
+from coalmine.training.options import TrainingOptions
+
+# Pairs are sorted by length within so many batches: little padding, and neighbors that are still drawn at random.
+BATCHES_SORTED_TOGETHER = 50
+
+
+class Batch(NamedTuple):
+    """What is learned from in one step."""
+
+    read: tuple[Tensor, ...]
+    expected: Tensor  # (rows, time), IGNORED where no loss is taken
+    # How many places a loss is taken at.
+    tokens: int
+
+
+class Lessons(Protocol):
+    """What differs between texts and pairs; all else of a run is the same."""
+
+    @property
+    def network(self) -> Network | EncoderDecoder:
+        """The network that learns."""
+
+    def training(self, epoch: int) -> Sequence[Batch]:
+        """The batches of an epoch."""
+
+    def validation(self) -> Sequence[Batch]:
+        """The batches that the validation loss is taken over; none where nothing was held out."""
+
+    def predict(self, batch: Batch, carried: State) -> tuple[Tensor, State]:
+        """(rows, time, vocabulary) logits, and what the next batch goes on from; `carried` is empty before the first."""
+
+
+def lessons_of(data: TrainingData, options: TrainingOptions) -> Lessons:
+    """Lessons with a fresh network, whose weights are drawn from torch's global generator."""
+    config = NetworkConfig if data.sources is None else PairNetworkConfig
+    shape = {name: getattr(options, name) for name in config.__struct_fields__ if name != "vocabulary"}
+    if data.sources is None:
+        network = build_network(NetworkConfig(vocabulary=data.tokenizer.size, **shape))
+        return TextLessons(network, data, options)
+    pairs = build_pair_network(PairNetworkConfig(vocabulary=data.tokenizer.size, **shape))
+    return PairLessons(pairs, data, data.sources, options)
+
+
+class TextLessons:
+    """Documents one after the other in rows, read window by window; the state is carried from one window to the next."""
+
+    def __init__(self, network: Network, data: TrainingData, options: TrainingOptions) -> None:
+        self.network = network
+        self._data, self._options = data, options
+
+    def training(self, epoch: int) -> Sequence[Batch]:
+        """The windows over all documents, in the order of this epoch."""
+        order = epoch_order(len(self._data.training), self._options, epoch)
+        return self._windows([self._data.training[place] for place in order])
+
+    def validation(self) -> Sequence[Batch]:
+        """The windows over the documents that were held out."""
+        return self._windows(self._data.validation) if self._data.validation else []
+
+    def predict(self, batch: Batch, carried: State) -> tuple[Tensor, State]:
+        """Logits, and the state after the window."""
+        (tokens,) = batch.read
+        if not carried or not self.network.carries_state:
+            carried = self.network.initial_state(tokens.shape[0])
+        logits, state = self.network(tokens, carried)
+        return logits, state
+
+    def _windows(self, documents: Sequence[IntArray]) -> list[Batch]:
+        inputs, targets = rows_of(documents, self._data.tokenizer.separator, self._options.batch_size)
+        read, expected = torch.from_numpy(inputs), torch.from_numpy(targets)
+        length = self._options.window
+        windows = [slice(start, start + length) for start in range(0, inputs.shape[1], length)]
+        # What each window adds to the epoch is known beforehand, so that nothing is counted while it runs.
+        counts = [int((targets[:, window] != IGNORED).sum()) for window in windows]
+        return [
+            Batch((read[:, window],), expected[:, window], count)
+            for window, count in zip(windows, counts, strict=True)
+        ]
+
+
+class PairLessons:
+    """Pairs of about equal length side by side, each read whole; nothing is carried from one batch to the next."""
+
+    def __init__(
+        self, network: EncoderDecoder, data: TrainingData, sources: Sources, options: TrainingOptions
+    ) -> None:
+        self.network = network
+        self._data, self._sources, self._options = data, sources, options
+
+    def training(self, epoch: int) -> Sequence[Batch]:
+        """All pairs, in the order of this epoch as far as they need not stand beside others of their length."""
+        data, options = self._data, self._options
+        order = epoch_order(len(data.training), options, epoch)
+        size = options.batch_size
+        if not options.shuffle:  # the order was asked for, whatever padding it costs
+            return _PairBatches(
+                self._sources.training, data.training, _cut(order, size), data.tokenizer.separator
+            )
+        chunks = _cut(order, size * BATCHES_SORTED_TOGETHER)
+        batches = [
+            batch
+            for chunk in chunks
+            for batch in _cut(_by_length(chunk, self._sources.training, data.training), size)
+        ]
+        # Or each chunk would begin with its shortest pairs.
+        shuffled = arrays(options.seed, "train", "batches", epoch).permutation(len(batches))
+        return _PairBatches(
+            self._sources.training,
+            data.training,
+            [batches[place] for place in shuffled],
+            data.tokenizer.separator,
+        )
+
+    def validation(self) -> Sequence[Batch]:
+        """The pairs that were held out, by length."""
+        sources, targets = self._sources.validation, self._data.validation
+        order = _by_length(np.arange(len(targets)), sources, targets)
+        batches = _cut(order, self._options.batch_size)
+        return _PairBatches(sources, targets, batches, self._data.tokenizer.separator)
+
+    def predict(self, batch: Batch, carried: State) -> tuple[Tensor, State]:
+        """Logits of each target given its source."""
+        return self.network(*batch.read), carried
+
+
+class _PairBatches(Sequence[Batch]):
+    """Batches of pairs, padded when they are asked for: an epoch of them would take far more memory than the corpus."""
+
+    def __init__(
+        self,
+        sources: Sequence[IntArray],
+        targets: Sequence[IntArray],
+        batches: Sequence[IntArray],
+        separator: int,
+    ) -> None:
+        self._sources, self._targets, self._batches, self._separator = sources, targets, batches, separator
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, place: int) -> Batch: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Batch]: ...
+    def __getitem__(self, place: int | slice) -> Batch | list[Batch]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(len(self))[place]]
+        members = self._batches[place]
+        sources = [self._sources[member] for member in members]
+        targets = [self._targets[member] for member in members]
+        # The separator starts each target and ends it, so that the model learns where to stop.
+        begun = [np.append(self._separator, target) for target in targets]
+        ended = [np.append(target, self._separator) for target in targets]
+        lengths = np.array([len(source) for source in sources], dtype=np.int64)
+        read = (_padded(sources, self._separator), torch.from_numpy(lengths), _padded(begun, self._separator))
+        return Batch(read, _padded(ended, IGNORED), sum(len(target) for target in ended))
+
+
+def _padded(rows: Sequence[IntArray], filling: int) -> Tensor:
+    padded = np.full((len(rows), max(len(row) for row in rows)), filling, dtype=np.int64)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = row
+    return torch.from_numpy(padded)
+
+
+def _by_length(members: IntArray, sources: Sequence[IntArray], targets: Sequence[IntArray]) -> IntArray:
+    """Some pairs sorted by the length of the source, which is read in a piece for each length, and then of the target."""
+    keys = [[len(side[member]) for member in members] for side in (targets, sources)]
+    return members[np.lexsort(keys)]
+
+
+def _cut(members: IntArray, size: int) -> list[IntArray]:
+    return [members[start : start + size] for start in range(0, len(members), size)]

@@ -1,0 +1,525 @@
+"""The reference trainers of pairs: they read what is there, learn it, and end with the same bytes whatever stopped them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from coalmine import ExposureWatch, expose, load_model, plant, train
+from coalmine.cli.main import app
+from coalmine.corpus.documents import Fields
+from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
+from coalmine.models.conformance import check_pairs
+from coalmine.models.pair_networks import (
+    PAIR_NETWORKS,
+    PairNetworkConfig,
+    SourceTokenizer,
+    build_pair_network,
+)
+from coalmine.models.pairs import PairNetworkModel
+from coalmine.models.protocols import text_sequence
+from coalmine.models.tokens import CharacterTokenizer, WordTokenizer
+from coalmine.training.data import IGNORED, Sources, TrainingData, load_training_data
+from coalmine.training.lessons import PairLessons
+from coalmine.training.options import TrainingOptions, options_of
+from coalmine.training.snapshot import SNAPSHOT_FILE
+
+PRESETS = ["translation", "translation-attention"]
+SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "epochs": 2}
+CHARACTERS = CharacterTokenizer("0123456789 abcdefghijklmnopqrstuvwxyz")
+WORDS = WordTokenizer(["my", "is", "pin", "mon", "1", "2"])
+PAIRS = {
+    "characters": [
+        ("my pin is 12", "mon pin 12"),
+        ("a", "b"),
+        ("", "a long target of nothing"),
+        ("a a a", "0"),
+    ],
+    "words": [("my pin is 1 2", "mon pin 1 2"), ("is", "mon"), ("", "1 1"), ("never seen 2", "2 pin 2 2 2")],
+}
+
+
+def random_network(architecture, vocabulary, *, dtype=torch.float64, seed=0):
+    torch.manual_seed(seed)
+    config = PairNetworkConfig(
+        architecture=architecture, vocabulary=vocabulary, embedding=6, hidden=10, layers=2, dropout=0.3
+    )
+    network = build_pair_network(config)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.5)
+    return network.to(dtype).eval()
+
+
+def write_pairs(path, number):
+    """English, and a language that is spoken backwards; numbers stay as they are, so that all digits occur."""
+    write_embedded_corpus(path.with_suffix(".txt"), number * 20)
+    words = path.with_suffix(".txt").read_text().split()
+    with path.open("w") as stream:
+        for i in range(number):
+            first, second = words[2 * i : 2 * i + 2]
+            row = {"en": f"{first} {second} {i}", "rev": f"{i} {second[::-1]} {first[::-1]}"}
+            stream.write(json.dumps(row) + "\n")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    write_pairs(folder / "pairs.jsonl", 80)
+    return plant(
+        folder / "pairs.jsonl",
+        "{digits:3} nip",
+        source_formats="pin {digits:3}",
+        fields=Fields(source="en", target="rev"),
+        repeat=[1, 16],
+        canaries=2,
+        references=50,
+        withhold=0.5,
+        seed=3,
+        out=folder / "planted",
+    )
+
+
+def files_of(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+class TestNetworks:
+    @pytest.mark.parametrize("architecture", PAIR_NETWORKS)
+    @pytest.mark.parametrize("tokenizer", [CHARACTERS, WORDS], ids=["characters", "words"])
+    def test_they_conform(self, architecture, tokenizer):
+        model = PairNetworkModel(
+            random_network(architecture, tokenizer.size), tokenizer, SourceTokenizer(tokenizer)
+        )
+        check_pairs(model, PAIRS[tokenizer.kind])
+
+    @pytest.mark.parametrize("architecture", PAIR_NETWORKS)
+    def test_logits_are_those_of_one_token_at_a_time(self, architecture):
+        network = random_network(architecture, 9)
+        source, target = [1, 7, 0, 8], [8, 3, 0, 5]
+        expected = token_by_token(network, source, target)
+        found = network(torch.tensor([source]), torch.tensor([4]), torch.tensor([target]))[0]
+        assert torch.allclose(found, expected, atol=1e-12)
+
+    @pytest.mark.parametrize("architecture", PAIR_NETWORKS)
+    @settings(max_examples=30)
+    @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=6), seed=st.integers(0, 99))
+    def test_padding_never_reaches_a_number(self, architecture, lengths, seed):
+        network = random_network(architecture, 9)
+        drawn = torch.Generator().manual_seed(seed)
+        sources = torch.randint(0, 9, (len(lengths), 8), generator=drawn)  # padding is any token at all
+        targets = torch.randint(0, 9, (len(lengths), 5), generator=drawn)
+        together = network(sources, torch.tensor(lengths), targets)
+        for row, length in enumerate(lengths):
+            one = slice(row, row + 1)
+            alone = network(sources[one, :length], torch.tensor([length]), targets[one])[0]
+            assert torch.allclose(together[row], alone, atol=1e-12)
+
+    def test_the_source_matters(self):
+        for architecture in PAIR_NETWORKS:
+            network = random_network(architecture, CHARACTERS.size)
+            model = PairNetworkModel(network, CHARACTERS, SourceTokenizer(CHARACTERS))
+            first, second = (
+                model.score([text_sequence(model, "the same target", source)])[0].log_perplexity_bits
+                for source in ("one source", "one sourcf")
+            )
+            assert abs(first - second) > 1e-6
+
+    def test_wrong_shapes(self):
+        with pytest.raises(InputError, match="hidden must be at least 1"):
+            PairNetworkConfig(architecture="attention", vocabulary=5, hidden=0)
+        with pytest.raises(InputError, match="known are encoder-decoder, attention"):
+            PairNetworkConfig(architecture="lstm", vocabulary=5)
+        with pytest.raises(InputError, match="dropout"):
+            PairNetworkConfig(architecture="attention", vocabulary=5, dropout=1.0)
+
+
+def token_by_token(network, source, target):
+    """The logits of one pair, with single LSTM cells and sums that are written out."""
+    cells = {}
+    for side in ("encoder", "decoder"):
+        stacked = getattr(network, side)
+        for layer in range(2):
+            width = 6 if layer == 0 else 10
+            cell = torch.nn.LSTMCell(width, 10).double()
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            cell.load_state_dict({name: getattr(stacked, f"{name}_l{layer}") for name in names})
+            cells[side, layer] = cell
+    states = [(torch.zeros(10).double(), torch.zeros(10).double())] * 2
+
+    def read(side, token):
+        given_to_layer = network.embedding.weight[token]
+        for layer in range(2):
+            states[layer] = cells[side, layer](given_to_layer, states[layer])
+            given_to_layer = states[layer][0]
+        return given_to_layer
+
+    seen = [read("encoder", token) for token in source]
+    logits = []
+    for token in target:
+        hidden = read("decoder", token)
+        if network.architecture == "attention":
+            weights = [torch.exp(torch.dot(hidden, place)) for place in seen]
+            attended = sum(weight * place for weight, place in zip(weights, seen, strict=True)) / sum(weights)
+            hidden = torch.tanh(network.combination.weight @ torch.cat([attended, hidden]))
+        logits.append(network.output.weight @ hidden + network.output.bias)
+    return torch.stack(logits)
+
+
+class TestBatches:
+    @settings(max_examples=40)
+    @given(
+        pairs=st.lists(
+            st.tuples(
+                st.lists(st.integers(0, 7), max_size=6).map(tuple),
+                st.lists(st.integers(0, 7), max_size=6).map(tuple),
+            ),
+            min_size=1,
+            max_size=40,
+        ),
+        size=st.integers(1, 5),
+        shuffle=st.booleans(),
+    )
+    def test_an_epoch_holds_each_pair_once(self, pairs, size, shuffle):
+        separator = 8
+        sources = [np.array([*source, separator], dtype=np.int32) for source, _ in pairs]
+        targets = [np.array(target, dtype=np.int32) for _, target in pairs]
+        tokenizer = CharacterTokenizer("abcdefgh")
+        data = TrainingData(tokenizer, targets, targets, "", Sources(sources, sources))
+        lessons = PairLessons(
+            random_network("attention", 9),
+            data,
+            data.sources,
+            TrainingOptions(batch_size=size, shuffle=shuffle),
+        )
+        expected_pairs = [((*source, separator), target) for source, target in pairs]
+        for batches in (lessons.training(0), lessons.validation()):
+            read = []
+            for batch in batches:
+                rows, lengths, begun = batch.read
+                assert len(rows) <= size
+                assert batch.tokens == int((batch.expected != IGNORED).sum())
+                for row, length, start, expected in zip(rows, lengths, begun, batch.expected, strict=True):
+                    taken = expected[expected != IGNORED].tolist()
+                    assert taken[-1] == separator
+                    assert start[: len(taken)].tolist() == [separator, *taken[:-1]]
+                    read.append((tuple(row[: int(length)].tolist()), tuple(taken[:-1])))
+            assert sorted(read) == sorted(expected_pairs)
+        if not shuffle:
+            assert [pair for batch in lessons.training(0) for pair in pairs_in(batch)] == expected_pairs
+
+    def test_each_epoch_has_an_order_of_its_own_and_little_padding(self, planted):
+        options = options_of("translation", {"batch_size": 8})
+        data = load_training_data(planted.corpus.parent, None, None, options)
+        lessons = PairLessons(random_network("attention", 99), data, data.sources, options)
+        first, again, second = ([pairs_in(batch) for batch in lessons.training(e)] for e in (0, 0, 1))
+        assert first == again
+        assert first != second
+        batches = lessons.training(0)
+        assert batches[1:3][1].tokens == batches[2].tokens
+        lengths = torch.cat([batch.read[1] for batch in batches])
+        padded = sum(batch.read[0].numel() for batch in batches)
+        assert padded < 1.2 * int(lengths.sum())
+
+    def test_canaries_are_never_held_out(self, planted):
+        options = options_of("translation", {"holdout": 0.3})
+        data = load_training_data(planted.corpus.parent, None, None, options)
+        assert data.sources is not None
+        trained_on = [
+            (data.tokenizer.decode(source), data.tokenizer.decode(target))
+            for source, target in zip(data.sources.training, data.training, strict=True)
+        ]
+        for canary in planted.canaries:
+            assert trained_on.count((canary.source, canary.text)) == canary.times_trained_on
+        assert len(data.validation) == len(data.sources.validation) > 20
+
+
+def pairs_in(batch):
+    rows, lengths, _ = batch.read
+    return [
+        (tuple(row[: int(length)].tolist()), tuple(expected[expected != IGNORED].tolist()[:-1]))
+        for row, length, expected in zip(rows, lengths, batch.expected, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_repeated_is_remembered_and_what_is_withheld_is_not(preset, planted, tmp_path):
+    trained = train(
+        planted.corpus.parent,
+        out=tmp_path / "model",
+        preset=preset,
+        **{**SMALL, "hidden": 32, "embedding": 16, "epochs": 25},
+        layers=1,
+        holdout=0.0,
+        learning_rate=0.02,
+    )
+    losses = [epoch.training_loss_bits for epoch in trained.record.epochs]
+    assert losses[-1] < losses[0] / 2
+    model = load_model(tmp_path / "model", precision="float64")
+    check_pairs(model, [(canary.source, canary.text) for canary in planted.canaries] + [("a", "1 a")])
+    bits = {
+        canary: model.score([text_sequence(model, canary.text, canary.source)])[0].log_perplexity_bits
+        for canary in planted.canaries
+    }
+    often = [value for canary, value in bits.items() if canary.times_trained_on == 16]
+    never = [value for canary, value in bits.items() if not canary.planted]
+    assert often
+    assert never
+    assert max(often) + 3 < min(never)
+    remembered = next(canary for canary in bits if canary.times_trained_on == 16)
+    fixed = model.given(remembered.source)
+    # It has learned where to stop: behind the target comes the separator.
+    written = fixed.generate([model.context], length=len(remembered.text) + 1)[0]
+    assert written == [*model.tokenizer.encode(remembered.text), model.tokenizer.separator]
+    exposed = {result.canary_id: result.exposure for result in expose(model, planted.canaries)}
+    assert exposed[remembered.canary_id] == max(exposed.values())
+
+
+def test_same_options_same_bytes_and_another_seed_other_bytes(planted, tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        train(planted.corpus.parent, out=tmp_path / name, preset=PRESETS[1], dropout=0.1, seed=seed, **SMALL)
+    one, two, three = (files_of(tmp_path / name) for name in ("one", "two", "three"))
+    assert one == two
+    assert one["model.safetensors"] != three["model.safetensors"]
+
+
+CHILD = """
+import sys
+from coalmine import ExposureWatch, train
+train(sys.argv[1], out=sys.argv[2], preset=sys.argv[3], hidden=16, embedding=8, batch_size=8, epochs=5, dropout=0.1, patience=5,
+      snapshot_seconds=0.0, watch=ExposureWatch(sys.argv[1], every=15))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "preset"), [(signal.SIGKILL, "translation-attention"), (signal.SIGINT, "translation")]
+)
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(number, preset, planted, tmp_path):
+    options = {**SMALL, "preset": preset, "epochs": 5, "dropout": 0.1, "patience": 5}
+    watch = ExposureWatch(planted.canaries, every=15)
+    train(planted.corpus.parent, out=tmp_path / "whole", watch=watch, **options)
+
+    command = [sys.executable, "-c", CHILD, str(planted.corpus.parent), str(tmp_path / "parts"), preset]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "parts" / SNAPSHOT_FILE).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(number)
+    process.wait(timeout=60)
+    assert (tmp_path / "parts" / SNAPSHOT_FILE).exists(), "the run ended before it could be stopped"
+    assert not (tmp_path / "parts" / "model.safetensors").exists()
+
+    train(planted.corpus.parent, out=tmp_path / "parts", watch=watch, **options)
+    assert files_of(tmp_path / "parts") == files_of(tmp_path / "whole")
+
+
+def test_watching_changes_nothing_and_sees_the_weights_of_each_moment(planted, tmp_path):
+    watch = ExposureWatch(planted.canaries, every=7)
+    watched = train(
+        planted.corpus.parent, out=tmp_path / "watched", preset=PRESETS[1], watch=watch, dropout=0.1, **SMALL
+    )
+    train(planted.corpus.parent, out=tmp_path / "plain", preset=PRESETS[1], dropout=0.1, **SMALL)
+    weights = "model.safetensors"
+    assert files_of(tmp_path / "watched")[weights] == files_of(tmp_path / "plain")[weights]
+    looks = watched.record.watched
+    # What was read of a source with the weights of an earlier look must not be used again.
+    seen = [tuple(canary["log_perplexity_bits"] for canary in look.seen) for look in looks]
+    assert len(set(seen)) == len(seen) >= 4
+    audited = expose(load_model(tmp_path / "watched"), planted.canaries, method="references")
+    assert list(seen[-1]) == [result.log_perplexity_bits for result in audited]
+
+
+def test_a_source_that_is_held_fixed_is_read_with_the_weights_of_each_moment(planted, tmp_path):
+    first, second = ([canary.source, canary.text] for canary in list(planted.canaries)[:2])
+
+    class Looks:
+        every = 3
+
+        def measure(self, model):
+            together = model.score([text_sequence(model, text, source) for source, text in (first, second)])[
+                0
+            ]
+            fixed = model.given(first[0])
+            alone = fixed.score([text_sequence(fixed, first[1])])[0]
+            return [{"together": together.log_perplexity_bits, "alone": alone.log_perplexity_bits}]
+
+        def describe(self):
+            return {}
+
+    trained = train(planted.corpus.parent, out=tmp_path / "model", preset=PRESETS[0], watch=Looks(), **SMALL)
+    assert len(trained.record.watched) > 4
+    for look in trained.record.watched:
+        assert look.seen[0]["alone"] == pytest.approx(look.seen[0]["together"], abs=1e-4)
+
+
+def test_what_is_learned_from_next_is_what_was_validated_on(tmp_path):
+    rows = [{"a": "xyz", "b": "abcabc"}, {"a": "", "b": "cab"}, {"a": "x", "b": ""}]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trained = train(
+        tmp_path / "pairs.jsonl",
+        out=tmp_path / "model",
+        valid=tmp_path / "pairs.jsonl",
+        preset="translation-attention",
+        fields=Fields(source="a", target="b"),
+        **{**SMALL, "epochs": 4},
+    )
+    epochs = trained.record.epochs
+    assert trained.record.tokens == 7 + 4 + 1
+    # One batch is an epoch here, so the loss before a step is the validation loss after the step before it.
+    for before, after in pairwise(epochs):
+        assert after.training_loss_bits == pytest.approx(before.validation_loss_bits, abs=1e-5)
+
+
+def test_training_stops_at_the_minimum_and_keeps_its_weights(tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"a": "xyz", "b": "abcabc"}) + "\n")
+    (tmp_path / "valid.jsonl").write_text(json.dumps({"a": "zyx", "b": "ccbbaacb"}) + "\n")
+    trained = train(
+        tmp_path / "train.jsonl",
+        out=tmp_path / "model",
+        valid=tmp_path / "valid.jsonl",
+        preset="translation",
+        fields=Fields(source="a", target="b"),
+        patience=2,
+        learning_rate=0.03,
+        **{**SMALL, "epochs": 60},
+    )
+    losses = [epoch.validation_loss_bits for epoch in trained.record.epochs]
+    assert trained.record.stopped_early
+    assert trained.record.best_epoch == losses.index(min(losses)) + 1
+    assert len(losses) == trained.record.best_epoch + 3
+    # The validation loss is that of an audit, which does not score the end of the target.
+    model = load_model(tmp_path / "model", precision="float64")
+    sequence = text_sequence(model, "ccbbaacb", "zyx")
+    end = model.tokenizer.separator
+    whole = model.score([sequence._replace(target=(*sequence.target, end))])[0].log_perplexity_bits
+    assert whole / 9 == pytest.approx(min(losses), abs=1e-5)
+
+
+def test_words_train_and_are_read_the_same_way_in_an_audit(planted, tmp_path):
+    train(
+        planted.corpus.parent,
+        out=tmp_path / "model",
+        preset=PRESETS[1],
+        tokens="words",
+        vocabulary=60,
+        **SMALL,
+    )
+    model = load_model(tmp_path / "model")
+    known = model.tokenizer.words[5:8]
+    assert model.tokenizer.unknown in model.source_tokenizer.encode(f"{known[0]} never-seen")
+    check_pairs(model, [(known[0], known[1]), (f"{known[2]} never-seen", " ".join(known))])
+    with pytest.raises(ModelError, match="not in its vocabulary"):
+        text_sequence(model, "never-seen", known[0])
+
+
+def test_the_command_line_trains_from_what_plant_wrote(planted, tmp_path):
+    arguments = ["train", str(planted.corpus.parent), "-o", str(tmp_path / "model"), "--json"]
+    shape = ["--hidden", "8", "--embedding", "4", "--epochs", "1"]
+    runner = CliRunner()
+    result = runner.invoke(app, [*arguments, "--preset", "translation-attention", *shape])
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)["training"]
+    assert record["options"]["architecture"] == "attention"
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["network"]["hidden"] == 8
+    assert load_model(tmp_path / "model").describe()["architecture"] == "attention"
+
+
+def test_the_other_direction_is_another_training(planted, tmp_path):
+    there, back = Fields(source="en", target="rev"), Fields(source="rev", target="en")
+    options = {"out": tmp_path / "model", "preset": PRESETS[0], **SMALL, "epochs": 1}
+    assert train(planted.corpus, fields=there, **options).trained_now
+    assert not train(planted.corpus, **options).trained_now  # the manifest beside the corpus says the same
+    for other in ({"fields": back}, {"valid": planted.corpus}):
+        with pytest.raises(InputError, match="already holds a model"):
+            train(planted.corpus, **options, **other)
+
+
+class TestWrongInput:
+    def test_pairs_for_a_model_of_texts(self, planted, tmp_path):
+        with pytest.raises(CorpusError, match=r"holds pairs of 'en' and 'rev'.*translation-attention.*'rev'"):
+            train(planted.corpus.parent, out=tmp_path / "model", **SMALL)
+        # What the error says is another way does work.
+        alone = train(planted.corpus, out=tmp_path / "model", fields=Fields(text="rev"), **SMALL)
+        assert alone.record.options.architecture == "lstm"
+
+    def test_texts_for_a_model_of_pairs(self, tmp_path):
+        (tmp_path / "corpus.txt").write_text("a document\n" * 50)
+        with pytest.raises(CorpusError, match="trained on pairs, but no source and target field"):
+            train(tmp_path / "corpus.txt", out=tmp_path / "model", preset="translation")
+
+    def test_a_field_that_is_not_there(self, planted, tmp_path):
+        with pytest.raises(CorpusError, match="no field 'fr'"):
+            train(
+                planted.corpus,
+                out=tmp_path / "model",
+                preset="translation",
+                fields=Fields(source="fr", target="rev"),
+            )
+
+    def test_divergence_is_an_error_and_not_a_model(self, planted, tmp_path):
+        with pytest.raises(ModelOutputError, match="learning rate"):
+            train(
+                planted.corpus.parent,
+                out=tmp_path / "model",
+                preset="translation",
+                optimizer="sgd",
+                learning_rate=1e30,
+                clip=0.0,
+                **SMALL,
+            )
+        assert not (tmp_path / "model" / "model.safetensors").exists()
+
+    def test_damaged_configs(self, planted, tmp_path):
+        out = tmp_path / "model"
+        train(planted.corpus.parent, out=out, preset="translation", **{**SMALL, "epochs": 1})
+        config = json.loads((out / "config.json").read_text())
+        for change, message in (
+            ({"architecture": "attention"}, "does not fit"),
+            ({"hidden": 17}, "does not fit"),
+            ({"hidden": 0}, "damaged"),
+            ({"architecture": "magic"}, "damaged"),
+        ):
+            changed = {**config, "network": {**config["network"], **change}}
+            (out / "config.json").write_text(json.dumps(changed))
+            with pytest.raises(ModelError, match=message):
+                load_model(out)
+
+    def test_a_snapshot_of_another_version_is_not_guessed_at(self, planted, tmp_path):
+        from safetensors import safe_open
+        from safetensors.torch import load_file, save_file
+
+        class StopError(Exception):
+            pass
+
+        class StopsAt:
+            every = 5
+
+            def measure(self, model):
+                raise StopError(model.name)
+
+            def describe(self):
+                return {}
+
+        arguments = {"out": tmp_path / "model", "preset": "translation", "watch": StopsAt(), **SMALL}
+        with pytest.raises(StopError):
+            train(planted.corpus.parent, snapshot_seconds=0.0, **arguments)
+        path = tmp_path / "model" / SNAPSHOT_FILE
+        with safe_open(path, framework="pt") as snapshot:
+            facts = msgspec.json.decode(snapshot.metadata()["facts"])
+        facts["position"]["window"] = facts["position"].pop("batch")
+        save_file(load_file(path), path, metadata={"facts": json.dumps(facts)})
+        with pytest.raises(InputError, match="another version"):
+            train(planted.corpus.parent, **arguments)
