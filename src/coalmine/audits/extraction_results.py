@@ -49,6 +49,11 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
         """Whether these are the least surprising members there are."""
         return self.certificate.proven
 
+    @property
+    def scored_one_by_one(self) -> bool:
+        """Whether the model could not be walked, so that each member was scored by itself."""
+        return self.method == "brute" and self.certificate.expansions == int(self.size)
+
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
         """Write the result, readable by its owner only, because it holds secrets."""
         target = Path(directory) / name

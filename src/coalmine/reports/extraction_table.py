@@ -34,13 +34,14 @@ def extraction_table(result: Extraction) -> Table:
     table.add_column("log-perplexity (bits)", justify="right")
     table.add_column("found after", justify="right")
     table.add_column("greedy finds it")
+    unit = "members" if result.scored_one_by_one else "expansions"
     for one in result.found:
         unaided = "" if one.unaided is None else "yes" if one.unaided else "no"
         table.add_row(
             str(one.place),
             inert(one.text),
             "" if one.log_perplexity_bits is None else f"{one.log_perplexity_bits:.2f}",
-            f"{one.expansions:,} expansions",
+            f"{one.expansions:,} {unit}",
             unaided,
         )
     return table
@@ -77,6 +78,8 @@ def certificate_in_words(result: Extraction) -> str:
             f"Proven in {expansions}: everything that was not expanded costs at least "
             f"{certificate.best_open_bits:.2f} bits."
         )
+    if certificate.proven and result.scored_one_by_one:
+        return f"Proven: each of the {int(result.size):,} members was scored."
     if certificate.proven:
         return f"Proven in {expansions}: nothing that could be better was left out."
     if result.method == "prompt":
