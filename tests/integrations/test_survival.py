@@ -236,13 +236,11 @@ def test_what_cannot_be_read_is_refused():
 
 
 def test_tokens_that_do_not_join_to_their_text_are_refused():
-    vocabulary = {
-        piece: number for number, piece in enumerate(["[UNK]", "a", "the", "num", "##ber", "1", "##2"])
-    }
+    vocabulary = {piece: number for number, piece in enumerate(["[UNK]", "do", "n't", "1", "##2"])}
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.decoder = decoders.WordPiece()
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.WordPiece()  # which writes "don't" for two words
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")
-    chosen = CanarySet.of("the number {choice:12|1}", ["the number 12"])
+    chosen = CanarySet.of("do n't {choice:12|1}", ["do n't 12"])
     with pytest.raises(NotMeasurableError, match="do not join"):
-        check_survival(chosen, [{"input_ids": [2, 3, 4, 5, 6]}], tokenizer)
+        check_survival(chosen, [{"input_ids": [1, 2, 3, 4]}], tokenizer)

@@ -1,9 +1,10 @@
 """Transformers made from configs, with tokenizers trained on the embedded corpus: nothing is downloaded."""
 
 import functools
+import json
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -65,12 +66,73 @@ def metaspace(vocabulary=500) -> PreTrainedTokenizerFast:
     )
 
 
-def tiny(kind: str, vocabulary: int, *, seed=0, dtype=torch.float64):
+@functools.cache
+def byte_fallback(vocabulary=400) -> PreTrainedTokenizerFast:
+    """As Llama 2's own: each digit by itself, and characters without a token written in bytes."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    special = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=special, show_progress=False)
+    words = [word for text in embedded_documents(20_000) for word in text.split()]
+    tokenizer.train_from_iterator([*words, *"0123456789àè"], trainer)
+    learned = json.loads(tokenizer.to_str())
+    names = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
+    names += [piece for piece in learned["model"]["vocab"] if piece not in special]
+    learned["model"]["vocab"] = {name: token for token, name in enumerate(names)}
+    # Special tokens have the first ids before and after.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(learned)),
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+    )
+
+
+@functools.cache
+def unigram(vocabulary=300) -> PreTrainedTokenizerFast:
+    """As T5's: the likeliest way to cut a text as a whole, which no pair of neighbors decides."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator([*embedded_documents(20_000), *NUMBERS, "é è ☕ ï"], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
+
+
+@functools.cache
+def word_pieces(vocabulary=400) -> PreTrainedTokenizerFast:
+    """As BERT's: lower case, words cut at spaces and punctuation, ## before what goes on with a word."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator([*embedded_documents(20_000), *NUMBERS], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="[CLS]", unk_token="[UNK]")
+
+
+def with_added(tokenizer: PreTrainedTokenizerFast, special=(), plain=()) -> PreTrainedTokenizerFast:
+    """A copy with tokens added, as people add them for chats."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.add_special_tokens(list(special))
+    backend.add_tokens([AddedToken(text, normalized=False) for text in plain])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
+    )
+
+
+def tiny(kind: str, vocabulary: int, *, seed=0, dtype=torch.float64, positions=64):
     """A model with random weights that are large enough to matter."""
     ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
     makers = {
         "gpt2": lambda: GPT2LMHeadModel(
-            GPT2Config(vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=2, n_positions=64, **ids)
+            GPT2Config(vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=2, n_positions=positions, **ids)
         ),
         "llama": lambda: LlamaForCausalLM(
             LlamaConfig(

@@ -20,9 +20,8 @@ from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, Scorer
 from coalmine.progress import Progress, Silent
 from coalmine.records import Canary
-from coalmine.search.frontier import BATCH
+from coalmine.search.frontier import BATCH, MEMORY_BYTES
 from coalmine.search.members import Members
-from coalmine.search.open_nodes import MEMORY_BYTES
 from coalmine.search.resuming import ResumeFile
 
 __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
@@ -91,7 +90,9 @@ def expose(
         if not group:
             continue
         names = [canary.canary_id for canary in group]
-        members = Members(model, form, sources=chosen.source_formats.get(format_id), batch=batch)
+        members = Members(
+            model, form, sources=chosen.source_formats.get(format_id), batch=batch, memory_bytes=memory
+        )
         own = members.score([canary.text for canary in group], names)
         used, why = _chosen_method(method, members, SAMPLES if samples is None else samples)
         drawn = samples if samples is not None else GUIDED_SAMPLES if used == "guided" else SAMPLES

@@ -18,9 +18,8 @@ from coalmine.models.protocols import Generator, Model, Scorer, TokenSequence
 from coalmine.progress import Progress, Silent
 from coalmine.search.beam import beam_search
 from coalmine.search.enumeration import enumerate_members
-from coalmine.search.frontier import Frontier
+from coalmine.search.frontier import MEMORY_BYTES, Frontier
 from coalmine.search.members import Members
-from coalmine.search.open_nodes import MEMORY_BYTES
 from coalmine.search.resuming import ResumeFile
 from coalmine.search.shortest_path import Certificate, Found, ShortestPaths
 
@@ -65,7 +64,7 @@ def extract(
     shown = progress or Silent()
     if method == "prompt":
         return _prompted(model, secret, given)
-    members = Members(model, secret, sources=source_format, given=given)
+    members = Members(model, secret, sources=source_format, given=given, memory_bytes=memory)
     if members.obstacle is not None:
         return _scored(members, top, method, shown)
     frontier = members.frontier("extraction", "use the brute method")

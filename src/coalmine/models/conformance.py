@@ -20,6 +20,8 @@ from coalmine.models.protocols import (
     Model,
     PairModel,
     Ranker,
+    Reciter,
+    Sampling,
     Scorer,
     Stepper,
     TokenSequence,
@@ -58,6 +60,9 @@ def check_model(model: Model, texts: Sequence[str]) -> list[str]:
         _check_generator(model, texts)
     else:
         skipped.append("Generator")
+    # A model that does not offer it is followed by its scores, so that nothing is missing where it does not.
+    if isinstance(model, Reciter) and isinstance(model, Generator):
+        _check_reciter(model, texts)
     if isinstance(model, Ranker) and isinstance(model, Scorer):
         _check_ranker(model, texts)
     else:
@@ -212,6 +217,35 @@ def _check_generator(model: Model, texts: Sequence[str]) -> None:
             model.generate([prompt], length=4)[0] == continuation,
             "a continuation depends on its own prompt only",
         )
+
+
+def _check_reciter(model: Reciter, texts: Sequence[str]) -> None:
+    """Following a text says what generating and scoring say."""
+    if not isinstance(model, Generator):
+        return
+    prompts = [(*model.context, *model.tokenizer.encode(text)) for text in texts]
+    written = model.generate(prompts, length=4)
+    truths = [TokenSequence(prompt, tuple(tokens)) for prompt, tokens in zip(prompts, written, strict=True)]
+    size = model.tokenizer.size
+    others = [
+        sequence._replace(target=(*sequence.target[:2], (sequence.target[2] + 1) % size, sequence.target[3]))
+        for sequence in truths
+    ]
+    expected = [None] * len(truths) + [2] * len(others)
+    for stop in (False, True):
+        found = [one.first_miss for one in model.follow([*truths, *others], stop_at_miss=stop)]
+        _require(
+            found == expected,
+            f"the first token that greedy decoding does not write must be at {expected}, got {found}",
+        )
+    sequences = [text_sequence(model, text) for text in texts]
+    followed = model.follow(sequences, samplings=[Sampling()])
+    totals = [-score.log_perplexity_bits for score in model.score(sequences)]
+    _close(
+        np.array([one.log2_probabilities[0] for one in followed]),
+        np.array(totals),
+        "of whole texts, followed and scored,",
+    )
 
 
 def _check_ranker(model: Model, texts: Sequence[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +48,12 @@ class CausalNetwork(Network):
         """The rows of the output embedding, which may be more than the tokenizer has."""
         return int(self.model.config.get_text_config().vocab_size)
 
+    @property
+    def longest(self) -> int | None:
+        """How many positions its config says it has; None where it says nothing."""
+        said = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return said if isinstance(said, int) and said > 0 else None
+
     def initial_state(self, batch: int) -> State:
         """No token was read."""
         return (torch.empty((batch, 0), dtype=torch.long, device=self.model.device),)
@@ -55,15 +63,29 @@ class CausalNetwork(Network):
         with contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter():
             return self._read(tokens, state)
 
-    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def read_last(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
+        """As `forward`, with the logits of the last `keep` tokens only; others are not made where the architecture allows it."""
+        with contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter():
+            some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
+            logits, state = self._read(tokens, state, **some)
+        return logits[:, -keep:], state
+
+    @cached_property
+    def _keeps_some_logits(self) -> bool:
+        own = (
+            cast("Any", self.model).get_base_model() if hasattr(self.model, "disable_adapter") else self.model
+        )
+        return "logits_to_keep" in inspect.signature(own.forward).parameters
+
+    def _read(self, tokens: Tensor, state: State, **options: int) -> tuple[Tensor, State]:
         if not self.shares_prefixes:
             history = torch.cat([state[0], tokens], dim=1)
-            logits = self.model(input_ids=history, use_cache=False).logits
-            return logits[:, state[0].shape[1] :], (history,)
+            logits = self.model(input_ids=history, use_cache=False, **options).logits
+            return logits[:, -tokens.shape[1] :], (history,)
         from transformers import DynamicCache
 
         cache = DynamicCache(zip(state[::2], state[1::2], strict=True)) if len(state) > 1 else DynamicCache()
-        output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True)
+        output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
         layers = output.past_key_values.layers
         return output.logits, tuple(part for layer in layers for part in (layer.keys, layer.values))
 

@@ -146,6 +146,41 @@ class Ranker(Model, Protocol):
         """For each prompt the k likeliest next tokens, the likeliest first."""
 
 
+class Sampling(NamedTuple):
+    """How tokens are drawn: logits over the temperature, then only the k likeliest tokens (and those that equal the last of them)."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+
+
+class Followed(NamedTuple):
+    """How far greedy decoding would write a target by itself, and how likely sampling would."""
+
+    # The place in the target of the first token that is not the argmax after the true tokens before it; None where greedy decoding
+    # writes all of it.
+    first_miss: int | None
+    # (samplings,): log2 probability of the whole target under each way of sampling; -inf where top-k leaves a token of it out.
+    log2_probabilities: FloatArray
+
+
+@runtime_checkable
+class Reciter(Scorer, Protocol):
+    """A model that tells in one pass over a text whether it would write it by itself."""
+
+    def follow(
+        self,
+        sequences: Sequence[TokenSequence],
+        *,
+        samplings: Sequence[Sampling] = (),
+        stop_at_miss: bool = False,
+    ) -> list[Followed]:
+        """In the order of `sequences`. The argmax is the token with the highest logit, the lowest id among equals.
+
+        With `stop_at_miss` no more is read of a target than its first miss needs; probabilities of the whole target are then not
+        known, and no samplings may be asked for.
+        """
+
+
 @runtime_checkable
 class TextScorer(Scorer, Protocol):
     """A model behind somebody else's tokenizer: it is asked about texts, and says itself which tokens they have."""

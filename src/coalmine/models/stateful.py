@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +13,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
-from coalmine.models.networks import Network, State
-from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
+from coalmine.models.following import follow_all
+from coalmine.models.networks import Network, State, parameter_count
+from coalmine.models.protocols import (
+    FloatArray,
+    Followed,
+    IntArray,
+    Sampling,
+    SequenceScore,
+    Step,
+    TokenSequence,
+)
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import ReferenceTokenizer
 
 # Logits held at a time while scoring: 64 MB in float32. Everything else a pass needs is of the same order.
 LOGITS_AT_A_TIME = 1 << 24
+# Bytes of states that are made at a time while scoring or reading many texts: 256 MB.
+STATES_AT_A_TIME = 1 << 28
 RESOLUTION_BITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
 
@@ -83,9 +95,40 @@ class StatefulModel:
             "architecture": self._network.architecture,
             "context": "document separator, initial state",
             "device": str(self._device),
+            "parameters": parameter_count(self._network),
             "precision": str(self._dtype).removeprefix("torch."),
             **self._origin,
         }
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens it can read, its context included; None where there is no limit."""
+        longest: int | None = getattr(self._network, "longest", None)
+        return longest
+
+    @torch.inference_mode()
+    def follow(
+        self,
+        sequences: Sequence[TokenSequence],
+        *,
+        samplings: Sequence[Sampling] = (),
+        stop_at_miss: bool = False,
+    ) -> list[Followed]:
+        """Whether greedy decoding writes each target, and how likely sampling does, in one pass over the true text."""
+        for sequence in sequences:
+            self._check(sequence.context + sequence.target)
+            if not sequence.context:
+                raise NotMeasurableError(
+                    "a text cannot be followed after nothing: give the model's context before it"
+                )
+        return follow_all(
+            self._network,
+            sequences,
+            samplings=samplings,
+            stop_at_miss=stop_at_miss,
+            rows_at_a_time=self._rows_at_a_time,
+            device=self._device,
+        )
 
     @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
@@ -110,8 +153,7 @@ class StatefulModel:
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         while order:
-            longest = len(rows[order[-1]]) - shared
-            most = max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * longest))
+            most = self._rows_at_a_time(len(rows[order[-1]]), len(rows[order[-1]]) - shared)
             batch, order = order[-most:], order[:-most]
             rest = self._judge_rests([rows[i][shared:] for i in batch], state, expected, ranks=ranks)
             for place, i in enumerate(batch):
@@ -133,8 +175,7 @@ class StatefulModel:
         if width > 1:
             # Padding stands behind the text and is read after it, so it cannot reach any number that is used; the last
             # token of each text is only predicted, never read.
-            rows = self._tensor(np.zeros(len(rests), dtype=np.int64))
-            read, _ = self._network(tokens[:, :-1], self._network.select(state, rows))
+            read, _ = self._network(tokens[:, :-1], self._repeated(state, len(rests)))
             logits = torch.cat([logits, read], dim=1)
         return _judge(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
 
@@ -144,10 +185,20 @@ class StatefulModel:
         lengths = {len(context) for context in contexts}
         if lengths == {0} or not lengths:
             raise NotMeasurableError("a walk cannot start after nothing: give the model's context")
-        if len(lengths) == 1:
-            logits, state = self._read(contexts)
-            return Step(state, self._log2(logits[:, -1], columns))
-        raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
+        if len(lengths) > 1:
+            raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
+        rows = [tuple(context) for context in contexts]
+        # What all contexts begin with is read once; a walk that reads nodes again has most of it in common.
+        shared = _shared_length(rows) if len(rows) > 1 else 0
+        _, state = self._read([rows[0][:shared]])
+        most = self._rows_at_a_time(len(rows[0]), len(rows[0]) - shared)
+        parts, expected = [], []
+        for begin in range(0, len(rows), most):
+            rests = [row[shared:] for row in rows[begin : begin + most]]
+            logits, part = self._read(rests, self._repeated(state, len(rests)))
+            parts.append(part)
+            expected.append(self._log2(logits[:, -1], columns))
+        return Step(self._joined(parts), np.concatenate(expected))
 
     @torch.inference_mode()
     def step(
@@ -171,9 +222,7 @@ class StatefulModel:
             self._network.select(state, self._tensor(np.asarray(rows, dtype=np.int64)))
             for state, rows in parts
         ]
-        if len(picked) == 1:
-            return picked[0]
-        return tuple(torch.cat(same, dim=self._network.state_batch_dim) for same in zip(*picked, strict=True))
+        return self._joined(picked)
 
     def state_bytes(self, states: State) -> int:
         """The bytes of its tensors."""
@@ -183,7 +232,7 @@ class StatefulModel:
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt; among equals, the token with the lowest id."""
         continuations: list[list[int]] = [[] for _ in prompts]
-        for batch in _by_length(prompts):
+        for batch in self._batches(prompts, length):
             logits, state = self._read([prompts[i] for i in batch])
             for _ in range(length):
                 tokens = logits[:, -1].argmax(dim=1)
@@ -196,23 +245,56 @@ class StatefulModel:
     def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
         """The k likeliest next tokens; among equals, the one with the lower id first."""
         tops: list[list[int]] = [[] for _ in prompts]
-        for batch in _by_length(prompts):
+        for batch in self._batches(prompts, 0):
             logits, _ = self._read([prompts[i] for i in batch])
             likeliest = torch.argsort(logits[:, -1], dim=1, descending=True, stable=True)[:, :k].tolist()
             for i, tokens in zip(batch, likeliest, strict=True):
                 tops[i] = tokens
         return tops
 
-    def _read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
-        """Logits and state after reading rows of one length from the initial state."""
+    def _read(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
+        """Logits and state after reading rows of one length, from the initial state where none is given."""
         for row in rows:
             self._check(row)
-        state = self._network.initial_state(len(rows))
+        if state is None:
+            state = self._network.initial_state(len(rows))
         if not rows[0]:
             vocabulary = self._network.vocabulary
             return torch.zeros((len(rows), 0, vocabulary), dtype=self._dtype, device=self._device), state
         logits, state = self._network(self._tensor(np.array(rows, dtype=np.int64)), state)
         return logits, state
+
+    def _batches(self, prompts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
+        """The places of prompts in batches that need no padding, and memory for no more than a few rows that grow by `length`."""
+        for group in _by_length(prompts):
+            own = len(prompts[group[0]])
+            most = self._rows_at_a_time(own + length, own)
+            for begin in range(0, len(group), most):
+                yield group[begin : begin + most]
+
+    def _repeated(self, state: State, times: int) -> State:
+        """One row's state, for many rows."""
+        return self._network.select(state, self._tensor(np.zeros(times, dtype=np.int64)))
+
+    def _joined(self, states: Sequence[State]) -> State:
+        if len(states) == 1:
+            return states[0]
+        return tuple(torch.cat(same, dim=self._network.state_batch_dim) for same in zip(*states, strict=True))
+
+    def _rows_at_a_time(self, length: int, read: int) -> int:
+        """How many rows of `length` tokens to make at a time, of which each reads the last `read`."""
+        state = self._bytes_of_state[0] + length * self._bytes_of_state[1]
+        logits = self._tokenizer.size * max(1, read)
+        # The states are there twice: as they were before, repeated for each row, and as they are made.
+        return max(1, min(LOGITS_AT_A_TIME // logits, STATES_AT_A_TIME // max(1, 2 * state)))
+
+    @cached_property
+    def _bytes_of_state(self) -> tuple[int, int]:
+        """The bytes of one row's state: those it has anyway, and those that each token adds."""
+        if self._network.fixed_state:
+            return self.state_bytes(self._network.initial_state(1)), 0
+        two, four = (self.state_bytes(self._read([[0] * length])[1]) for length in (2, 4))
+        return max(0, 2 * two - four), (four - two + 1) // 2
 
     def _log2(self, logits: Tensor, columns: IntArray | None) -> FloatArray:
         log2 = _log2_softmax(logits)
@@ -255,7 +337,8 @@ def _judge(logits: Tensor, tokens: Tensor, *, ranks: bool) -> _Judged:
     log2 = _log2_softmax(logits)  # (batch, time, vocabulary)
     own = log2.gather(2, tokens[:, :, None])  # (batch, time, 1)
     places = ((log2 > own).sum(dim=2) + 1).cpu().numpy() if ranks else None
-    return _Judged(own[:, :, 0].cpu().numpy(), (log2.argmax(dim=2) == tokens).cpu().numpy(), places)
+    # The argmax of raw logits, as generating takes it: the softmax can round two that differ to equal ones.
+    return _Judged(own[:, :, 0].cpu().numpy(), (logits.argmax(dim=2) == tokens).cpu().numpy(), places)
 
 
 def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:

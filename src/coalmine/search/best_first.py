@@ -57,13 +57,13 @@ class BestFirstSearch(ABC):
         """
         begun = self.frontier.expansions
         while not self.is_settled():
-            allowed = self.nodes_in_next_step()
+            allowed = min(self.nodes_in_next_step(), self.frontier.batch)
             if most_expansions is not None:
                 allowed = min(allowed, most_expansions - (self.frontier.expansions - begun))
                 if allowed < 1:
                     return False
             taken = self.open.take(allowed, self.limit)
-            for block in self.open.expand(taken):
+            for block in list(self.open.expand(taken)):
                 self._unfold(block)
             if after_step is not None:
                 after_step(len(taken))

@@ -10,15 +10,23 @@ class ByteAutomaton:
 
     States are numbered so that every edge leads to a higher number, and 0 is the start.
 
+    Attributes:
+        edges: for each state the bytes that may come next, in order, each with the state it leads to.
+        accepting: the states in which a member may end.
+        counts: for each state the number of members from there on.
+        before: how many members of the format come before the first one here.
+
     >>> from coalmine import Format
     >>> automaton = ByteAutomaton(Format("{choice:é|e|è}").automaton)
     >>> [(bytes([byte]), state) for byte, state in automaton.edges[0]]
     [(b'e', 2), (b'\xc3', 1)]
     """
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: Automaton, *, given: str = "") -> None:
+        """With `given`, of the members only those that begin with it; there are none where no member does."""
         self.edges: list[list[tuple[int, int]]] = []
         self.accepting: set[int] = set()
+        self.before = 0
         number: dict[int, int] = {}  # of a state of the automaton, here
         waiting: list[tuple[int, int, int]] = []  # edges into states that have no number yet
         for state in range(automaton.state_count):
@@ -41,9 +49,30 @@ class ByteAutomaton:
             self.edges[source].append((byte, number[target]))
         for edges in self.edges:
             edges.sort()
-        # For each state the number of members from there on.
-        self.counts = [0] * len(self.edges)
+        self.counts = self._counted()
+        if given:
+            self._restrict(given.encode("utf-8", "surrogatepass"))
+
+    def _counted(self) -> list[int]:
+        counts = [0] * len(self.edges)
         for state in range(len(self.edges) - 1, -1, -1):
-            self.counts[state] = (state in self.accepting) + sum(
-                self.counts[target] for _, target in self.edges[state]
-            )
+            counts[state] = (state in self.accepting) + sum(counts[target] for _, target in self.edges[state])
+        return counts
+
+    def _restrict(self, given: bytes) -> None:
+        state = 0
+        for byte in given:
+            self.before += state in self.accepting
+            following = dict(self.edges[state])
+            self.before += sum(self.counts[target] for other, target in following.items() if other < byte)
+            if byte not in following:
+                self.edges, self.accepting, self.counts = [[]], set(), [0]
+                return
+            state = following[byte]
+        # What can be reached from a state has higher numbers; a chain of the given bytes takes the place of all before it.
+        shift = len(given) - state
+        chain = [[(byte, place + 1)] for place, byte in enumerate(given)]
+        rest = [[(byte, target + shift) for byte, target in edges] for edges in self.edges[state:]]
+        self.edges = [*chain, *rest]
+        self.accepting = {place + shift for place in self.accepting if place >= state}
+        self.counts = [self.counts[state]] * len(given) + self.counts[state:]

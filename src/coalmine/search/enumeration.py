@@ -41,15 +41,24 @@ def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tu
     if tree.size <= most_members:
         return [block.nodes], above[0]
     units: list[Nodes] = []
-    pending = [block]
-    while pending:
-        block = pending.pop()
+    pending: list[tuple[Block, Iterator[Nodes]]] = []
+
+    def unfold(block: Block) -> None:
         children = frontier.children(block)
         above.append(frontier.leaves(children))
         children = frontier.open(children)
         small = tree.log2_members[children.states] <= np.log2(most_members)
-        units += [children.select([row]) for row in np.flatnonzero(small)]
-        pending += [frontier.advance(block, batch) for batch in frontier.batches(children.select(~small))]
+        units.extend(children.select([row]) for row in np.flatnonzero(small))
+        pending.append((block, frontier.batches(children.select(~small))))
+
+    unfold(block)
+    while pending:
+        block, batches = pending[-1]
+        batch = next(batches, None)
+        if batch is None:
+            pending.pop()
+        else:
+            unfold(frontier.advance(block, batch))
     units.sort(key=lambda unit: unit.indices[0])
     return units, Nodes(*(np.concatenate(column) for column in zip(*above, strict=True)))
 

@@ -14,6 +14,10 @@ from coalmine.search.lifting import TokenTree
 
 # Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
 BATCH = 2048
+# What the states of all rows that are held at a time may take.
+MEMORY_BYTES = 1 << 30
+# Copies of a batch's states while a step is made: the parents' gathered, the same as the model reads them, and the new ones.
+COPIES_IN_A_STEP = 3
 
 
 class Nodes(NamedTuple):
@@ -44,21 +48,51 @@ class Frontier:
 
     An expansion is one node advanced by the model; the shared prefix is read once and is not counted. `reads` is the number of
     times the model was asked.
+
+    A row's state may be large: that of a transformer holds keys and values of all that it has read. So a batch has no more rows than
+    `memory_bytes` allows, measured on the state behind the shared prefix and scaled to the longest path: a walk that holds a batch
+    for each level of the tree, and a search that lets states wait in half of the memory, stay within it both. One row is the least.
     """
 
-    def __init__(self, model: Stepper, tree: TokenTree, *, batch: int = BATCH) -> None:
+    def __init__(
+        self, model: Stepper, tree: TokenTree, *, batch: int = BATCH, memory_bytes: int = MEMORY_BYTES
+    ) -> None:
         self.model = model
         self.tree = tree
-        self.batch = batch
+        self.memory_bytes = memory_bytes
         self.expansions = 0
         self.reads = 0
+        self._most_rows = batch
+        self._row_bytes: int | None = None
         self._edge_count = tree.edge_count
+
+    @property
+    def batch(self) -> int:
+        """The rows of a step: as many as were asked for, and as the memory has room for."""
+        held = max(self.tree.depth, COPIES_IN_A_STEP) + COPIES_IN_A_STEP
+        return max(1, min(self._most_rows, self.memory_bytes // (held * self.row_bytes)))
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one row's state at the end of the longest path."""
+        if self._row_bytes is None:
+            self._measure(self._start().states)
+        return self._row_bytes or 1
+
+    @property
+    def step_bytes(self) -> int:
+        """The bytes of all copies of states while a step is made."""
+        return COPIES_IN_A_STEP * self.batch * self.row_bytes
+
+    def limit_memory(self, memory_bytes: int) -> None:
+        """Make do with less."""
+        self.memory_bytes = min(self.memory_bytes, memory_bytes)
 
     def root(self) -> Block:
         """The block of the one node behind the shared prefix."""
         cost = self._prefix_cost()
-        step = self.model.start([[*self.model.context, *self.tree.prefix]], columns=self.tree.columns)
-        self.reads += 1
+        step = self._start()
+        self._measure(step.states)
         zero = np.zeros(1, dtype=np.int64)
         first = np.array([self.tree.first_index], dtype=self.tree.index_type)
         nodes = Nodes(zero, np.array([cost]), first, zero, zero, zero)
@@ -122,6 +156,16 @@ class Frontier:
         """The nodes in pieces of at most one batch."""
         for start in range(0, len(nodes.states), self.batch):
             yield nodes.select(slice(start, start + self.batch))
+
+    def _start(self) -> Step:
+        self.reads += 1
+        return self.model.start([[*self.model.context, *self.tree.prefix]], columns=self.tree.columns)
+
+    def _measure(self, states: Any) -> None:
+        read = len(self.model.context) + len(self.tree.prefix)
+        own = self.model.state_bytes(states)
+        longest = own if self.model.mixes_depths else own * (read + self.tree.depth) // read
+        self._row_bytes = max(1, longest)
 
     def _prefix_cost(self) -> float:
         """Bits of the tokens that every member begins with, in one pass where the model can score."""

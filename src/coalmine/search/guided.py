@@ -78,6 +78,7 @@ def draw_members(
     Draws that come to cost more than `limit` count for no threshold up to it, and are not followed further.
     """
     tree = frontier.tree
+    open_nodes.leave_room(tree.depth)
     starts = open_nodes.all()
     starts = starts[
         np.argsort(starts["index"], kind="stable")
@@ -118,10 +119,9 @@ def draw_members(
 def _walk(
     frontier: Frontier, block: Block, walkers: _Walkers, generator: np.random.Generator, limit: float
 ) -> Iterator[_Arrival]:
-    """Lead all draws at the nodes of a block to their ends, depth-first over batches."""
-    pending = [(block, walkers)]
-    while pending:
-        block, walkers = pending.pop()
+    """Lead all draws at the nodes of a block to their ends, depth-first, one batch of states for each level of the tree."""
+    pending: list[tuple[Block, Iterator[tuple[Nodes, _Walkers]]]] = []
+    while True:
         children, arrived = _scatter(frontier, block, walkers, generator)
         lost = children.costs > limit
         yield _ended(children, arrived, lost)
@@ -133,10 +133,19 @@ def _walk(
             stopping, arrived = _stop(frontier, children, arrived, both, generator)
             yield stopping
         onward = goes_on & (arrived.total > 0)
-        nodes, following = children.select(onward), arrived.select(onward)
-        for start in range(0, len(nodes.costs), frontier.batch):
-            part = slice(start, start + frontier.batch)
-            pending.append((frontier.advance(block, nodes.select(part)), following.select(part)))
+        pending.append((block, _batches(frontier, children.select(onward), arrived.select(onward))))
+        while (following := next(pending[-1][1], None)) is None:
+            pending.pop()
+            if not pending:
+                return
+        nodes, walkers = following
+        block = frontier.advance(pending[-1][0], nodes)
+
+
+def _batches(frontier: Frontier, nodes: Nodes, walkers: _Walkers) -> Iterator[tuple[Nodes, _Walkers]]:
+    for start in reversed(range(0, len(nodes.costs), frontier.batch)):
+        part = slice(start, start + frontier.batch)
+        yield nodes.select(part), walkers.select(part)
 
 
 def _scatter(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, PairModel, Scorer, Stepper
-from coalmine.search.frontier import BATCH, Frontier
+from coalmine.search.frontier import BATCH, MEMORY_BYTES, Frontier
 from coalmine.search.lifting import TokenTree
 from coalmine.search.scoring import score_texts
 
@@ -32,9 +32,11 @@ class Members:
         sources: Format | None = None,
         given: str = "",
         batch: int = BATCH,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        """`given` is a beginning that is known already; only members with it are asked about."""
-        self.model, self.format, self.given, self.batch = model, form, given, batch
+        """`given` is a beginning that is known already; only members with it are asked about. `memory_bytes` bounds a walk's states."""
+        self.model, self.format, self.given = model, form, given
+        self.batch, self.memory_bytes = batch, memory_bytes
         # A model of single texts was trained on the target side, and is asked about that.
         self.sources = sources if isinstance(model, PairModel) else None
         if isinstance(model, PairModel) and sources is None:
@@ -66,7 +68,7 @@ class Members:
             raise NotMeasurableError(
                 f"{purpose} is not applicable to {self.model.name!r}: {self.obstacle}; {advice}"
             )
-        return Frontier(self.model, self._tree, batch=self.batch)
+        return Frontier(self.model, self._tree, batch=self.batch, memory_bytes=self.memory_bytes)
 
     def score(self, texts: Sequence[str], names: Sequence[str] | None = None) -> NDArray[np.float64]:
         """The log-perplexity of some members in bits."""

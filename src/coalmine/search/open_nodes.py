@@ -7,18 +7,20 @@ time, and never an answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.models.protocols import IntArray
-from coalmine.search.frontier import Block, Frontier, Nodes
+from coalmine.search.frontier import MEMORY_BYTES, Block, Frontier, Nodes
 from coalmine.search.lifting import TokenTree
+
+__all__ = ["MEMORY_BYTES", "OpenNodes", "node_type"]
 
 # Waiting nodes near the cheapest are kept apart from the rest, so that finding the cheapest does not look at all of them.
 NEAR = 1 << 14
-MEMORY_BYTES = 1 << 30
 _SAVED = ("cost", "state", "depth", "column")
 
 
@@ -41,8 +43,9 @@ class OpenNodes:
     """A priority queue of nodes and a store of states."""
 
     def __init__(self, frontier: Frontier, *, memory_bytes: int = MEMORY_BYTES) -> None:
+        """States that wait and those of the step that is being made share `memory_bytes`."""
         self.frontier = frontier
-        self.memory_bytes = memory_bytes
+        frontier.limit_memory(memory_bytes)
         self._type = node_type(frontier.tree)
         self._near = np.empty(0, dtype=self._type)
         self._far: list[NDArray[Any]] = []
@@ -69,8 +72,9 @@ class OpenNodes:
         added["column"], added["row"] = children.columns, children.parents
         added["depth"], added["block"] = children.depths, number
         self._put(added)
-        if sum(self._bytes.values()) > self.memory_bytes:
-            self._drop_states()
+        room = self.frontier.memory_bytes - self.frontier.step_bytes
+        if sum(self._bytes.values()) > room:
+            self._drop_states(room // 2)
 
     def take(self, most: int, limit: float = np.inf) -> NDArray[Any]:
         """Remove and return the cheapest nodes, at most so many, none of which costs more than `limit`."""
@@ -87,19 +91,18 @@ class OpenNodes:
             taken = taken[~beyond]
         return taken
 
-    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> list[Block]:
+    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> Iterator[Block]:
         """Ask the model about nodes that were taken, in as few batches as their states allow.
 
-        With `keep`, for nodes that were only looked at with `all`, and wait on.
+        With `keep`, for nodes that were only looked at with `all`, and wait on. Blocks come one by one, and no nodes may be added
+        before the last has come: to make room, their states might be dropped.
         """
         held = taken["block"] >= 0
-        blocks = []
         for level in [taken[held]] if self.frontier.model.mixes_depths else _by_depth(taken[held]):
-            blocks += self._expand_held(level, keep=keep)
+            yield from self._expand_held(level, keep=keep)
         for level in _by_depth(taken[~held]):  # what is read from the start is of one length
             for start in range(0, len(level), self.frontier.batch):
-                blocks.append(self.frontier.read_again(_as_nodes(level[start : start + self.frontier.batch])))
-        return blocks
+                yield self.frontier.read_again(_as_nodes(level[start : start + self.frontier.batch]))
 
     def cheapest(self) -> float:
         """The least cost of any waiting node; infinite if none waits."""
@@ -119,6 +122,13 @@ class OpenNodes:
     def all(self) -> NDArray[Any]:
         """Every waiting node, in no particular order."""
         return np.concatenate([self._near, *self._far])
+
+    def leave_room(self, batches: int) -> None:
+        """Drop states until so many batches, and the step that is being made, have room beside those that are left."""
+        frontier = self.frontier
+        room = frontier.memory_bytes - frontier.step_bytes - batches * frontier.batch * frontier.row_bytes
+        if sum(self._bytes.values()) > room:
+            self._drop_states(room)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Every waiting node as plain arrays, without states."""
@@ -162,8 +172,7 @@ class OpenNodes:
         near = every["cost"] <= self._cutoff
         self._near, self._far = every[near], [every[~near]]
 
-    def _expand_held(self, level: NDArray[Any], *, keep: bool) -> list[Block]:
-        blocks = []
+    def _expand_held(self, level: NDArray[Any], *, keep: bool) -> Iterator[Block]:
         level = level[np.argsort(level["block"], kind="stable")]
         for start in range(0, len(level), self.frontier.batch):
             part = level[start : start + self.frontier.batch]
@@ -173,10 +182,9 @@ class OpenNodes:
                 [(self._states[int(number)], own) for number, own in zip(numbers, rows, strict=True)]
             )
             nodes = _as_nodes(part)._replace(parents=np.arange(len(part)))
-            blocks.append(self.frontier.advance_from(states, nodes))
             if not keep:
                 self._release(part["block"])
-        return blocks
+            yield self.frontier.advance_from(states, nodes)
 
     def _release(self, blocks: IntArray) -> None:
         numbers, counts = np.unique(blocks[blocks >= 0], return_counts=True)
@@ -188,8 +196,8 @@ class OpenNodes:
     def _forget(self, number: int) -> None:
         del self._states[number], self._waiting[number], self._bytes[number]
 
-    def _drop_states(self) -> None:
-        """Drop the states whose nodes have the longest to wait, down to half of the budget."""
+    def _drop_states(self, most_bytes: int) -> None:
+        """Drop the states whose nodes have the longest to wait, until what is left takes no more than `most_bytes`."""
         cheapest = dict.fromkeys(self._states, np.inf)
         for part in (self._near, *self._far):
             held = part[part["block"] >= 0]
@@ -200,7 +208,7 @@ class OpenNodes:
         total = sum(self._bytes.values())
         dropped = []
         for number in sorted(cheapest, key=cheapest.__getitem__, reverse=True):
-            if total <= self.memory_bytes // 2:
+            if total <= most_bytes:
                 break
             total -= self._bytes[number]
             dropped.append(number)

@@ -1,0 +1,86 @@
+"""Members as paths of tokens: states between tokens, and what can be told of them without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class TokenState(NamedTuple):
+    """A state between tokens: whether a member ends there, and its edges.
+
+    An edge is a token, the state it leads to, and how many members of the format come before those with its text, counted from the
+    first that goes on from here. States are in a list in which edges lead to higher numbers, and 0 is the start.
+    """
+
+    is_leaf: bool
+    edges: list[tuple[int, int, int]]
+
+
+def in_order(start: Key, edges_of: Mapping[Key, list[tuple[int, Key, int]]]) -> list[Key]:
+    """The states that can be reached from a start, such that edges lead to later ones.
+
+    >>> in_order("a", {"a": [(0, "c", 0), (1, "b", 0)], "b": [(0, "c", 0)], "c": []})
+    ['a', 'b', 'c']
+    """
+    finished: list[Key] = []
+    seen = {start}
+    pending = [(start, iter(edges_of[start]))]
+    while pending:
+        state, edges = pending[-1]
+        for _, following, _ in edges:
+            if following not in seen:
+                seen.add(following)
+                pending.append((following, iter(edges_of[following])))
+                break
+        else:
+            finished.append(state)
+            pending.pop()
+    return finished[::-1]
+
+
+def count_members(states: list[TokenState]) -> list[int]:
+    """For each state how many paths lead from it to the end of a member."""
+    counts = [0] * len(states)
+    for state in range(len(states) - 1, -1, -1):
+        counts[state] = int(states[state].is_leaf) + sum(
+            counts[following] for _, following, _ in states[state].edges
+        )
+    return counts
+
+
+def offsets(state: TokenState, counts: list[int]) -> list[int]:
+    """For each edge how many paths from the state come before those that take it."""
+    found, before = [], int(state.is_leaf)
+    for _, following, _ in state.edges:
+        found.append(before)
+        before += counts[following]
+    return found
+
+
+def without_dead_ends(states: list[TokenState], counts: list[int]) -> list[TokenState]:
+    """The same states without edges to those from which no member is reached."""
+    return [TokenState(state.is_leaf, [edge for edge in state.edges if counts[edge[1]]]) for state in states]
+
+
+def common_prefix(states: list[TokenState]) -> tuple[tuple[int, ...], int, int]:
+    """The tokens that all paths begin with, the state behind them, and how many members of the format come before."""
+    state, place, prefix = 0, 0, []
+    while not states[state].is_leaf and len(states[state].edges) == 1:
+        token, state, before = states[state].edges[0]
+        prefix.append(token)
+        place += before
+    return tuple(prefix), state, place
+
+
+def reachable(states: list[TokenState], root: int) -> list[int]:
+    """The states behind one, itself included, in order."""
+    seen, pending = {root}, [root]
+    while pending:
+        for _, following, _ in states[pending.pop()].edges:
+            if following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return sorted(seen)
