@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coalmine.audits.exposure import ExposureResult, expose
     from coalmine.audits.extraction import extract
     from coalmine.audits.extraction_results import Extraction
+    from coalmine.audits.membership import membership, membership_of_scores
     from coalmine.audits.watching import ExposureWatch
     from coalmine.corpus.manifest import CanarySet
     from coalmine.corpus.planting import plant
@@ -43,6 +44,8 @@ _HOMES = {
     "expose": "coalmine.audits.exposure",
     "extract": "coalmine.audits.extraction",
     "load_model": "coalmine.models.loading",
+    "membership": "coalmine.audits.membership",
+    "membership_of_scores": "coalmine.audits.membership",
     "plant": "coalmine.corpus.planting",
     "train": "coalmine.training.trainer",
 }
@@ -59,6 +62,8 @@ __all__ = [
     "expose",
     "extract",
     "load_model",
+    "membership",
+    "membership_of_scores",
     "plant",
     "train",
 ]

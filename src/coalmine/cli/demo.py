@@ -13,6 +13,7 @@ from coalmine.cli.output import Output
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
 CORPUS_BYTES = 400_000
 EPOCHS = 3
+WITHHELD = 0.25
 
 
 def command(
@@ -31,12 +32,14 @@ def command(
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.exposure import expose
         from coalmine.audits.extraction import verify_extraction
+        from coalmine.audits.membership import membership
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.embedded import write_embedded_corpus
         from coalmine.corpus.planting import plant
         from coalmine.models.loading import load_model
         from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
         from coalmine.reports.extraction_table import extracted_in_plain_words
+        from coalmine.reports.membership_table import membership_in_plain_words
         from coalmine.reports.terminal import planted_summary, training_summary
         from coalmine.training.trainer import train
 
@@ -48,7 +51,7 @@ def command(
             SECRET,
             repeat=[1, 4, 16, 64],
             canaries=5,
-            withhold=0.25,
+            withhold=WITHHELD,
             seed=seed,
             out=out / "planted",
             overwrite=True,
@@ -64,6 +67,13 @@ def command(
         directory = results.save(model / "exposure")
         extracted, _ = verify_extraction(loaded, planted.canaries, progress=output.progress())
         clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
+        # Membership compares scores with those of members that were never trained on, so it needs the references' own.
+        among = expose(loaded, planted.canaries, method="references", seed=seed)
+        among.save(model / "references")
+        meaning = membership(
+            model / "references", canaries=planted.canaries, inclusion=1 - WITHHELD, seed=seed
+        )
+        meaning.save(model / "membership")
         space = f"{planted.canaries.formats['f0'].size:,}"
         output.say(
             exposure_table(results),
@@ -71,6 +81,7 @@ def command(
             f'What it means. Each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
             *exposure_in_plain_words(results),
             extracted_in_plain_words(extracted),
+            *membership_in_plain_words(meaning),
             "",
             f"The results are in {directory}. Next: docs/quickstart.md does this by hand, on your own data.",
         )

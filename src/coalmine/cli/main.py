@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import demo, expose, extract, plant, serve, train
+from coalmine.cli import demo, expose, extract, membership, plant, serve, train
 from coalmine.errors import CoalmineError
 
 BROKEN_POLICY, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -26,6 +26,7 @@ app.command("plant")(plant.command)
 app.command("train")(train.command)
 app.command("expose")(expose.command)
 app.command("extract")(extract.command)
+app.command("membership")(membership.command)
 app.command("serve")(serve.command)
 app.command("demo")(demo.command)
 

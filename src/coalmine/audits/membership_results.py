@@ -1,0 +1,115 @@
+"""What `membership` found, and the file it is kept in: membership.json."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coalmine.errors import InputError
+from coalmine.files import PRIVATE, read_bytes, write_json
+from coalmine.records import Estimate
+from coalmine.statistics.claimed_epsilon import Verdict
+
+SCHEMA = "coalmine.membership/1"
+RESULTS_FILE = "membership.json"
+
+
+class GuessingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured exposures beside those of a model that remembers nothing, in bits."""
+
+    median: Estimate
+    mean_bits: float
+    # The share of canaries that reach the 75th percentile of guessing: a quarter of them without memorization.
+    share_in_upper_quarter: float
+    # The probability of a median as high without memorization; exact.
+    p_value: float
+    guessing_mean_bits: float
+    guessing_median_bits: float
+    guessing_upper_quartile_bits: float
+
+
+class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to bound epsilon: for a canary as a whole, and for one of its copies."""
+
+    canary: Estimate
+    # By group privacy: the same as `canary` where each was planted once; None where there is no honest number.
+    one_copy: Estimate | None
+
+
+class Population(msgspec.Struct, frozen=True, kw_only=True):
+    """Canaries that can be compared with each other, and what their scores say."""
+
+    name: str
+    format_id: str | None
+    # How often each was planted; the largest number where several are pooled.
+    copies: int
+    pooled: bool
+    in_count: int
+    out_count: int
+    # Of the out scores, how many are of canaries that a coin withheld.
+    withheld_count: int
+    guessing: GuessingFacts
+    auc: Estimate
+    tpr_at_fpr: tuple[Estimate, ...]
+    epsilon: tuple[EpsilonBound, ...]
+    best: EpsilonBound
+    # The highest bound that so many scores could give, for a canary as a whole.
+    epsilon_ceiling: float
+    verdict: Verdict | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What subtracting a reference model's scores did to the median exposure of one population, in bits."""
+
+    population: str
+    plain_median_bits: float
+    calibrated_median_bits: float
+    gain_bits: float
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of membership.json; the same scores, options and seed give the same bytes."""
+
+    schema: str = SCHEMA
+    # What a score is; higher means "was trained on".
+    score: str
+    delta: float
+    confidence: float
+    # The probability with which a canary was planted.
+    inclusion: float
+    seed: int
+    populations: tuple[Population, ...]
+    calibration: tuple[Calibration, ...] = ()
+    verdict: Verdict | None = None
+    model: dict[str, Any] = {}
+    reference_model: dict[str, Any] | None = None
+    manifest_sha256: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write membership.json, readable by its owner only; returns its path."""
+        path = Path(directory) / RESULTS_FILE
+        write_json(path, self, mode=PRIVATE)
+        return path
+
+
+def read_membership(path: str | os.PathLike[str]) -> Membership:
+    """A membership.json, or the one in a directory."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    try:
+        found = msgspec.json.decode(read_bytes(place, "the membership results"), type=Membership)
+    except msgspec.DecodeError as problem:
+        raise InputError(
+            f"{place} is not a result of `coalmine membership` ({problem}); run it again"
+        ) from None
+    if found.schema != SCHEMA:
+        raise InputError(
+            f"{place} has schema {found.schema!r}, this version reads {SCHEMA!r}; run membership again"
+        )
+    return found

@@ -1,0 +1,266 @@
+"""Whose scores are compared with whose? From the results of `expose` to populations of members and non-members.
+
+A score is minus a log-perplexity in bits, so that higher means "was trained on". With a reference model it is by how much the
+reference model's log-perplexity is higher. Scores of different formats are never mixed: one format may be less surprising than
+another for reasons that have nothing to do with training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from coalmine.audits.exposure_results import (
+    SCORES_FILE,
+    CandidateScores,
+    ExposureDocument,
+    ExposureResult,
+    Exposures,
+    read_exposures,
+)
+from coalmine.corpus.manifest import CanarySet, as_canary_set
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.statistics.membership_scores import FloatArray, MembershipScores
+
+# Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
+_UNIFORM = ("reference", "sample", "member")
+
+
+class Source(NamedTuple):
+    """The results of `expose`, with the scores of candidates where they are there."""
+
+    document: ExposureDocument
+    candidates: tuple[CandidateScores, ...]
+
+
+class ScoredPopulation(NamedTuple):
+    """The scores of one population; `coins` are those of canaries with a coin, and None where it is not known which these are."""
+
+    name: str
+    format_id: str | None
+    copies: int
+    pooled: bool
+    scores: MembershipScores
+    coins: MembershipScores | None
+    why_no_coins: str = ""
+
+
+def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
+    """Results in memory, or the directory that `expose` wrote them to."""
+    if isinstance(given, Exposures):
+        return Source(given.to_document(), given.candidates)
+    place = Path(given)
+    document = read_exposures(place)
+    scores = (place if place.is_dir() else place.parent) / SCORES_FILE
+    return Source(document, tuple(_read_scores(scores)) if scores.exists() else ())
+
+
+def _read_scores(path: Path) -> list[CandidateScores]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("reading scores.parquet", "pyarrow", "tables") from None
+    try:
+        table = pq.read_table(path, columns=["format_id", "kind", "index", "log_perplexity_bits"])
+    except (pa.ArrowException, KeyError) as problem:
+        raise InputError(
+            f"{path} is not a scores.parquet of `coalmine expose` ({problem}); run it again"
+        ) from None
+    formats, kinds = (np.asarray(table[name].cast(pa.string())) for name in ("format_id", "kind"))
+    indices, bits = np.asarray(table["index"]), np.asarray(table["log_perplexity_bits"])
+    found = []
+    for format_id in dict.fromkeys(formats.tolist()):
+        for kind in dict.fromkeys(kinds[formats == format_id].tolist()):
+            rows = (formats == format_id) & (kinds == kind)
+            found.append(CandidateScores(format_id, kind, indices[rows], bits[rows]))
+    return found
+
+
+def populations(
+    source: Source,
+    reference: Source | None = None,
+    canaries: CanarySet | str | os.PathLike[str] | None = None,
+) -> tuple[list[ScoredPopulation], list[str]]:
+    """Each format's canaries by how often they were planted, then pooled; and what there is to beware of."""
+    _check_same_canaries(source, reference)
+    planned = {} if canaries is None else {one.canary_id: one.repetitions for one in as_canary_set(canaries)}
+    unknown = [r.canary_id for r in source.document.results if planned and r.canary_id not in planned]
+    if unknown:
+        raise InputError(
+            f"the manifest has no canary {unknown[0]!r}, which the results have; give the manifest that was measured"
+        )
+    warnings: list[str] = list(source.document.warnings)
+    found: list[ScoredPopulation] = []
+    several = len(source.document.formats) > 1
+    for facts in source.document.formats:
+        group = [result for result in source.document.results if result.format_id == facts.format_id]
+        planted = [result for result in group if result.planted]
+        withheld = [result for result in group if not result.planted]
+        others, notes = _other_scores(source, reference, facts.format_id, planted)
+        warnings += notes
+        own = _canary_scores(group, reference)
+        held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
+        # All members of a space hold the withheld canaries already.
+        everyone = facts.method == "exact" and len(others) > 0
+        out = others if everyone else np.concatenate([held, others])
+        if not planted or not len(out):
+            what = (
+                "no canary was planted"
+                if not planted
+                else "there is nothing that was not trained on to compare with"
+            )
+            warnings.append(
+                f"format {facts.format_id} is left out: {what}; plant with --withhold 0.5, or run "
+                "`coalmine expose --method references`"
+            )
+            continue
+        prefix = f"{facts.format_id}, " if several else ""
+        repetitions = sorted({result.repetitions for result in planted})
+        for copies in repetitions:
+            some = [result for result in planted if result.repetitions == copies]
+            in_scores = np.array([own[result.canary_id] for result in some])
+            coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
+            found.append(
+                ScoredPopulation(
+                    f"{prefix}{times_planted(copies)}",
+                    facts.format_id,
+                    copies,
+                    pooled=False,
+                    scores=MembershipScores(in_scores, out),
+                    coins=coins,
+                    why_no_coins=why,
+                )
+            )
+        if len(repetitions) > 1:
+            every = np.array([own[result.canary_id] for result in planted])
+            found.append(
+                ScoredPopulation(
+                    f"{prefix}pooled",
+                    facts.format_id,
+                    repetitions[-1],
+                    pooled=True,
+                    scores=MembershipScores(every, out),
+                    coins=MembershipScores(every, held) if len(held) else None,
+                    why_no_coins="no canary was withheld",
+                )
+            )
+    if not found:
+        raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
+    return found, warnings
+
+
+def _coins(
+    in_scores: FloatArray,
+    withheld: Sequence[ExposureResult],
+    own: dict[str, float],
+    copies: int,
+    repetitions: Sequence[int],
+    planned: dict[str, int],
+) -> tuple[MembershipScores | None, str]:
+    """Members of one group with the withheld canaries that would have belonged to it."""
+    if not withheld:
+        return (
+            None,
+            "no canary was withheld: one training run needs a coin for each canary, as in `plant --withhold 0.5`",
+        )
+    if planned:
+        same = [one for one in withheld if planned[one.canary_id] == copies]
+    elif len(repetitions) == 1:
+        same = list(withheld)
+    else:
+        return None, (
+            "the results do not say how often a withheld canary would have been planted; give the manifest with --canaries"
+        )
+    if not same:
+        return None, f"no canary that was to be planted {times_planted(copies)} was withheld"
+    return MembershipScores(in_scores, np.array([own[one.canary_id] for one in same])), ""
+
+
+def _canary_scores(group: Sequence[ExposureResult], reference: Source | None) -> dict[str, float]:
+    if reference is None:
+        return {result.canary_id: -result.log_perplexity_bits for result in group}
+    before = {result.canary_id: result.log_perplexity_bits for result in reference.document.results}
+    return {result.canary_id: before[result.canary_id] - result.log_perplexity_bits for result in group}
+
+
+def _other_scores(
+    source: Source, reference: Source | None, format_id: str, planted: Sequence[ExposureResult]
+) -> tuple[FloatArray, list[str]]:
+    """Scores of members that are no canaries, and what to beware of."""
+    mine = _uniform_candidates(source, format_id)
+    if mine is None:
+        note = (
+            f"format {format_id} has no scores of references: withheld canaries alone are compared with; more references come "
+            "from `coalmine expose --method references`"
+        )
+        return np.empty(0), [note]
+    keys, bits = mine.indices.astype(str), mine.log_perplexities_bits
+    if mine.kind == "member":
+        keep = _rows_of_others(bits, [result.log_perplexity_bits for result in planted])
+        keys, bits = keys[keep], bits[keep]
+    if reference is None:
+        return -bits, []
+    theirs = _uniform_candidates(reference, format_id)
+    known = (
+        {}
+        if theirs is None
+        else dict(
+            zip(theirs.indices.astype(str).tolist(), theirs.log_perplexities_bits.tolist(), strict=True)
+        )
+    )
+    shared = np.array([key in known for key in keys.tolist()], dtype=bool)
+    before = np.array([known[key] for key in keys[shared].tolist()], dtype=np.float64)
+    missing = int(np.sum(~shared))
+    notes = (
+        [
+            f"{missing:,} references of format {format_id} were not scored by the reference model and are left out"
+        ]
+        if missing
+        else []
+    )
+    return before - bits[shared], notes
+
+
+def _rows_of_others(bits: FloatArray, planted_bits: Sequence[float]) -> FloatArray:
+    """The rows of all members without the planted canaries, each of which is the closest one to its score that is left."""
+    order = np.argsort(bits, kind="stable")
+    left = np.ones(len(bits), dtype=bool)
+    for score in planted_bits:
+        places = np.flatnonzero(left)
+        near = int(np.argmin(np.abs(bits[order[places]] - score)))
+        left[places[near]] = False
+    return np.sort(order[left])
+
+
+def _uniform_candidates(source: Source, format_id: str) -> CandidateScores | None:
+    of_format = [one for one in source.candidates if one.format_id == format_id and one.kind in _UNIFORM]
+    return of_format[0] if of_format else None
+
+
+def _check_same_canaries(source: Source, reference: Source | None) -> None:
+    if reference is None:
+        return
+    if reference.document.manifest_sha256 != source.document.manifest_sha256:
+        raise InputError(
+            "the reference results are of other canaries: calibration needs both models measured with the same canaries.json"
+        )
+    known = {result.canary_id for result in reference.document.results}
+    missing = [result.canary_id for result in source.document.results if result.canary_id not in known]
+    if missing:
+        raise InputError(
+            f"the reference results have no canary {missing[0]!r}; run expose again for the reference model"
+        )
+
+
+def times_planted(copies: int) -> str:
+    """How often, as the name of a population says it.
+
+    >>> times_planted(1), times_planted(4)
+    ('once', '4 times')
+    """
+    return "once" if copies == 1 else f"{copies} times"

@@ -1,0 +1,141 @@
+"""`coalmine membership`: can what was trained on be told from what was not, and what does that say about epsilon?"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+from coalmine.errors import InputError
+
+
+def command(
+    results: Annotated[
+        Path | None, typer.Argument(help="What `coalmine expose` wrote: its directory, or its exposure.json.")
+    ] = None,
+    in_scores: Annotated[
+        Path | None,
+        typer.Option("--in", help="Instead of RESULTS: scores of what was trained on, higher for members."),
+    ] = None,
+    out_scores: Annotated[
+        Path | None,
+        typer.Option("--out", help="With --in: scores of what was drawn alike and not trained on."),
+    ] = None,
+    copies: Annotated[
+        int, typer.Option("--copies", min=1, help="With --in: how often each was in the training data.")
+    ] = 1,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference", help="Results of a model without the canaries; its scores are subtracted."
+        ),
+    ] = None,
+    canaries: Annotated[
+        Path | None,
+        typer.Option("--canaries", help="The canaries.json, which knows how withheld canaries were meant."),
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="The delta at which epsilon is bounded.")] = 1e-5,
+    confidence: Annotated[float, typer.Option("--confidence", help="Level of intervals and bounds.")] = 0.95,
+    claimed_epsilon: Annotated[
+        float | None, typer.Option("--claimed-epsilon", help="A claim to judge, for one record.")
+    ] = None,
+    claimed_delta: Annotated[
+        float | None, typer.Option("--claimed-delta", help="The delta of the claim; default: --delta.")
+    ] = None,
+    inclusion: Annotated[
+        float, typer.Option("--inclusion", help="Probability with which a canary was planted, by its coin.")
+    ] = 0.5,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Directory for membership.json; default: beside RESULTS, or here."),
+    ] = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Put exposure beside random guessing, membership inference and differential privacy.
+
+    Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
+    docs/interpretation.md explains them. A CSV of scores has one number a line, or a column named `score`.
+    """
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.membership import membership, membership_of_scores
+        from coalmine.reports.membership_table import (
+            epsilon_table,
+            membership_in_plain_words,
+            membership_table,
+            membership_warnings,
+        )
+
+        options: dict[str, Any] = {
+            "delta": delta,
+            "confidence": confidence,
+            "claimed_epsilon": claimed_epsilon,
+            "claimed_delta": claimed_delta,
+            "inclusion": inclusion,
+            "seed": seed,
+        }
+        if results is not None and in_scores is None and out_scores is None:
+            if copies != 1:
+                raise InputError("--copies belongs to --in and --out; RESULTS say how often each was planted")
+            found = membership(results, reference=reference, canaries=canaries, **options)
+            directory = save or (results if results.is_dir() else results.parent)
+        elif results is None and in_scores is not None and out_scores is not None:
+            if reference is not None or canaries is not None:
+                raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
+            found = membership_of_scores(
+                read_score_file(in_scores), read_score_file(out_scores), copies=copies, **options
+            )
+            directory = save or Path()
+        else:
+            raise InputError("membership needs either RESULTS, or both --in SCORES and --out SCORES")
+        path = found.save(directory)
+        output.say(
+            membership_table(found),
+            "",
+            epsilon_table(found),
+            "",
+            *membership_in_plain_words(found),
+            *membership_warnings(found),
+            f"Results: {path}",
+        )
+        output.document(found)
+    return 0
+
+
+def read_score_file(path: Path) -> list[float]:
+    """The scores of a CSV: one number a line, or the column `score` under a header."""
+    from coalmine.files import read_bytes
+
+    try:
+        text = read_bytes(path, "the file of scores").decode()
+    except UnicodeDecodeError as problem:
+        raise InputError(f"{path} is not UTF-8 ({problem.reason} at byte {problem.start})") from None
+    rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines()), 1) if row]
+    column = 0
+    if rows and not (len(rows[0][1]) == 1 and _is_number(rows[0][1][0])):
+        header = [name.strip() for name in rows[0][1]]
+        if "score" not in header:
+            raise InputError(
+                f"{path} must have one number a line or a column named score, but its first line is {','.join(header)[:80]!r}"
+            )
+        column, rows = header.index("score"), rows[1:]
+    scores = []
+    for number, row in rows:
+        cell = row[column] if column < len(row) else ""
+        if not _is_number(cell):
+            raise InputError(f"line {number} of {path} has no number where the score should be, but {cell!r}")
+        scores.append(float(cell))
+    return scores
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""Which epsilon does the data refute? From tests of "the training is (epsilon, delta) private" to a lower bound on epsilon.
+
+A canary that was planted k times is a group of k records. If training is (e, d) private for one record, it is (k e, d_k) private
+for the group, with d_k = d (exp(k e) - 1) / (exp(e) - 1). So a bound for one copy comes from testing the group's pair. With
+delta = 0 that is the group's bound divided by k; with delta > 0 it is less, and dividing would claim too much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from coalmine.records import Estimate
+from coalmine.statistics.membership_scores import checked_delta
+from coalmine.statistics.score_arrays import checked_count
+
+# Whether the data refutes a pair (epsilon, delta) for a canary as a whole.
+Refutes = Callable[[float, float], bool]
+
+# No number of scores that fits into memory can refute more: exp(64) is 6e27.
+LARGEST_EPSILON = 64.0
+# Bounds are found to this precision, and never above the one that was tested.
+_PRECISION = 1e-6
+
+
+def group_delta(epsilon: float, delta: float, copies: int) -> float:
+    """The delta of a group of `copies` records, where one record has (epsilon, delta).
+
+    >>> group_delta(0.0, 1e-5, 4)
+    4e-05
+    >>> group_delta(1.0, 1e-5, 1)
+    1e-05
+    """
+    if delta == 0.0 or copies == 1:
+        return delta
+    if copies * epsilon > LARGEST_EPSILON:
+        return 1.0
+    growth = math.expm1(copies * epsilon) / math.expm1(epsilon) if epsilon > 0 else float(copies)
+    return min(1.0, delta * growth)
+
+
+def largest_refuted(refutes: Refutes, delta: float, copies: int = 1) -> float:
+    """The largest epsilon for one record that is refuted, and with it all smaller ones; 0 where none is.
+
+    >>> round(largest_refuted(lambda epsilon, delta: epsilon < 3.0, delta=0.0, copies=4), 4)
+    0.75
+    """
+    delta, copies = checked_delta(delta), checked_count(copies, "copies")
+
+    def refuted(epsilon: float) -> bool:
+        whole = group_delta(epsilon, delta, copies)
+        return whole < 1.0 and refutes(copies * epsilon, whole)
+
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0 / copies
+    while refuted(high):
+        if high * copies >= LARGEST_EPSILON:
+            return high
+        low, high = high, 2.0 * high
+    while high - low > _PRECISION:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def lower_bound(
+    method: str,
+    epsilon: float,
+    *,
+    delta: float,
+    confidence: float,
+    n: int,
+    assumptions: tuple[str, ...],
+    basis: str = "",
+    warnings: tuple[str, ...] = (),
+) -> Estimate:
+    """A lower bound on epsilon as an estimate: no value, `low` is the bound, and nothing is known from above."""
+    at = "" if delta == 0 else f" at delta {delta:g}"
+    # Rounded down: a sentence that says "at least" must not promise more than the bound.
+    shown = math.floor(epsilon * 100) / 100
+    return Estimate(
+        method=method,
+        status="lower_bound",
+        value=None,
+        low=epsilon,
+        high=None,
+        confidence=confidence,
+        n=n,
+        statement=f"epsilon is at least {shown:.2f}{at} ({100 * confidence:g} % confidence){': ' + basis if basis else ''}",
+        assumptions=assumptions,
+        warnings=warnings,
+    )
+
+
+def not_measured(method: str, reason: str, n: int) -> Estimate:
+    """The estimate of what could not be measured."""
+    return Estimate(
+        method=method,
+        status="not_measured",
+        value=None,
+        low=None,
+        high=None,
+        confidence=None,
+        n=n,
+        statement=reason,
+    )

@@ -1,0 +1,288 @@
+"""Membership from the results of `expose` and from anyone's scores: who is compared with whom, files, and the command."""
+
+import io
+import json
+import math
+import stat
+
+import numpy as np
+import pytest
+import typer
+from rich.console import Console
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.membership import membership, membership_of_scores
+from coalmine.audits.membership_results import read_membership
+from coalmine.audits.membership_sources import load_source, populations
+from coalmine.cli.membership import command, read_score_file
+from coalmine.errors import CoalmineError, InputError, ModelOutputError, NotMeasurableError
+from coalmine.records import Canary
+from coalmine.reports.membership_table import (
+    epsilon_table,
+    membership_in_plain_words,
+    membership_table,
+    membership_warnings,
+)
+
+DIGITS = "0123456789"
+FORM = Format("pin {digits:4}")
+
+
+def planted_set(repetitions=(1, 8), each=30, references=200, withhold=True, form=FORM):
+    """Canaries of each number of copies, the odd ones withheld."""
+    drawn = form.sample(each * len(repetitions) + references, seed=3, replace=False)
+    canaries = [
+        Canary(
+            canary_id=f"c{copies}-{place}",
+            format_id="f0",
+            text=drawn[group * each + place],
+            repetitions=copies,
+            planted=not (withhold and place % 2),
+        )
+        for group, copies in enumerate(repetitions)
+        for place in range(each)
+    ]
+    return CanarySet(canaries, {"f0": form}, references={"f0": drawn[len(canaries) :]})
+
+
+def model_with_memory(canaries, remembers=lambda copies: copies > 1):
+    """A model that remembers planted canaries of so many copies, each at one part in a thousand."""
+    memory = {c.text: 1e-3 for c in canaries if c.planted and remembers(c.repetitions)}
+    return ScriptedModel("pin " + DIGITS, memory=memory, frequencies={"1": 3, "7": 2})
+
+
+@pytest.fixture(scope="module")
+def canaries():
+    return planted_set()
+
+
+@pytest.fixture(scope="module")
+def exposures(canaries):
+    return expose(model_with_memory(canaries), canaries, method="references")
+
+
+def test_who_is_compared_with_whom(canaries, exposures):
+    found, _ = populations(load_source(exposures), canaries=canaries)
+    assert [one.name for one in found] == ["once", "8 times", "pooled"]
+    bits = {result.canary_id: result.log_perplexity_bits for result in exposures}
+    for one, copies in zip(found[:2], (1, 8), strict=True):
+        planted = [c for c in canaries if c.planted and c.repetitions == copies]
+        withheld = [c for c in canaries if not c.planted and c.repetitions == copies]
+        assert sorted(one.scores.in_scores) == sorted(-bits[c.canary_id] for c in planted)
+        assert sorted(one.coins.out_scores) == sorted(-bits[c.canary_id] for c in withheld)
+        # All that was withheld, whatever it was meant for, and all references.
+        assert len(one.scores.out_scores) == 30 + 200
+    assert found[2].pooled
+    assert found[2].copies == 8
+    assert len(found[2].scores.in_scores) == 30
+
+
+def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(canaries, exposures):
+    result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
+    once, often, pooled = result.populations
+    assert once.guessing.p_value > 0.01
+    assert once.best.canary.low == 0.0
+    assert often.guessing.p_value < 1e-6
+    assert often.best.canary.low > 2
+    assert often.best.one_copy.low < often.best.canary.low / 8 + 1e-6
+    assert often.verdict.copies == 8
+    assert pooled.verdict is None
+    methods = [bound.canary.method for bound in often.epsilon]
+    assert len(set(methods)) == 5
+    assert all(bound.canary.assumptions for bound in often.epsilon)
+    assert [rate.status for rate in often.tpr_at_fpr] == ["measured", "measured", "not_measured"]
+    assert "cannot be measured with 230 references" in often.tpr_at_fpr[2].statement
+
+
+def test_without_the_manifest_one_run_is_not_measured_for_each_number_of_copies(exposures):
+    result = membership(exposures)
+    one_run = [
+        next(bound.canary for bound in one.epsilon if bound.canary.method == "one training run")
+        for one in result.populations
+    ]
+    assert [estimate.status for estimate in one_run] == ["not_measured", "not_measured", "lower_bound"]
+    assert "--canaries" in one_run[0].statement
+
+
+def test_results_on_disk_say_the_same(tmp_path, canaries, exposures):
+    exposures.save(tmp_path / "exposure")
+    from_disk = membership(tmp_path / "exposure", canaries=canaries)
+    assert from_disk == membership(exposures, canaries=canaries)
+    path = from_disk.save(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_membership(tmp_path) == from_disk
+    again = membership(tmp_path / "exposure" / "exposure.json", canaries=canaries).save(tmp_path / "again")
+    assert again.read_bytes() == path.read_bytes()
+    path.write_text("{}")
+    with pytest.raises(InputError):
+        read_membership(path)
+
+
+def test_among_all_members_the_planted_ones_are_left_out(canaries):
+    form_model = model_with_memory(canaries)
+    exact = expose(form_model, canaries, method="exact")
+    found, _ = populations(load_source(exact), canaries=canaries)
+    planted = {c.text for c in canaries if c.planted}
+    truth = sorted(math.log2(float(form_model.probability(text))) for text in FORM if text not in planted)
+    assert np.sort(found[0].scores.out_scores) == pytest.approx(np.array(truth), abs=1e-9)
+
+
+def test_draws_that_follow_the_model_are_no_references(canaries):
+    guided = expose(model_with_memory(canaries), canaries, method="guided", budget=5, samples=500)
+    found, warnings = populations(load_source(guided))
+    assert len(found[0].scores.out_scores) == 30  # the withheld canaries alone
+    assert any("--method references" in warning for warning in warnings)
+    none_withheld = planted_set(withhold=False)
+    with pytest.raises(NotMeasurableError, match="nothing that was not trained on"):
+        membership(expose(model_with_memory(none_withheld), none_withheld, method="bounded"))
+
+
+def test_formats_are_never_mixed():
+    first, second = planted_set(each=8, references=20), Format("key {digits:3}")
+    more = [
+        Canary(canary_id=f"k{i}", format_id="f1", text=text, repetitions=1, planted=i < 4)
+        for i, text in enumerate(second.sample(48, seed=1, replace=False)[:8])
+    ]
+    both = CanarySet(
+        [*first, *more],
+        {"f0": FORM, "f1": second},
+        references={"f0": first.references["f0"], "f1": second.sample(48, seed=1, replace=False)[8:]},
+    )
+    model = ScriptedModel("pinkey " + DIGITS)
+    found, _ = populations(load_source(expose(model, both, method="references")))
+    assert [one.name for one in found] == ["f0, once", "f0, 8 times", "f0, pooled", "f1, once"]
+    assert len(found[-1].scores.out_scores) == 4 + 40
+
+
+def test_calibration_subtracts_a_reference_model_and_shows_the_gain():
+    # Some members are easy for every model, and a model that never saw the canaries knows which.
+    canaries = planted_set(repetitions=(8,), each=16, references=40)
+    easy = {c.text: 4e-3 for i, c in enumerate(canaries) if i % 3 == 0}
+    easy |= dict.fromkeys(canaries.references["f0"][:25], 3e-3)
+    learned = {c.text: 3e-4 for c in canaries if c.planted}
+    both = {text: easy.get(text, 0) + learned.get(text, 0) for text in {*easy, *learned}}
+    trained, base = (ScriptedModel("pin " + DIGITS, memory=memory) for memory in (both, easy))
+    results = [expose(model, canaries, method="references") for model in (trained, base)]
+    plain = membership(results[0])
+    calibrated = membership(results[0], reference=results[1])
+    (change,) = calibrated.calibration
+    assert change.gain_bits > 1
+    assert change.plain_median_bits == plain.populations[0].guessing.median.value
+    assert change.calibrated_median_bits == calibrated.populations[0].guessing.median.value
+    assert calibrated.populations[0].auc.value > plain.populations[0].auc.value
+    assert calibrated.reference_model == base.describe()
+    assert "reference model" in calibrated.score
+    other = expose(base, planted_set(repetitions=(8,), each=4, references=5), method="references")
+    with pytest.raises(InputError, match="other canaries"):
+        membership(results[0], reference=other)
+
+
+def test_warnings_where_populations_are_small():
+    small = planted_set(repetitions=(4,), each=6, references=12)
+    result = membership(expose(model_with_memory(small), small, method="references"))
+    (one,) = result.populations
+    assert any("no bound on epsilon could be above" in warning for warning in one.warnings)
+    assert one.best.canary.low <= one.epsilon_ceiling + 1e-6
+    shown = "\n".join(membership_warnings(result))
+    assert "cannot be measured with 15 references" in shown
+
+
+def printed(*shown):
+    stream = io.StringIO()
+    console = Console(file=stream, width=140, highlight=False)
+    for one in shown:
+        console.print(one)
+    return stream.getvalue()
+
+
+def test_what_people_read(canaries, exposures):
+    result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
+    shown = printed(membership_table(result), epsilon_table(result), *membership_in_plain_words(result))
+    assert "8 times" in shown
+    assert "best, for one copy" in shown
+    words = membership_in_plain_words(result)
+    assert words[0].startswith("Planted once: median exposure")
+    assert "shows no memory" in words[0]
+    assert words[1].startswith("Nothing about epsilon can be proven")
+    assert words[3].startswith("No training with an epsilon below")
+    assert words[-1].startswith("Verdict: claimed epsilon 0.3 at delta 1e-05: ")
+
+
+def test_anyones_scores():
+    rng = np.random.default_rng(0)
+    ins, outs = rng.normal(2, 1, 400), rng.normal(0, 1, 400)
+    (one,) = membership_of_scores(ins, outs, copies=2).populations
+    assert one.name == "2 times"
+    assert one.best.one_copy.low < one.best.canary.low
+    with pytest.raises(ModelOutputError):
+        membership_of_scores([math.nan], outs)
+    with pytest.raises(InputError):
+        membership_of_scores(ins, outs, claimed_delta=1e-5)
+    with pytest.raises(InputError):
+        membership_of_scores(ins, outs, inclusion=0.0)
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    app.command("membership")(command)
+
+    def invoke(*arguments):
+        return app([str(argument) for argument in arguments], standalone_mode=False)
+
+    return invoke
+
+
+def test_the_command_on_results(tmp_path, canaries, exposures, run, capsys):
+    exposures.save(tmp_path / "exposure")
+    canaries.save(tmp_path / "canaries.json")
+    run(tmp_path / "exposure", "--canaries", tmp_path / "canaries.json", "--claimed-epsilon", 0.3)
+    shown = capsys.readouterr().out
+    assert "Verdict: claimed epsilon 0.3" in shown
+    assert (tmp_path / "exposure" / "membership.json").exists()
+    run(tmp_path / "exposure", "--save", tmp_path / "elsewhere", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "coalmine.membership/1"
+    assert (tmp_path / "elsewhere" / "membership.json").exists()
+
+
+def test_the_command_on_files_of_scores(tmp_path, run, capsys):
+    (tmp_path / "in.csv").write_text("\n".join(str(50 + i) for i in range(60)))
+    (tmp_path / "out.csv").write_text("id,score\n" + "\n".join(f"{i},{i}.5" for i in range(60)))
+    run("--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--save", tmp_path, "--quiet")
+    assert capsys.readouterr().out == ""
+    (one,) = read_membership(tmp_path).populations
+    assert (one.in_count, one.out_count) == (60, 60)
+    for wrong in (
+        [],
+        ["--in", tmp_path / "in.csv"],
+        [tmp_path, "--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv"],
+        ["--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--reference", tmp_path],
+        [tmp_path, "--copies", 2],
+    ):
+        with pytest.raises(CoalmineError):
+            run(*wrong)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "a,b\n1,2\n", "loss\n1\n", "1\nx\n", "1,2\n3,4\n", "score\n1\n\nnothing\n", "1\nnan\n", b"\xff\xfe"],
+)
+def test_files_that_hold_no_scores(tmp_path, content, run):
+    path = tmp_path / "in.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    good = tmp_path / "out.csv"
+    good.write_text("1\n2\n")
+    with pytest.raises(CoalmineError):
+        run("--in", path, "--out", good, "--save", tmp_path)
+    with pytest.raises(CoalmineError):
+        read_score_file(tmp_path / "missing.csv")
+
+
+def test_a_reference_model_without_scores_of_references_leaves_withheld_canaries():
+    canaries = planted_set(repetitions=(8,), each=16, references=40)
+    model = model_with_memory(canaries)
+    results = expose(model, canaries, method="references")
+    result = membership(results, reference=expose(model, canaries, method="bounded"))
+    assert result.populations[0].out_count == 8
+    assert any("40 references of format f0 were not scored" in warning for warning in result.warnings)

@@ -1,0 +1,153 @@
+"""No bound on epsilon exceeds the truth more often than its level says, on mechanisms whose epsilon is known."""
+
+import numpy as np
+import pytest
+
+from coalmine.statistics.epsilon_best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_best
+from coalmine.statistics.epsilon_hypothesis import group_delta
+from coalmine.statistics.epsilon_one_run import (
+    Guesses,
+    OneRunLadder,
+    OneRunTest,
+    epsilon_one_run,
+    guesses_at_ends,
+)
+from coalmine.statistics.epsilon_thresholds import (
+    Rule,
+    ThresholdLadder,
+    chosen_rule,
+    epsilon_fixed,
+    epsilon_ladder,
+    epsilon_split,
+    split_scores,
+)
+from coalmine.statistics.membership_scores import MembershipScores
+from private_mechanisms import MECHANISMS, gaussian, randomized_response
+
+AUDITS, LEVEL, CANARIES = 1000, 0.95, 240
+
+
+def one_audit(mechanism, seed):
+    """By a coin for each canary, as in a single training run."""
+    rng = np.random.default_rng(seed)
+    members = rng.binomial(CANARIES, 0.5)
+    return MembershipScores(*mechanism.draw(rng, members, CANARIES - members))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: one.name)
+def test_each_bound_exceeds_the_truth_in_at_most_one_of_twenty_audits(mechanism):
+    # A bound exceeds the truth if and only if the truth is refuted; that is tested below.
+    whole = group_delta(mechanism.epsilon, mechanism.delta, mechanism.copies)
+    truth = (mechanism.copies * mechanism.epsilon, whole)
+    refuted = dict.fromkeys(("fixed", "split", "ladder", "one run", "best"), 0)
+    for seed in range(AUDITS):
+        scores = one_audit(mechanism, seed)
+        refuted["fixed"] += Rule(0.75, says_in=True).counts(scores).refutes(*truth, LEVEL)
+        choosing, counted = split_scores(scores, 0.2, seed)
+        rule = chosen_rule(choosing, counted, delta=mechanism.delta)
+        refuted["split"] += rule.counts(counted).refutes(*truth, LEVEL)
+        ladder = ThresholdLadder(scores).p_value(*truth)
+        one_run = OneRunLadder(scores, mechanism.delta).p_value(*truth)
+        refuted["ladder"] += ladder <= 1 - LEVEL
+        refuted["one run"] += one_run <= 1 - LEVEL
+        refuted["best"] += min(ladder / LADDER_SHARE, one_run / ONE_RUN_SHARE) <= 1 - LEVEL
+    assert max(refuted.values()) <= 0.05 * AUDITS, refuted
+
+
+@pytest.mark.parametrize("mechanism", [MECHANISMS[1], MECHANISMS[6]], ids=lambda one: one.name)
+def test_a_bound_is_where_the_test_stops_refuting(mechanism):
+    options = {"delta": mechanism.delta, "confidence": LEVEL, "copies": mechanism.copies}
+    whole = group_delta(mechanism.epsilon, mechanism.delta, mechanism.copies)
+    truth = (mechanism.copies * mechanism.epsilon, whole)
+    for seed in range(12):
+        # Members that leak more than the mechanism may, in part of the audits.
+        scores = one_audit(mechanism, seed)
+        shifted = MembershipScores(scores.in_scores + 1.2 * (seed % 3), scores.out_scores)
+        refuted = ThresholdLadder(shifted).p_value(*truth) <= 1 - LEVEL
+        assert (epsilon_ladder(*shifted, **options).low > mechanism.epsilon) == refuted
+        refuted = OneRunLadder(shifted, mechanism.delta).p_value(*truth) <= 1 - LEVEL
+        assert (epsilon_one_run(*shifted, **options).low > mechanism.epsilon) == refuted
+        refuted = Rule(0.75, says_in=True).counts(shifted).refutes(*truth, LEVEL)
+        assert (epsilon_fixed(*shifted, 0.75, **options).low > mechanism.epsilon) == refuted
+
+
+def test_dividing_by_the_copies_would_claim_too_much_where_delta_is_above_zero():
+    mechanism = gaussian(0.3, 1e-3, copies=16)
+    scores = MembershipScores(*mechanism.draw(np.random.default_rng(0), 2000, 2000))
+    whole = epsilon_ladder(*scores, delta=mechanism.delta).low
+    one_copy = epsilon_ladder(*scores, delta=mechanism.delta, copies=16).low
+    assert one_copy < mechanism.epsilon
+    assert one_copy < whole / 16
+    # With delta = 0 group privacy is nothing but that division.
+    halves = [epsilon_ladder(*scores, copies=copies).low * copies for copies in (1, 16)]
+    assert halves[0] == pytest.approx(halves[1], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "guessed"), [(1.0, 0.0, 60), (0.5, 0.01, 100), (2.0, 0.005, 200)]
+)
+def test_the_one_run_bound_holds_with_abstentions_fixed_before(epsilon, delta, guessed):
+    mechanism, m, too_high = randomized_response(epsilon, delta), 200, 0
+    for seed in range(AUDITS):
+        rng = np.random.default_rng(seed)
+        coins = rng.random(m) < 0.5
+        scores = MembershipScores(*mechanism.draw(rng, coins.sum(), m - coins.sum()))
+        is_in = np.zeros(m, dtype=bool)
+        is_in[scores.places(0)[0]] = True
+        too_high += OneRunTest(guesses_at_ends(is_in, guessed)).p_value(epsilon, delta) <= 0.05
+    assert too_high <= 0.05 * AUDITS
+
+
+def test_the_one_run_bound_holds_for_a_mechanism_that_fails_all_at_once():
+    # With probability delta it reveals every canary, the case for which the paper's correction is more than independence needs.
+    delta, m, too_high, rng = 0.03, 100, 0, np.random.default_rng(7)
+    for _ in range(4000):
+        right = m if rng.random() < delta else rng.binomial(m, 1 / (1 + np.exp(-1.0)))
+        too_high += OneRunTest(Guesses(m, m, int(right))).p_value(1.0, delta) <= 0.05
+    assert too_high <= 0.05 * 4000
+    # Without the correction it would not hold: the failures come on top of the 5 %.
+    assert OneRunTest(Guesses(m, m, m)).p_value(1.0, 0.0) < 1e-12
+
+
+@pytest.mark.parametrize("inclusion", [0.2, 0.75])
+def test_an_unfair_coin_is_made_fair(inclusion):
+    mechanism, refuted, silent = randomized_response(1.0), 0, 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        members = rng.binomial(400, inclusion)
+        scores = mechanism.draw(rng, members, 400 - members)
+        estimate = epsilon_one_run(*scores, inclusion=inclusion, seed=seed)
+        # Counts that are unlikely for the coin, one in a thousand, are not measured.
+        silent += estimate.status == "not_measured"
+        refuted += (estimate.low or 0.0) > 1.0
+    assert refuted <= 0.05 * 300
+    assert silent <= 3
+
+
+def test_best_is_close_to_the_strongest_of_its_parts():
+    rng = np.random.default_rng(3)
+    scores = MembershipScores(rng.normal(2, 1, 1000), rng.normal(0, 1, 1000))
+    parts = [bound(*scores, delta=1e-5).low for bound in (epsilon_ladder, epsilon_one_run)]
+    best = epsilon_best(*scores, coins=CoinScores(scores), delta=1e-5).low
+    assert max(parts) - 0.2 < best < max(parts)
+    assert epsilon_best(*scores, delta=1e-5).low == epsilon_ladder(*scores, delta=1e-5).low
+
+
+def test_scores_that_say_nothing_give_nothing():
+    above = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        scores = MembershipScores(rng.normal(0, 1, 300), rng.normal(0, 1, 300))
+        above += epsilon_best(*scores, coins=CoinScores(scores), delta=1e-5).low > 0
+        above += epsilon_split(*scores, delta=1e-5, seed=seed).low > 0
+    assert above <= 0.05 * 400
+
+
+def test_ties_are_not_broken_alike_in_every_audit():
+    # All scores are equal, so all that a bound could be made of is the luck of breaking ties.
+    p_values = [
+        ThresholdLadder(MembershipScores(np.full(100, float(n)), np.full(100, float(n)))).p_value(0.0, 0.0)
+        for n in range(400)
+    ]
+    assert len(set(p_values)) > 20
+    assert np.mean(np.array(p_values) <= 0.05) <= 0.05
