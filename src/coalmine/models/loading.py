@@ -41,7 +41,7 @@ def load_model(
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if is_endpoint(where):
-        from coalmine.models.endpoint_file import connect_as_told
+        from coalmine.models.endpoints.description import connect_as_told
 
         return connect_as_told(str(where), answers=None if answers is None else Path(answers))
     directory = Path(where)

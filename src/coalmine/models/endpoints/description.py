@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,13 +30,15 @@ class EndpointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     most_requests: int | None = None
     most_cost: float | None = None
     cost_per_million_tokens: float | None = None
+    # Further fields for each request, such as { repeat_penalty = 1.0 } for llama.cpp.
+    request_fields: dict[str, Any] = {}
     retries: int = 6
     timeout: float = 60.0
 
 
 def connect_as_told(where: str, *, answers: Path | None = None) -> Model:
     """The model behind a URL, or behind what a TOML file says; `answers` is the file that keeps its answers."""
-    from coalmine.models.endpoint import connect
+    from coalmine.models.endpoints.connecting import connect
 
     told = EndpointFile(url=where) if where.startswith(("http://", "https://")) else _read(Path(where))
     options = msgspec.structs.asdict(told)

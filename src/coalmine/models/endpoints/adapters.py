@@ -1,0 +1,312 @@
+"""Models behind an endpoint, as audits see them: one class for each thing that a server was seen to be able to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from coalmine.errors import InputError, ModelError, NotMeasurableError
+from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
+from coalmine.models.endpoints.client import Client
+from coalmine.models.endpoints.echo import Echo, Piece, read_echo
+from coalmine.models.endpoints.probing import Capability
+from coalmine.models.endpoints.probing_scores import TOP
+from coalmine.models.endpoints.tokens import EndpointTokenizer, LocalTokenizer
+from coalmine.models.protocols import SequenceScore, TokenSequence
+
+
+class EndpointGenerator:
+    """A server that gives text. Its tokens are single characters, because nothing else is known of them.
+
+    Use as a context manager, or call `close`, to end connections early.
+    """
+
+    def __init__(
+        self, client: Client, capability: Capability, *, context: str, local: LocalTokenizer | None
+    ) -> None:
+        self.name = client.model
+        self.capability = capability
+        self._client = client
+        self._before = context
+        self._local = local
+        self.tokenizer: EndpointTokenizer | LocalTokenizer = local or EndpointTokenizer(
+            self._cut, seen=capability.seen
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End connections, and close the cache."""
+        self._client.close()
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What the server puts before a text, and what was asked to stand there, as one token without text."""
+        return (self.tokenizer.start,)
+
+    @property
+    def resolution_bits(self) -> float:
+        """What the server rounds to, or how far two of its answers to one question were apart; at least 1e-4."""
+        return self.capability.resolution_bits
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run; the same whether answers came from the server or from the cache."""
+        return {
+            "adapter": "endpoint",
+            "url": self._client.connection.url,
+            "model": self._client.model,
+            "capability": self.capability.level,
+            "why": self.capability.why,
+            "noticed": list(self.capability.noticed),
+            "deterministic": self.capability.deterministic,
+            "greedy": self.capability.greedy,
+            "request_fields": self._client.request_fields,
+            "context": self._context_in_words(),
+            "tokens": self._tokens_in_words(),
+            "resolution_bits": self.resolution_bits,
+        }
+
+    def spent(self) -> dict[str, float]:
+        """What asking took so far: requests with retries, answers from the cache, tokens as the server counts, and their cost."""
+        budget = self._client.connection.budget
+        return {
+            "requests": budget.requests,
+            "answered_from_cache": self._client.answered_from_cache,
+            "tokens": budget.tokens,
+            "cost": budget.cost,
+        }
+
+    def complete(self, prompts: Sequence[str], *, length: int) -> list[str]:
+        """The greedy continuation of each prompt by up to `length` of the server's tokens; shorter where the text ends before."""
+        questions = [self._continuing(prompt, length) for prompt in prompts]
+        answers = self._client.ask_all(questions, self._check_continuation)
+        return [
+            answer.text[len(question.prompt) :] if question.echo else answer.text
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+
+    def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
+        """The greedy continuation of each prompt by `length` tokens; fewer where the server ends the text before."""
+        texts = [self._text(prompt) for prompt in prompts]
+        written = self.complete(texts, length=length)
+        if self._local is None:
+            return [[self.tokenizer.id_of(character) for character in text[:length]] for text in written]
+        return [
+            self._tokens_behind(prompt, text, more)[:length]
+            for prompt, text, more in zip(prompts, texts, written, strict=True)
+        ]
+
+    def _continuing(self, prompt: str, length: int) -> Question:
+        if length < 1:
+            raise InputError(f"length must be at least 1 token, got {length}")
+        return Question(prompt=self._before + prompt, most_tokens=length)
+
+    def _check_continuation(self, question: Question, answer: Answer) -> None:
+        """Without echo, there is nothing in an answer that could show what it is an answer to."""
+
+    def _cut(self, text: str) -> list[str]:
+        return list(text)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens that begin at the start of a text, without the context that stands before it."""
+        start = self.tokenizer.start
+        if not tokens or tokens[0] != start or start in tokens[1:]:
+            raise ModelError(
+                "a text at an endpoint begins with the model's context and has it nowhere else; put model.context before the tokens"
+            )
+        return self.tokenizer.decode(tokens[1:])
+
+    def _tokens_behind(self, prompt: Sequence[int], text: str, more: str) -> list[int]:
+        """The local tokens of a continuation, where those of the prompt remain what they are."""
+        whole = self.tokenizer.encode(text + more)
+        if whole[: len(prompt) - 1] != list(prompt[1:]):
+            raise NotMeasurableError(
+                "the continuation changes how the end of the prompt is cut into tokens, so it has none of its own; use complete()"
+            )
+        return whole[len(prompt) - 1 :]
+
+    def _context_in_words(self) -> str:
+        return "what the server puts before each text" + (f", and {self._before!r}" if self._before else "")
+
+    def _tokens_in_words(self) -> str:
+        if self._local is not None:
+            return f"those of a local tokenizer.json, sha256 {self._local.sha256}"
+        return "characters, because the server gives only text"
+
+
+class EndpointRanker(EndpointGenerator):
+    """A server that gives the likeliest next tokens. What it generates comes in its own tokens; prompts are cut into characters."""
+
+    def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
+        """For each prompt the k likeliest next tokens, the likeliest first."""
+        if k < 1:
+            raise InputError(f"k must be at least 1, got {k}")
+        questions = [
+            self._asking_for(self._before + self._text(prompt), most_tokens=1, top=k) for prompt in prompts
+        ]
+        answers = self._client.ask_all(questions, self._check_top)
+        return [
+            [self.tokenizer.id_of(token) for token in self._ranked(question, answer, k)]
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+
+    def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
+        """The greedy continuation of each prompt by `length` tokens; fewer where the server ends the text before."""
+        if length < 1:
+            raise InputError(f"length must be at least 1 token, got {length}")
+        questions = [
+            self._asking_for(self._before + self._text(prompt), most_tokens=length, top=1)
+            for prompt in prompts
+        ]
+        answers = self._client.ask_all(questions, self._check_top)
+        return [
+            [self.tokenizer.id_of(token) for token in self._generated(question, answer)]
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+
+    def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> Question:
+        return Question(prompt=prompt, most_tokens=most_tokens, top=top)
+
+    def _check_top(self, question: Question, answer: Answer) -> None:
+        if answer.tokens is None or answer.top is None or len(answer.tokens) > question.most_tokens:
+            raise UnusableAnswerError("the answer does not have the likeliest tokens that were asked for")
+
+    def _generated(self, question: Question, answer: Answer) -> Sequence[str]:
+        del question
+        return answer.tokens or ()
+
+    def _next_tokens(self, question: Question, answer: Answer) -> dict[str, float]:
+        del question
+        return answer.top[0] or {} if answer.top else {}
+
+    def _ranked(self, question: Question, answer: Answer, k: int) -> list[str]:
+        listed = self._next_tokens(question, answer)
+        if not listed:
+            raise NotMeasurableError(
+                "the server ends the text after this prompt, and does not say which tokens are likeliest; shorten the prompt"
+            )
+        whole_vocabulary = math.fsum(map(math.exp, listed.values())) > 1 - 1e-6
+        if len(listed) < k and not whole_vocabulary:
+            raise NotMeasurableError(
+                f"the {k} likeliest tokens were asked for, and the server gives {len(listed)}; ask for no more than that"
+            )
+        return sorted(listed, key=lambda token: -listed[token])[:k]
+
+    def _tokens_in_words(self) -> str:
+        own = super()._tokens_in_words()
+        return own if self._local is not None else "the server's own; prompts are cut into characters"
+
+
+class EndpointScorer(EndpointRanker):
+    """A server that gives the log-probability of each token of a prompt. Its tokens are those that it cuts texts into."""
+
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`; a ModelOutputError where the server cuts their text into other tokens.
+
+        Ranks are there where all tokens of a target are among the 5 likeliest.
+        """
+        questions = [
+            self._scoring(self._text([*sequence.context, *sequence.target]), ranks=ranks)
+            for sequence in sequences
+        ]
+        scores = []
+        for sequence, pieces in zip(sequences, self._pieces(questions), strict=True):
+            given = len(sequence.context) - 1
+            self.tokenizer.check_cut([*sequence.context[1:], *sequence.target], pieces)
+            scores.append(self._score(pieces, given, ranks=ranks))
+        return scores
+
+    def score_text(self, texts: Sequence[str]) -> list[SequenceScore]:
+        """Scores of texts, in the tokens that the server cuts them into, in the order of `texts`."""
+        questions = [self._scoring(text) for text in texts]
+        return [self._score(pieces, 0, ranks=False) for pieces in self._pieces(questions)]
+
+    def _scoring(self, text: str, *, ranks: bool = False) -> Question:
+        """The question about a text; one that also lists more tokens will do if it was asked before."""
+        question = self._asking_for(self._before + text, most_tokens=1, top=TOP if ranks else 1)
+        longer = self._asking_for(self._before + text, most_tokens=1, top=TOP)
+        return longer if self._client.cached(longer) is not None else question
+
+    def _pieces(self, questions: Sequence[Question]) -> list[Sequence[Piece]]:
+        """The pieces of each text, without those of the context before it; nothing is asked about empty texts."""
+        asked = [question for question in questions if len(question.prompt) > len(self._before)]
+        answers = dict(zip(asked, self._client.ask_all(asked, self._echo), strict=True))
+        return [
+            self._behind_context(self._echo(question, answers[question]).prompt)
+            if question in answers
+            else ()
+            for question in questions
+        ]
+
+    def _behind_context(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        place, number = self.capability.style.hidden, 0
+        while place < len(self._before):
+            place += len(pieces[number].text)
+            number += 1
+        if place > len(self._before):
+            raise NotMeasurableError(
+                f"the server reads the end of the context {self._before!r} and the beginning of a text as one token, so the text "
+                "has no score of its own; choose a context that ends with a token, such as the model's separator"
+            )
+        return pieces[number:]
+
+    def _score(self, pieces: Sequence[Piece], given: int, *, ranks: bool) -> SequenceScore:
+        if self._local is not None:
+            values = [value for piece in pieces for value in piece.nats]
+            best = [flag for piece in pieces for flag in piece.is_argmax]
+            places = [rank for piece in pieces for rank in piece.ranks]
+        else:
+            values = [None if None in piece.nats else sum(n or 0.0 for n in piece.nats) for piece in pieces]
+            best = [all(piece.is_argmax) for piece in pieces]
+            places = [piece.ranks[0] if piece.tokens == 1 else None for piece in pieces]
+        # What the server does not score counts 0 bits; describe() says so under "context".
+        bits = np.array([0.0 if value is None else value / math.log(2) for value in values[given:]])
+        known = [place for place in places[given:] if place is not None]
+        return SequenceScore(
+            log2_probabilities=np.minimum(bits, 0.0),
+            is_argmax=np.array(best[given:], dtype=bool),
+            ranks=np.array(known, dtype=np.int64) if ranks and len(known) == len(places[given:]) else None,
+        )
+
+    def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> Question:
+        return Question(prompt=prompt, most_tokens=most_tokens, top=top, echo=True)
+
+    def _continuing(self, prompt: str, length: int) -> Question:
+        super()._continuing(prompt, length)
+        return self._asking_for(self._before + prompt, most_tokens=length, top=1)
+
+    def _check_continuation(self, question: Question, answer: Answer) -> None:
+        self._echo(question, answer)
+
+    def _check_top(self, question: Question, answer: Answer) -> None:
+        echo = self._echo(question, answer)
+        if echo.generated_text and not echo.generated:
+            raise UnusableAnswerError("the answer does not have the tokens of what was generated")
+
+    def _echo(self, question: Question, answer: Answer) -> Echo:
+        return read_echo(question, answer, self.capability.style)
+
+    def _generated(self, question: Question, answer: Answer) -> Sequence[str]:
+        return self._echo(question, answer).generated
+
+    def _next_tokens(self, question: Question, answer: Answer) -> dict[str, float]:
+        return self._echo(question, answer).next_tokens
+
+    def _cut(self, text: str) -> list[str]:
+        return [piece.text for piece in self._pieces([self._scoring(text)])[0]]
+
+    def _context_in_words(self) -> str:
+        words = super()._context_in_words()
+        if self.capability.style.scores_first or len(self._before) > self.capability.style.hidden:
+            return words
+        return f"{words}; the server gives no probability of the first token of a text, which counts 0 bits"
+
+    def _tokens_in_words(self) -> str:
+        return super()._tokens_in_words() if self._local is not None else "the server's own"

@@ -1,0 +1,103 @@
+"""Where an endpoint is and with which key it is asked: checked before anything is sent."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from urllib.parse import urlsplit
+
+from coalmine.errors import InputError
+
+KEY_VARIABLE = "COALMINE_API_KEY"
+# A shorter key may be part of an ordinary word, so finding it in an answer says nothing.
+SHORTEST_KEY_TO_LOOK_FOR = 8
+
+
+class Key:
+    """A secret that does not show itself: not when printed, not in a traceback that lists values.
+
+    >>> Key("sk-123456789")
+    Key(hidden)
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str | None) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return "Key(hidden)" if self._value else "Key(none)"
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def headers(self) -> dict[str, str]:
+        """What goes with each request."""
+        return {"Authorization": f"Bearer {self._value}"} if self._value else {}
+
+    def hidden_in(self, text: str) -> str:
+        """A text in which the key, should it be there, is not."""
+        return text.replace(self._value, "[key]") if self._value else text
+
+    def occurs_in(self, content: bytes) -> bool:
+        """Whether somebody sends the key back."""
+        long_enough = self._value is not None and len(self._value) >= SHORTEST_KEY_TO_LOOK_FOR
+        return long_enough and (self._value or "").encode() in content
+
+
+def checked_url(url: str) -> str:
+    """The base of an endpoint, without a slash at its end.
+
+    >>> checked_url("http://127.0.0.1:8000/v1/")
+    'http://127.0.0.1:8000/v1'
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise InputError(
+            "the url of the endpoint cannot be read; give one such as http://127.0.0.1:8000/v1"
+        ) from None
+    if parts.username is not None or parts.password is not None:
+        raise InputError(
+            "the url of the endpoint holds a user name or password, which would end up in logs and results; take it out, and "
+            f"put the key into the environment variable {KEY_VARIABLE}"
+        )
+    if parts.query or parts.fragment:
+        raise InputError(
+            f"the url of the endpoint must end with its path, but something follows {parts.path!r}; take it out, and put a key "
+            f"into the environment variable {KEY_VARIABLE}"
+        )
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InputError(f"{url!r} is not the url of an endpoint; give one such as http://127.0.0.1:8000/v1")
+    path = parts.path.rstrip("/")
+    for method in ("/chat/completions", "/completions", "/models"):
+        if path.endswith(method):
+            raise InputError(f"the url must be the base of the endpoint: leave {method!r} out, got {url!r}")
+    return f"{parts.scheme}://{parts.netloc.lower()}{path}"
+
+
+def key_from_environment(variable: str, url: str) -> Key:
+    """The key in an environment variable, if it is set; refused where it could be read on its way."""
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        return Key(None)
+    if not (value.isascii() and value.isprintable()) or " " in value:
+        raise InputError(
+            f"the environment variable {variable} holds spaces or characters that no key has; set it to the key alone"
+        )
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise InputError(
+            f"{variable} is set, and the key in it would go to {parts.hostname} unencrypted; use https, or unset the variable"
+        )
+    return Key(value)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,180 @@
+"""What a server answered to one question: read, and checked in full before anybody may believe or keep it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.errors import ModelOutputError
+
+# Rounding can lift a probability of 1 a little above it; more than this many nats is no log-probability.
+ABOVE_ZERO = 1e-5
+# The values of a list of likeliest tokens may sum to this much; servers round, some of them to 16 bits.
+SUM_OF_PROBABILITIES = 1.02
+
+
+class UnusableAnswerError(ModelOutputError):
+    """An answer that cannot be believed; another try may mend it.
+
+    `kind` is "network" (no whole answer came), "status" (the server said that it failed) or "content".
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        kind: Literal["network", "status", "content"] = "content",
+        *,
+        wait_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(problem)
+        self.kind = kind
+        self.wait_seconds = wait_seconds
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for a completion, always greedy. `again` tells apart questions that are asked twice on purpose."""
+
+    prompt: str
+    most_tokens: int = 1
+    top: int | None = None
+    echo: bool = False
+    again: int = 0
+
+    def body(self, model: str, more: Mapping[str, Any]) -> dict[str, Any]:
+        """The request as the server reads it, with `more` fields than those of the API."""
+        body: dict[str, Any] = {
+            **more,
+            "model": model,
+            "prompt": self.prompt,
+            "max_tokens": self.most_tokens,
+            "temperature": 0,
+        }
+        if self.top is not None:
+            body["logprobs"] = self.top
+        if self.echo:
+            body["echo"] = True
+        return body
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back; natural logarithms, as the server wrote them.
+
+    `tokens`, `nats` and `top` are None where the server gave none. `nats[i]` is None where it said null.
+    """
+
+    text: str
+    tokens: tuple[str, ...] | None = None
+    nats: tuple[float | None, ...] | None = None
+    top: tuple[dict[str, float] | None, ...] | None = None
+    tokens_generated: int | None = None
+    tokens_used: int | None = None
+    answer_id: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str
+    logprobs: dict[str, Any] | None = None
+
+
+class _Usage(msgspec.Struct):
+    total_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Response(msgspec.Struct):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+    id: str | None = None
+
+
+class _Columns(msgspec.Struct):
+    """Log-probabilities in the shape of the completions API."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+class _Listed(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _Place(msgspec.Struct):
+    token: str
+    logprob: float | None = None
+    top_logprobs: list[_Listed] = []
+
+
+class _Rows(msgspec.Struct):
+    """Log-probabilities in the shape of the chat API, which some servers use for completions too."""
+
+    content: list[_Place]
+
+
+def read_answer(content: bytes) -> Answer:
+    """One completion from the body of a response, or an UnusableAnswerError that says what is wrong with it."""
+    try:
+        response = msgspec.json.decode(content, type=_Response)
+    except msgspec.ValidationError as problem:
+        raise UnusableAnswerError(f"the answer is JSON of another shape ({problem})") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise UnusableAnswerError("the answer is not JSON") from None
+    if len(response.choices) != 1:
+        raise UnusableAnswerError(f"one completion was asked for, and {len(response.choices)} came")
+    usage = response.usage or _Usage()
+    columns = _columns(response.choices[0].logprobs)
+    answer = Answer(
+        text=response.choices[0].text,
+        tokens=None if columns is None else tuple(columns.tokens),
+        nats=None if columns is None else tuple(_at_most_zero(value) for value in columns.token_logprobs),
+        top=None if columns is None or columns.top_logprobs is None else tuple(columns.top_logprobs),
+        tokens_generated=usage.completion_tokens,
+        tokens_used=usage.total_tokens,
+        answer_id=response.id,
+    )
+    _check(answer)
+    return answer
+
+
+def _columns(logprobs: dict[str, Any] | None) -> _Columns | None:
+    if not logprobs:
+        return None
+    try:
+        if "content" not in logprobs:
+            return msgspec.convert(logprobs, _Columns)
+        places = msgspec.convert(logprobs, _Rows).content
+    except msgspec.ValidationError as problem:
+        raise UnusableAnswerError(f"the log-probabilities have another shape ({problem})") from None
+    return _Columns(
+        tokens=[place.token for place in places],
+        token_logprobs=[place.logprob for place in places],
+        top_logprobs=[{item.token: item.logprob for item in place.top_logprobs} or None for place in places],
+    )
+
+
+def _at_most_zero(value: float | None) -> float | None:
+    return 0.0 if value is not None and 0 < value <= ABOVE_ZERO else value
+
+
+def _check(answer: Answer) -> None:
+    """What holds for every answer, whatever was asked."""
+    if answer.tokens is None or answer.nats is None:
+        return
+    tops = answer.top if answer.top is not None else (None,) * len(answer.tokens)
+    if not len(answer.tokens) == len(answer.nats) == len(tops):
+        raise UnusableAnswerError(
+            f"{len(answer.tokens)} tokens came with {len(answer.nats)} log-probabilities and {len(tops)} lists"
+        )
+    for value, top in zip(answer.nats, tops, strict=True):
+        listed = [] if top is None else list(top.values())
+        for number in listed if value is None else [value, *listed]:
+            if not number <= ABOVE_ZERO:
+                raise UnusableAnswerError(f"{number} came as a log-probability, which is never above 0")
+        if math.fsum(map(math.exp, listed)) > SUM_OF_PROBABILITIES:
+            raise UnusableAnswerError("the probabilities of the likeliest tokens sum to more than 1")
+        if value is not None and listed and value > max(listed) + 1e-3:
+            raise UnusableAnswerError("a token has a higher probability than the likeliest one")

@@ -1,0 +1,197 @@
+"""Questions to one model of a server: many at a time, answered in order, and never asked twice."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from coalmine.errors import InputError
+from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, read_answer
+from coalmine.models.endpoints.cache import AnswerCache
+from coalmine.models.endpoints.http import Connection
+from coalmine.progress import Progress, Silent
+
+Check = Callable[[Question, Answer], object]
+
+IDS_REMEMBERED = 10_000
+
+
+class Client:
+    """Asks one model of one server, up to `concurrency` questions at a time.
+
+    A `check` raises UnusableAnswerError for an answer that does not fit its question. Only answers that passed it are kept.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        model: str,
+        cache: AnswerCache,
+        *,
+        request_fields: Mapping[str, Any] | None = None,
+        concurrency: int = 4,
+        progress: Progress | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise InputError(f"concurrency must be at least 1, got {concurrency}")
+        self.connection = connection
+        self.model = model
+        self.request_fields = dict(request_fields or {})
+        self.answered_from_cache = 0
+        # Whether the server gives each answer an id of its own, so that the answer to another question can be told by it.
+        self.ids_are_unique = False
+        self._cache = cache
+        self._concurrency = concurrency
+        self._progress: Progress = progress or Silent()
+        self._ids: dict[str, Question] = {}
+        self._ids_lock = threading.Lock()
+        self._together: set[Question] = set()
+        self._doubted: set[Question] = set()
+
+    def close(self) -> None:
+        """Close connections and cache."""
+        self.connection.close()
+        self._cache.close()
+
+    def ask(self, question: Question, check: Check) -> Answer:
+        """One answer that passed the check."""
+        return self.ask_all([question], check)[0]
+
+    def ask_now(self, question: Question, check: Check) -> Answer:
+        """As `ask`, but neither from the cache nor kept."""
+        return self._asked(question, check)
+
+    def keep(self, question: Question, answer: Answer) -> None:
+        """Keep an answer that was examined in another way."""
+        self._cache.put(question, answer)
+
+    def cached(self, question: Question) -> Answer | None:
+        """What was answered before, if anything was."""
+        return self._cache.get(question)
+
+    def ask_all(self, questions: Sequence[Question], check: Check) -> list[Answer]:
+        """Answers in the order of the questions; equal questions are asked once.
+
+        At the first failure no further question is begun, and those under way are waited for, so that their answers are kept.
+        """
+        answers: dict[Question, Answer] = {}
+        waiting: list[Question] = []
+        for question in dict.fromkeys(questions):
+            cached = self._cache.get(question)
+            if cached is None:
+                waiting.append(question)
+            else:
+                answers[question] = cached
+        self.answered_from_cache += len(answers)
+        if len(waiting) == 1:
+            answers[waiting[0]] = self._ask(waiting[0], check)
+        elif waiting:
+            answers.update(self._concurrently(waiting, check))
+        for question in self._doubted.intersection(waiting):
+            # One at a time: with nothing else under way, there is nothing that it could be mixed up with.
+            answers[question] = self._ask(question, check)
+        self._doubted.clear()
+        return [answers[question] for question in questions]
+
+    def _concurrently(self, questions: Sequence[Question], check: Check) -> dict[Question, Answer]:
+        stop = threading.Event()
+        waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[Question, Answer | BaseException]] = queue.SimpleQueue()
+        for question in questions:
+            waiting.put(question)
+
+        def work() -> None:
+            with contextlib.suppress(queue.Empty):
+                while not stop.is_set():
+                    question = waiting.get_nowait()
+                    try:
+                        done.put((question, self._ask(question, check, stop)))
+                    except BaseException as problem:  # noqa: BLE001 - it is raised in the thread that asked
+                        done.put((question, problem))
+
+        # Daemons, so that Ctrl-C does not wait for a slow server.
+        threads = [
+            threading.Thread(target=work, daemon=True) for _ in range(min(self._concurrency, len(questions)))
+        ]
+        answers: dict[Question, Answer] = {}
+        self._progress.start("asking the endpoint", len(questions))
+        self._together = set(questions)
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in questions:
+                question, answer = done.get()
+                if isinstance(answer, BaseException):
+                    stop.set()
+                    for thread in threads:
+                        thread.join()
+                    raise answer
+                answers[question] = answer
+                self._progress.advance()
+        finally:
+            stop.set()
+            self._together = set()
+            for question in list(self._doubted):
+                self._cache.remove(question)
+            self._progress.finish()
+        return answers
+
+    def _ask(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
+        answer = self._asked(question, check, stop)
+        self._cache.put(question, answer)
+        return answer
+
+    def _asked(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
+        body = msgspec.json.encode(question.body(self.model, self.request_fields))
+
+        def read(content: bytes) -> tuple[Answer, int | None]:
+            answer = read_answer(content)
+            check(question, answer)
+            self._refuse_stale(question, answer)
+            return answer, answer.tokens_used
+
+        return self.connection.send(
+            "/completions",
+            body,
+            read,
+            # A token stands for at least one byte of the prompt, but for those that some servers put before it.
+            most_tokens=len(question.prompt.encode()) + 2 + question.most_tokens,
+            stop=stop,
+            hide=question.prompt,
+        )
+
+    def _refuse_stale(self, question: Question, answer: Answer) -> None:
+        """Refuse an answer with the id of the answer to another prompt; some servers make ids from requests, so they may recur.
+
+        If the other question was settled before, it is this answer that is wrong. If both are asked at the same time, it cannot
+        be told which of the two is, and both are asked again.
+        """
+        if answer.answer_id is None:
+            return
+        with self._ids_lock:
+            other = self._ids.setdefault(answer.answer_id, question)
+            if self.ids_are_unique and other.prompt != question.prompt:
+                if other in self._together:
+                    del self._ids[answer.answer_id]
+                    self._doubted.add(other)
+                    self._cache.remove(other)
+                raise UnusableAnswerError("the answer has the id of the answer to another question")
+            if len(self._ids) > IDS_REMEMBERED:
+                del self._ids[next(iter(self._ids))]
+
+
+def model_names(connection: Connection) -> list[str]:
+    """The names of the models that a server has."""
+
+    def read(content: bytes) -> tuple[list[str], int | None]:
+        try:
+            return [str(entry["id"]) for entry in msgspec.json.decode(content)["data"]], 0
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+            raise UnusableAnswerError("the list of models is not in the shape of the OpenAI API") from None
+
+    return connection.send("/models", None, read)

@@ -1,0 +1,186 @@
+"""What a server can really do, found out by asking it about texts whose answers can be checked; never taken on trust."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from coalmine.errors import ModelError
+from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.client import Client
+from coalmine.models.endpoints.echo import EchoStyle
+from coalmine.models.endpoints.http import NoAnswerError, RefusedError
+from coalmine.models.endpoints.probing_scores import (
+    LEAST_RESOLUTION_BITS,
+    TOLERANCE_BITS,
+    TRIES,
+    LackingError,
+    anything,
+    confirmed,
+    echoing,
+    in_another_order,
+    is_greedy,
+    listing,
+    noise_bits,
+    probe_scorer,
+    reading_as,
+)
+
+Level = Literal["scorer", "ranker", "generator"]
+
+# The first one that the server accepts is used: a model may not have all characters, or all words.
+PROBE_TEXTS = (
+    "The quick brown fox jumps over the lazy dog, and it was not seen again.",
+    "the cat sat on the mat and the dog ran to the man",
+    "the time of the year",
+    "0123456789",
+)
+
+
+class Capability(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server can do, and what was noticed on the way; `why` says what it lacks for the level above."""
+
+    level: Level
+    why: str
+    text: str  # the one that it was tried with
+    noticed: tuple[str, ...] = ()
+    style: EchoStyle = EchoStyle()
+    deterministic: bool = True
+    greedy: bool = True
+    resolution_bits: float = LEAST_RESOLUTION_BITS
+    # Pieces of text that were seen on the way.
+    seen: tuple[str, ...] = ()
+
+
+def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> Capability:
+    """Ask the server about a few texts, and conclude what it can do.
+
+    What it takes to be a scorer: it sends the prompt back, its tokens join to it, each has a log-probability, these differ from
+    token to token and from text to text, and the one of a token is what the server itself gave this token as a continuation.
+    """
+    text, plain = _accepted(client, context, texts)
+    noticed = []
+    if not _learn_ids(client, context + in_another_order(text[len(context) :]), plain):
+        noticed.append(
+            "answers carry no id of their own, so one that belongs to another question is told by its text only"
+        )
+    again = client.ask(_plain(text, 1), anything)
+    deterministic, greedy = again.text == plain.text, True
+    if not deterministic:
+        noticed.append("greedy decoding is not deterministic: the same prompt was continued in two ways")
+    level: Level = "generator"
+    seen: list[str] = []
+    style, resolution = EchoStyle(), LEAST_RESOLUTION_BITS
+    try:
+        greedy = confirmed(client, listing(text), is_greedy)
+        level = "ranker"
+        if not greedy:
+            noticed.append(
+                "what is generated is not always the likeliest token: the server has a penalty, or draws at random"
+            )
+        style, resolution, seen, remarks = probe_scorer(client, text, context)
+        level, why = "scorer", "prompt log-probabilities are those of the tokens that they stand at"
+        noticed += remarks
+    except LackingError as problem:
+        why = str(problem)
+    except (RefusedError, NoAnswerError) as problem:
+        _raise_unless_lacking(problem)
+        why = f"asked for log-probabilities, it answers with nothing that can be used: {problem.reason}"
+    return Capability(
+        level=level,
+        why=why,
+        text=text,
+        noticed=tuple(noticed),
+        style=style,
+        deterministic=deterministic,
+        greedy=greedy,
+        resolution_bits=resolution,
+        seen=tuple(seen),
+    )
+
+
+def was_probed(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> bool:
+    """Whether the cache holds answers of an earlier run."""
+    first = [_plain(context + text, 0) for text in texts] + [_opening(context)]
+    return any(client.cached(question) is not None for question in first)
+
+
+def check_unchanged(client: Client, capability: Capability) -> None:
+    """That the server still answers as it did when the cache was filled; asks one question."""
+    echo, plain = echoing(capability.text), _plain(capability.text, 0)
+    if capability.level == "scorer":
+        reading = reading_as(capability.style)
+        before, now = reading(echo, client.ask(echo, reading)), reading(echo, client.ask_now(echo, reading))
+        same = noise_bits(before, now) <= max(TOLERANCE_BITS, 2 * capability.resolution_bits)
+    else:
+        same = client.ask_now(plain, anything).text == client.ask(plain, anything).text
+        same = same or not capability.deterministic
+    if not same:
+        raise ModelError(
+            f"the model {client.model!r} at {client.connection.url} no longer gives the answers that are in the cache: another "
+            "model may be served under this name; use another cache"
+        )
+
+
+def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, Answer]:
+    """The first text that the server continues, and its continuation; one that it thinks is over only where there is no other."""
+    refusals = []
+    ended = []
+    for text in texts:
+        words = text.split(" ")
+        # The beginning of a text is less likely to be all that there is to say.
+        for part in dict.fromkeys([text, " ".join(words[: len(words) * 2 // 3]) or text]):
+            try:
+                answer = client.ask(_plain(context + part, 0), anything)
+            except RefusedError as problem:
+                if problem.status not in {400, 422}:
+                    raise
+                refusals.append(problem)
+                break
+            if answer.text:
+                return context + part, answer
+            ended.append((context + part, answer))
+    # What the model writes itself, it can read.
+    with contextlib.suppress(RefusedError):
+        written = client.ask(_opening(context), anything).text
+        if len(written) > 1:
+            return context + written, client.ask(_plain(context + written, 0), anything)
+    if ended:
+        return ended[0]
+    raise ModelError(
+        f"{refusals[0] if refusals else 'no text to try was given'}; the server continued none of the texts that it is tried "
+        "with: give texts that its model can read (probe_texts)"
+    )
+
+
+def _learn_ids(client: Client, other_text: str, plain: Answer) -> bool:
+    """Find out whether each answer has an id of its own, by asking about another text."""
+    question = Question(prompt=other_text, again=1)
+    for _ in range(TRIES if plain.answer_id else 0):
+        answer = client.cached(question) or client.ask_now(question, anything)
+        if answer.answer_id and answer.answer_id != plain.answer_id:
+            client.keep(question, answer)
+            client.ids_are_unique = True
+            return True
+    return False
+
+
+def _raise_unless_lacking(problem: RefusedError | NoAnswerError) -> None:
+    """A server that refuses a kind of question, or fails at it, cannot do it; one that cannot be reached may be able to."""
+    if isinstance(problem, RefusedError):
+        lacking = problem.status in {400, 404, 405, 422, 501}
+    else:
+        lacking = problem.kind in {"status", "content"}
+    if not lacking:
+        raise problem
+
+
+def _plain(text: str, again: int) -> Question:
+    return Question(prompt=text, most_tokens=8, again=again)
+
+
+def _opening(context: str) -> Question:
+    return Question(prompt=context, most_tokens=16)

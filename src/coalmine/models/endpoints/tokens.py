@@ -1,0 +1,158 @@
+"""Tokens behind somebody else's tokenizer: numbered as the server shows them, or those of a tokenizer.json that the user has."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError
+from coalmine.files import read_bytes, sha256_of_file
+from coalmine.models.endpoints.echo import Piece
+from coalmine.models.subwords import SubwordTokenizer
+
+
+class EndpointTokenizer:
+    """Tokens as the server cuts them; an id is given to each piece of text when it is first seen.
+
+    `start` stands for whatever comes before a text at the server, and has no text. `cut` gives the pieces of a text; asking the
+    server, where it tells, and otherwise single characters.
+
+    >>> tokens = EndpointTokenizer(list)
+    >>> tokens.encode("abba"), tokens.start, tokens.decode([1, 2, 0])
+    ([0, 2, 2, 0], 1, 'ba')
+    """
+
+    unambiguous: ClassVar[bool] = False
+    start: ClassVar[int] = 1
+
+    def __init__(self, cut: Callable[[str], Sequence[str]], *, seen: Iterable[str] = ()) -> None:
+        self._cut = cut
+        self._texts: list[str | None] = []
+        self._ids: dict[str, int] = {}
+        for text in seen:
+            self.id_of(text)
+
+    @property
+    def size(self) -> int:
+        """How many ids were given so far."""
+        return len(self._texts)
+
+    def id_of(self, text: str) -> int:
+        """The id of a piece of text; a new one if it is new."""
+        token = self._ids.get(text)
+        if token is None:
+            token = self._ids[text] = len(self._texts)
+            self._texts.append(text)
+            if len(self._texts) == self.start:
+                self._texts.append(None)
+        return token
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text's pieces."""
+        return [self.id_of(piece) for piece in self._cut(text)] if text else []
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens."""
+        return "".join(self._text(token) for token in tokens)
+
+    def pieces(self, *, first: bool) -> list[bytes | None]:
+        """The text of each id that was given so far."""
+        del first
+        return [None if text is None else text.encode("utf-8", "surrogatepass") for text in self._texts]
+
+    def check_cut(self, asked: Sequence[int], pieces: Sequence[Piece]) -> None:
+        """That the server read the tokens that were asked about, and not others with the same text."""
+        if [piece.text for piece in pieces] != [self._text(token) for token in asked]:
+            raise ModelOutputError(
+                f"the server reads the text of {len(asked)} tokens as {len(pieces)} tokens that are cut elsewhere, so it cannot "
+                "be asked about these; ask about texts (score_text)"
+            )
+
+    def _text(self, token: int) -> str:
+        if not 0 <= token < max(self.size, self.start + 1):
+            raise ModelError(f"there is no token {token}; {self.size} were seen so far")
+        return "" if token == self.start else self._texts[token] or ""
+
+
+class LocalTokenizer(SubwordTokenizer):
+    """The tokenizer of a directory with a tokenizer.json; that the server cuts texts as it does is checked with each answer."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise MissingExtraError("a local tokenizer", "tokenizers", "transformers") from None
+        home = Path(directory)
+        path = home / "tokenizer.json"
+        content = read_bytes(path, "the tokenizer")
+        try:
+            backend = Tokenizer.from_str(content.decode())
+        except Exception:  # noqa: BLE001 - the library raises the bare class for every damaged file
+            raise InputError(f"{path} cannot be read as a tokenizer; save the tokenizer again") from None
+        super().__init__(
+            backend, size=backend.get_vocab_size(with_added_tokens=True), separator=_separator(home, backend)
+        )
+        self.start = self.separator
+        self.sha256 = sha256_of_file(path)
+        self._named = dict(backend.get_vocab(with_added_tokens=True))
+        self._by_bytes: dict[bytes, int] = {}
+        for token, piece in enumerate(self.pieces(first=False)):
+            if piece:
+                self._by_bytes.setdefault(piece, token)
+
+    def id_of(self, text: str) -> int:
+        """The id of a token that the server wrote."""
+        raw = text.encode("utf-8", "surrogatepass")
+        if text.startswith("bytes:"):
+            raw = text[len("bytes:") :].encode().decode("unicode_escape").encode("latin-1")
+        token = self._by_bytes.get(raw)
+        token = self._named.get(text) if token is None else token
+        if token is None:
+            raise ModelOutputError(
+                "the server wrote a token that the local tokenizer does not have; give the tokenizer of the model that is served"
+            )
+        return token
+
+    def check_cut(self, asked: Sequence[int], pieces: Sequence[Piece]) -> None:
+        """That the server cut the text where this tokenizer does, token for token."""
+        texts = self.pieces(first=False)
+        own = [texts[token] or b"" for token in asked]
+        # Some schemes mark the first word with a space that is not in the text.
+        if own and self.pieces(first=True)[asked[0]] is not None:
+            own[0] = self.pieces(first=True)[asked[0]] or b""
+        place = 0
+        for piece in pieces:
+            part = own[place : place + piece.tokens]
+            place += piece.tokens
+            if b"".join(part) != piece.text.encode("utf-8", "surrogatepass"):
+                break
+        else:
+            if place == len(own):
+                return
+        raise ModelOutputError(
+            f"the server cuts a text into other tokens than the local tokenizer, which makes {len(asked)} of it; give the "
+            "tokenizer of the model that is served, or none"
+        )
+
+
+def _separator(home: Path, backend: object) -> int:
+    """The id of the BOS token, or EOS where there is none, as the tokenizer's own configuration names them."""
+    configuration = home / "tokenizer_config.json"
+    named = {}
+    if configuration.is_file():
+        try:
+            named = json.loads(configuration.read_bytes())
+        except ValueError:
+            raise InputError(f"{configuration} is not JSON; save the tokenizer again") from None
+    for role in ("bos_token", "eos_token"):
+        token = named.get(role)
+        text = token.get("content") if isinstance(token, dict) else token
+        found = backend.token_to_id(text) if isinstance(text, str) else None  # type: ignore[attr-defined]  # untyped
+        if found is not None:
+            return int(found)
+    raise InputError(
+        f"{home} does not say which token separates documents; its tokenizer_config.json must name bos_token or eos_token"
+    )
