@@ -42,7 +42,12 @@ def planted_set(repetitions=(1, 8), each=30, references=200, withhold=True, form
         for group, copies in enumerate(repetitions)
         for place in range(each)
     ]
-    return CanarySet(canaries, {"f0": form}, references={"f0": drawn[len(canaries) :]})
+    return CanarySet(
+        canaries,
+        {"f0": form},
+        references={"f0": drawn[len(canaries) :]},
+        withhold=0.5 if withhold else 0.0,
+    )
 
 
 def model_with_memory(canaries, remembers=lambda copies: copies > 1):
@@ -94,14 +99,35 @@ def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(can
     assert "cannot be measured with 230 references" in often.tpr_at_fpr[2].statement
 
 
-def test_without_the_manifest_one_run_is_not_measured_for_each_number_of_copies(exposures):
-    result = membership(exposures)
-    one_run = [
+def one_run_bounds(result):
+    return [
         next(bound.canary for bound in one.epsilon if bound.canary.method == "one training run")
         for one in result.populations
     ]
-    assert [estimate.status for estimate in one_run] == ["not_measured", "not_measured", "lower_bound"]
-    assert "--canaries" in one_run[0].statement
+
+
+def test_results_say_all_that_the_bound_from_one_run_needs(exposures, tmp_path):
+    exposures.save(tmp_path)
+    result = membership(tmp_path)
+    assert result.inclusion == 0.5
+    assert [estimate.status for estimate in one_run_bounds(result)] == ["lower_bound"] * 3
+
+
+def test_results_that_do_not_say_it_give_no_such_bound(exposures, tmp_path):
+    exposures.save(tmp_path)
+    path = tmp_path / "exposure.json"
+    document = json.loads(path.read_text())
+    document["inclusion"] = None
+    path.write_text(json.dumps(document))
+    unknown = membership(tmp_path)
+    assert {estimate.status for estimate in one_run_bounds(unknown)} == {"not_measured"}
+    assert "say it with inclusion" in one_run_bounds(unknown)[0].statement
+    for result in document["results"]:
+        del result["planned_repetitions"]
+    path.write_text(json.dumps(document))
+    older = one_run_bounds(membership(tmp_path, inclusion=0.5))
+    assert [estimate.status for estimate in older] == ["not_measured", "not_measured", "lower_bound"]
+    assert "--canaries" in older[0].statement
 
 
 def test_results_on_disk_say_the_same(tmp_path, canaries, exposures):

@@ -143,6 +143,7 @@ def expose(
         model=model.describe(),
         manifest_sha256=chosen.sha256,
         expansions=expansions,
+        inclusion=None if chosen.withhold is None else 1.0 - chosen.withhold,
     )
 
 
@@ -179,6 +180,7 @@ def _results(
             format_id=canary.format_id,
             repetitions=canary.times_trained_on,
             planted=canary.planted,
+            planned_repetitions=canary.repetitions,
             method=estimate.method,
             log_perplexity_bits=float(bits),
             rank=rank,

@@ -31,6 +31,8 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     # How often the model was trained on it; 0 for one that was withheld.
     repetitions: int
     planted: bool
+    # How often it would stand in the training data had its coin said so; the same as `repetitions` for a planted one.
+    planned_repetitions: int | None = None
     method: str
     log_perplexity_bits: float
     # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
@@ -99,6 +101,7 @@ class Exposures(Sequence[ExposureResult]):
         model: dict[str, Any],
         manifest_sha256: str,
         expansions: int,
+        inclusion: float | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         self.warnings = tuple(warnings)
@@ -111,6 +114,8 @@ class Exposures(Sequence[ExposureResult]):
         self.model = dict(model)
         self.manifest_sha256 = manifest_sha256
         self.expansions = expansions
+        # The probability with which a canary was planted, by its coin; None where it is not known.
+        self.inclusion = inclusion
 
     @overload
     def __getitem__(self, place: int) -> ExposureResult: ...
@@ -134,6 +139,7 @@ class Exposures(Sequence[ExposureResult]):
             model=self.model,
             formats=self.formats,
             expansions=self.expansions,
+            inclusion=self.inclusion,
             tail_fits=self.fits,
             results=self.results,
             warnings=self.warnings,
@@ -158,6 +164,8 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     formats: tuple[FormatFacts, ...]
     # Nodes of the tree that the model was asked about.
     expansions: int
+    # The probability with which a canary was planted, by its coin; None where it is not known.
+    inclusion: float | None = None
     tail_fits: dict[str, TailFit]
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]

@@ -31,7 +31,7 @@ def membership(
     confidence: float = 0.95,
     claimed_epsilon: float | None = None,
     claimed_delta: float | None = None,
-    inclusion: float = 0.5,
+    inclusion: float | None = None,
     seed: int = 0,
 ) -> Membership:
     """Membership and lower bounds on epsilon from the results of `expose`, for each number of copies and pooled.
@@ -40,17 +40,20 @@ def membership(
         results: what `expose` returned, or the directory that it was saved to.
         reference: the results for a model without the canaries (a base model, an earlier checkpoint), on the same canaries; its
             scores are subtracted.
-        canaries: the manifest, which says how often a withheld canary would have been planted; needed for the bound from one
-            training run where canaries were planted different numbers of times.
+        canaries: the manifest, for results of an earlier version that do not say how often a withheld canary would have been
+            planted.
         delta: the delta at which epsilon is bounded.
         confidence: the level of intervals and bounds.
         claimed_epsilon: a claim to judge, for one record, with `claimed_delta` (default: `delta`).
         claimed_delta: see `claimed_epsilon`.
-        inclusion: the probability with which a canary was planted, 1 minus that of `plant --withhold`.
+        inclusion: the probability with which a canary was planted. None takes what the results say, 1 minus that of `plant
+            --withhold`; where they do not say it, there is no bound from one training run.
         seed: breaks ties and splits samples.
     """
     options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
     source = load_source(results)
+    if inclusion is None:
+        options = options._replace(inclusion=_known_inclusion(source.document.inclusion))
     base = None if reference is None else load_source(reference)
     plain, warnings = populations(source, None, canaries)
     used = plain
@@ -122,12 +125,12 @@ def _checked(
     confidence: float,
     claimed_epsilon: float | None,
     claimed_delta: float | None,
-    inclusion: float,
+    inclusion: float | None,
     seed: int,
 ) -> AuditOptions:
     if claimed_epsilon is None and claimed_delta is not None:
         raise InputError("a claimed delta needs a claimed epsilon; give both, or neither")
-    if not 0.0 < inclusion < 1.0:
+    if inclusion is not None and not 0.0 < inclusion < 1.0:
         raise InputError(
             f"the probability of inclusion must lie strictly between 0 and 1, got {inclusion}; say how the coin was"
         )
@@ -138,6 +141,11 @@ def _checked(
             checked_delta(delta if claimed_delta is None else claimed_delta),
         )
     return AuditOptions(checked_delta(delta), checked_confidence(confidence), claim, inclusion, seed)
+
+
+def _known_inclusion(recorded: float | None) -> float | None:
+    """What the results say, where it is a coin at all: with probability 0 or 1 nothing was left to chance."""
+    return recorded if recorded is not None and 0.0 < recorded < 1.0 else None
 
 
 def _calibrations(

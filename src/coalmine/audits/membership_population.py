@@ -29,6 +29,7 @@ from coalmine.statistics.joint_beta import joint_beta_interval
 from coalmine.statistics.roc import area_under_roc, tpr_at_fpr
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
+NO_COIN = "it is not known with which probability a canary was planted; say it with inclusion"
 # Fewer in scores than this, and single canaries decide.
 FEW = 20
 
@@ -39,13 +40,16 @@ class AuditOptions(NamedTuple):
     delta: float
     confidence: float
     claim: tuple[float, float] | None
-    inclusion: float
+    # None where it is not known with which probability a canary was planted.
+    inclusion: float | None
     seed: int
 
 
 def measured_populations(used: Sequence[ScoredPopulation], options: AuditOptions) -> tuple[Population, ...]:
     """What the scores of each population say, in their order."""
     # A claim may be refuted by any population, so they share what the verdict may err. What is pooled tells nothing new.
+    if options.inclusion is None:
+        used = [one if one.coins is None else one._replace(coins=None, why_no_coins=NO_COIN) for one in used]
     judged = sum(not one.pooled for one in used)
     return tuple(_population(one, options, judged) for one in used)
 
@@ -55,7 +59,9 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
     level = options.confidence
     guessing = compare_with_guessing(*one.scores)
     bounds = _bounds(one, options, guessing.median)
-    coins = None if one.coins is None else CoinScores(one.coins, options.inclusion)
+    coins = None
+    if one.coins is not None and options.inclusion is not None:
+        coins = CoinScores(one.coins, options.inclusion)
     shared: dict[str, Any] = {"coins": coins, "seed": options.seed}
     best = _for_canary_and_copy(
         lambda copies: epsilon_best(
@@ -112,7 +118,7 @@ def _bounds(one: ScoredPopulation, options: AuditOptions, median: Estimate) -> t
     common: dict[str, Any] = {"delta": options.delta, "confidence": options.confidence, "seed": options.seed}
 
     def one_run(copies: int) -> Estimate:
-        if one.coins is None:
+        if one.coins is None or options.inclusion is None:
             return not_measured(ONE_RUN, one.why_no_coins, 0)
         return epsilon_one_run(*one.coins, **common, inclusion=options.inclusion, copies=copies)
 

@@ -79,8 +79,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     score: str
     delta: float
     confidence: float
-    # The probability with which a canary was planted.
-    inclusion: float
+    # The probability with which a canary was planted; None where it is not known.
+    inclusion: float | None
     seed: int
     populations: tuple[Population, ...]
     calibration: tuple[Calibration, ...] = ()

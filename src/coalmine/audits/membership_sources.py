@@ -88,7 +88,11 @@ def populations(
 ) -> tuple[list[ScoredPopulation], list[str]]:
     """Each format's canaries by how often they were planted, then pooled; and what there is to beware of."""
     _check_same_canaries(source, reference)
-    planned = {} if canaries is None else {one.canary_id: one.repetitions for one in as_canary_set(canaries)}
+    if canaries is not None:
+        planned = {one.canary_id: one.repetitions for one in as_canary_set(canaries)}
+    else:
+        told = source.document.results
+        planned = {r.canary_id: r.planned_repetitions for r in told if r.planned_repetitions is not None}
     unknown = [r.canary_id for r in source.document.results if planned and r.canary_id not in planned]
     if unknown:
         raise InputError(

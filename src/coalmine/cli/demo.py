@@ -13,7 +13,6 @@ from coalmine.cli.output import Output
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
 CORPUS_BYTES = 400_000
 EPOCHS = 3
-WITHHELD = 0.25
 
 
 def command(
@@ -51,7 +50,7 @@ def command(
             SECRET,
             repeat=[1, 4, 16, 64],
             canaries=5,
-            withhold=WITHHELD,
+            withhold=0.25,
             seed=seed,
             out=out / "planted",
             overwrite=True,
@@ -70,9 +69,7 @@ def command(
         # Membership compares scores with those of members that were never trained on, so it needs the references' own.
         among = expose(loaded, planted.canaries, method="references", seed=seed)
         among.save(model / "references")
-        meaning = membership(
-            model / "references", canaries=planted.canaries, inclusion=1 - WITHHELD, seed=seed
-        )
+        meaning = membership(model / "references", seed=seed)
         meaning.save(model / "membership")
         space = f"{planted.canaries.formats['f0'].size:,}"
         output.say(

@@ -47,8 +47,12 @@ def command(
         float | None, typer.Option("--claimed-delta", help="The delta of the claim; default: --delta.")
     ] = None,
     inclusion: Annotated[
-        float, typer.Option("--inclusion", help="Probability with which a canary was planted, by its coin.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            "--inclusion",
+            help="Probability with which a canary was planted, by its coin; default: what RESULTS say, or 0.5 with --in.",
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option("--save", help="Directory for membership.json; default: beside RESULTS, or here."),
@@ -87,6 +91,7 @@ def command(
         elif results is None and in_scores is not None and out_scores is not None:
             if reference is not None or canaries is not None:
                 raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
+            options["inclusion"] = 0.5 if inclusion is None else inclusion
             found = membership_of_scores(
                 read_score_file(in_scores), read_score_file(out_scores), copies=copies, **options
             )

@@ -46,6 +46,7 @@ class CanarySet(Sequence[Canary]):
         source_formats: format id to the format of the source side, for the formats of translation pairs.
         references: format id to members of the format that were never planted.
         seed: the seed of all draws, or None for a set made by hand.
+        withhold: the probability with which a canary was withheld by its coin, or None where there was no coin.
         corpus: what was planted in, or None for a set made by hand.
         path: the canaries.json that it was loaded from, or None.
     """
@@ -58,6 +59,7 @@ class CanarySet(Sequence[Canary]):
         references: Mapping[str, Sequence[str]] | None = None,
         source_formats: Mapping[str, Format] | None = None,
         seed: int | None = None,
+        withhold: float | None = None,
         corpus: PlantedCorpus | None = None,
     ) -> None:
         self._canaries = tuple(canaries)
@@ -69,6 +71,7 @@ class CanarySet(Sequence[Canary]):
             {format_id: tuple(given.get(format_id, ())) for format_id in self.formats}
         )
         self.seed = seed
+        self.withhold = withhold
         self.corpus = corpus
         self.path: Path | None = None
         self._content = b""
@@ -285,6 +288,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     canaries: tuple[Canary, ...]
     references: tuple[_ReferencesEntry, ...]
     corpus: PlantedCorpus | None
+    withhold: float | None = None
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -307,6 +311,7 @@ def _as_document(canaries: CanarySet) -> _Manifest:
         tuple(canaries),
         references,
         canaries.corpus,
+        canaries.withhold,
     )
 
 
@@ -359,6 +364,7 @@ def _read(content: bytes) -> CanarySet:
         references=references,
         source_formats=source_formats,
         seed=manifest.seed,
+        withhold=manifest.withhold,
         corpus=manifest.corpus,
     )
 

@@ -191,7 +191,7 @@ def _draw(
                 )
             )
         others[format_id] = texts[wanted:]
-    return CanarySet(drawn, named, references=others, source_formats=sources, seed=seed)
+    return CanarySet(drawn, named, references=others, source_formats=sources, seed=seed, withhold=withhold)
 
 
 def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) -> _Survey:

@@ -1,0 +1,307 @@
+"""Recitation on models that are known to recite: verdicts by generating, counts by searching the text, resuming, and the command."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from coalmine.audits import recitation_answers
+from coalmine.audits.recitation import recite
+from coalmine.audits.recitation_examples import masked_text
+from coalmine.audits.recitation_sequences import edit_distances
+from coalmine.audits.recitation_tries import chance_in_tries, log2_chance_in_tries, tries_needed
+from coalmine.cli.recite import command
+from coalmine.corpus.embedded import embedded_documents
+from coalmine.corpus.index.building import build_index
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.models.checkpoint import save_model
+from coalmine.models.protocols import Sampling
+from coalmine.models.scripted import ScriptedModel
+from coalmine.statistics.intervals import clopper_pearson
+from models.random_networks import random_model
+from models.tiny_masked import audited
+
+OFTEN = "whoever reads this very line often enough will know it by heart and can go on"
+COPIES = 20
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A text of which one line stands there twenty times."""
+    folder = tmp_path_factory.mktemp("recitation")
+    lines = [text.lower() for text in embedded_documents(6_000)]
+    lines = ["".join(c for c in line if c.isalnum() or c == " ") for line in lines]
+    (folder / "corpus.txt").write_text("".join(f"{line}\n" for line in [*lines, *[OFTEN] * COPIES]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A small network that was taught that line, and little else."""
+    model = random_model("gru", seed=3)
+    network, row = model._network, [*model.context, *model.tokenizer.encode(OFTEN)]
+    tokens = torch.tensor([row])
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    network.train()
+    for _ in range(150):
+        logits, _ = network(tokens[:, :-1], network.initial_state(1))
+        loss = torch.nn.functional.cross_entropy(logits[0], tokens[0, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    network.eval()
+    return model
+
+
+@pytest.fixture(scope="module")
+def index(corpus, learned):
+    return build_index(corpus / "corpus.txt", corpus / "index", tokenizer=learned.tokenizer)
+
+
+OPTIONS = {"contexts": [5, 20], "suffix": 10, "lengths": [40], "each": 60}
+
+
+def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corpus, tmp_path):
+    other = random_model("gru", seed=9)
+    result = recite(
+        [learned, other], index, **OPTIONS, anywhere=True, near=2, beam=3, out=tmp_path, reveal=True
+    )
+    text = (corpus / "corpus.txt").read_text()
+    documents = text.splitlines()
+    rows = parquet.read_table(tmp_path / "sequences.parquet").to_pylist()
+    assert len(rows) == 2 * result.questions
+    recited = {}
+    for row in rows:
+        model = learned if row["model"] == "model" else other
+        whole = documents[row["document"] - 1][row["offset"] :][: row["length"]]
+        assert text.count(whole) == row["copies"]  # no line has a part that overlaps itself
+        prompt, suffix = whole[-10 - row["context"] : -10], whole[-10:]
+        [written] = model.generate([[*model.context, *model.tokenizer.encode(prompt)]], length=10)
+        same = model.tokenizer.decode(written) == suffix and model.tokenizer.separator not in written
+        assert row["recited"] == same
+        assert (row["first_miss"] is None) == same
+        assert (row["edits"] == 0) == same
+        separators = model.tokenizer.separator in written
+        output = prompt + model.tokenizer.decode(written)
+        assert row["output_copies"] == (0 if separators else text.count(output))
+        assert row["tries_for_0.5"] >= 1
+        key = (row["model"], row["context"], row["copies"])
+        hits, n = recited.get(key, (0, 0))
+        recited[key] = hits + same, n + 1
+    assert recited["model", 20, COPIES][0] > 0
+    groups = [group for group in result.groups if group.bucket is not None]
+    assert sum(group.recited.n for group in groups) == len(rows)
+    for group in groups:
+        own = [
+            value
+            for (name, context, copies), value in recited.items()
+            if (name, context) == (group.model, group.context)
+            and group.copies[0] <= copies <= group.copies[1]
+        ]
+        hits, n = map(sum, zip(*own, strict=True))
+        assert (group.recited.value, group.recited.n) == (hits / n, n)
+        assert group.recited.interval == clopper_pearson(hits, n)
+        assert group.recited.value <= group.anywhere.value
+        assert group.recited.value <= group.near.value
+        assert group.beam.value <= group.among_beams.value
+    [first] = [row for row in result.exclusive if row.model == "model" and row.context == 20]
+    both = sum(hits for (name, context, _), (hits, _) in recited.items() if (name, context) == ("model", 20))
+    assert first.recited == both
+    assert result.examples[0].suffix in OFTEN
+    assert result.examples[0].recited_by == ("model",)
+    for name in ("recitation.json", "sequences.parquet"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert not list(tmp_path.glob("resume*"))
+
+
+def test_texts_are_masked_unless_they_are_asked_for(learned, index, tmp_path):
+    result = recite(learned, index, **OPTIONS, out=tmp_path)
+    assert result.examples
+    assert masked_text(result.examples[0].suffix) == result.examples[0].suffix
+    words = OFTEN.split()
+    kept = (tmp_path / "recitation.json").read_text()
+    assert not any(word in kept for word in words if len(word) > 6)
+
+
+def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_path, monkeypatch):
+    monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
+    recite(learned, index, **OPTIONS, out=tmp_path / "whole")
+    monkeypatch.setattr(
+        recitation_answers.ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0}
+    )
+    honest, calls = recitation_answers._ask_batch, []
+
+    def dies(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise RuntimeError("the power went out")
+        honest(*arguments)
+
+    monkeypatch.setattr(recitation_answers, "_ask_batch", dies)
+    with pytest.raises(RuntimeError):
+        recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
+    done = len(calls) - 1
+    monkeypatch.setattr(
+        recitation_answers, "_ask_batch", lambda *given: (calls.append(given), honest(*given))
+    )
+    result = recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
+    assert len(calls) - done - 1 == math.ceil(result.questions / 50) - done
+    for name in ("recitation.json", "sequences.parquet"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+    monkeypatch.setattr(recitation_answers, "_ask_batch", dies)
+    calls.clear()
+    with pytest.raises(RuntimeError):
+        recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
+    with pytest.raises(InputError, match="another"):
+        recite(learned, index, **{**OPTIONS, "suffix": 9}, out=tmp_path / "stopped")
+
+
+def test_greedy_only_gives_the_same_verdicts_and_no_probabilities(learned, index):
+    with_sampling = recite(learned, index, **OPTIONS)
+    without = recite(learned, index, **OPTIONS, greedy_only=True)
+    assert [group.recited for group in without.groups] == [group.recited for group in with_sampling.groups]
+    assert not any(group.sampled for group in without.groups)
+    uniform = recite(learned, index, **OPTIONS, sample="uniform", most=40)
+    assert uniform.sequences == 40
+
+
+def test_a_model_that_only_scores_is_asked_for_its_scores(corpus, tmp_path):
+    scripted = ScriptedModel("0123456789 abcdefghijklmnopqrstuvwxyz", memory={OFTEN: 0.5})
+    index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=scripted.tokenizer)
+    # It remembers from the start of a document only, which is where a context of all that stands before begins.
+    result = recite(scripted, index, contexts=[len(OFTEN) - 10], suffix=10, lengths=[len(OFTEN)], each=20)
+    assert result.groups[-1].copies == (COPIES, COPIES)
+    assert result.groups[-1].recited.value == 1
+    assert result.groups[-1].sampled[0].share.value == 1
+    with pytest.raises(NotMeasurableError, match="temperature"):
+        recite(scripted, index, contexts=[20], suffix=10, temperature=0.5)
+
+
+def test_trends_are_there_for_sizes_that_are_known(learned, index):
+    models = [learned, random_model("gru", seed=9), random_model("lstm", seed=1)]
+    result = recite(models, index, contexts=[5, 10, 20], suffix=10, lengths=[30], each=30)
+    kinds = {(trend.by, trend.model) for trend in result.trends}
+    assert ("size", None) in kinds
+    assert {by for by, _ in kinds} == {"size", "context", "repetitions"}
+    assert [facts.name for facts in result.models] == ["model", "model (2)", "model (3)"]
+    assert all(isinstance(facts.parameters, int) for facts in result.models)
+    assert (
+        recite(learned, index, contexts=[5], suffix=5, each=5).trends[-1].trend.slope.status == "not_measured"
+    )
+
+
+def test_masked_models_restore_whole_sequences(corpus, tmp_path):
+    model = audited("bert")
+    index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=model.tokenizer)
+    result = recite(model, index, lengths=[8, 12], each=10)
+    assert result.main_context is None
+    assert result.groups[0].recited.n == result.questions
+    assert {group.length for group in result.groups} == {None, 8, 12}
+    with pytest.raises(NotMeasurableError, match="fills gaps"):
+        recite(model, index, lengths=[8], each=5, beam=4)
+
+
+def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
+    by_bytes = build_index(corpus / "corpus.txt", tmp_path / "bytes")
+    with pytest.raises(InputError, match="--tokenizer"):
+        recite(learned, by_bytes, **OPTIONS)
+    with pytest.raises(NotMeasurableError, match="shorter lengths"):
+        recite(learned, index, contexts=[10_000], suffix=10)
+    for wrong in (
+        {"suffix": 0},
+        {"contexts": [0]},
+        {"lengths": []},
+        {"sample": "both"},
+        {"beam": 0},
+        {"near": -1},
+        {"tries": [0]},
+        {"chance": 1.0},
+        {"most": 0},
+        {"temperature": 0.0},
+    ):
+        with pytest.raises(InputError):
+            recite(learned, index, **{**OPTIONS, **wrong})
+    with pytest.raises(InputError):
+        recite([], index)
+
+
+def test_what_does_not_fit_a_models_positions_is_said(corpus, tmp_path):
+    from coalmine.models.huggingface import from_transformers
+    from models.tiny_transformers import byte_level, tiny
+
+    model = from_transformers(tiny("gpt2", len(byte_level()), positions=32), byte_level())
+    index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=model.tokenizer)
+    result = recite(model, index, lengths=[15, 32, 33], suffix=5, each=5)
+    assert result.settings.contexts == (10, 27)
+    assert "27" in result.warnings[0]
+    with pytest.raises(NotMeasurableError, match="27"):
+        recite(model, index, contexts=[28], suffix=5)
+
+
+def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
+    save_model(tmp_path / "model", learned._network, learned.tokenizer)
+    app = typer.Typer()
+    app.command()(command)
+    model = str(tmp_path / "model")
+    options = ["--context", "5,20", "--suffix", "10", "--lengths", "40", "--per-bucket", "40"]
+
+    def run(*arguments):
+        return CliRunner().invoke(app, [*arguments, str(index.path), *options])
+
+    shown = run(model, "--baseline", model)
+    assert shown.exit_code == 0, shown.output
+    assert "model (2) (baseline)" in shown.stdout
+    assert "know it" not in shown.stdout
+    assert {path.name for path in (tmp_path / "model" / "recitation").iterdir()} >= {
+        "recitation.json", "sequences.parquet", "run.json", "recitation.svg",
+    }  # fmt: skip
+    assert "--family" in str(run(model, model).exception)
+    assert "two or more" in str(run(model, "--family").exception)
+    document = json.loads(run(model, "--json", "--quiet", "--reveal").stdout)
+    assert document["schema"] == "coalmine.recitation/1"
+    assert document["examples"][0]["suffix"] in OFTEN
+
+
+@settings(deadline=None)
+@given(st.floats(-3000, 0), st.integers(1, 10**12), st.floats(1e-9, 1 - 1e-9))
+def test_tries_and_chances_agree_with_each_other_and_with_exact_arithmetic(log2_q, tries, chance):
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(1200):
+        q = mpmath.power(2, log2_q)
+        exact = mpmath.log(1 - (1 - q) ** tries, 2) if q < 1 else mpmath.mpf(0)
+        assert float(log2_chance_in_tries(log2_q, tries)) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
+    needed = float(tries_needed(log2_q, chance))
+    if needed < 2**40:
+        assert float(chance_in_tries(log2_q, needed)) >= chance
+        assert needed == 1 or float(chance_in_tries(log2_q, needed - 1)) < chance
+    else:
+        assert float(chance_in_tries(log2_q, 2.0**39)) <= chance
+
+
+@settings(deadline=None)
+@given(st.integers(1, 7), st.integers(1, 7), st.data())
+def test_edit_distances_are_those_of_the_definition(rows, columns, data):
+    tokens = st.integers(0, 2)
+    first = data.draw(st.lists(tokens, min_size=rows, max_size=rows))
+    second = data.draw(st.lists(tokens, min_size=columns, max_size=columns))
+
+    def distance(left, right):
+        if not left or not right:
+            return len(left) + len(right)
+        if left[0] == right[0]:
+            return distance(left[1:], right[1:])
+        return 1 + min(distance(left[1:], right), distance(left, right[1:]), distance(left[1:], right[1:]))
+
+    assert edit_distances(np.array([first]), np.array([second])).tolist() == [distance(first, second)]
+
+
+def test_samplings_that_there_are_not_are_refused(learned):
+    with pytest.raises(InputError):
+        learned.follow([], samplings=[Sampling(-1.0)])
