@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("training", "planting", "search", "enumeration", "transformer")
+NAMES = ("training", "planting", "search", "enumeration", "transformer", "index", "epsilon", "recitation")
 
 for name in sys.argv[1:] or NAMES:
     if name not in NAMES:

@@ -1,0 +1,159 @@
+"""`coalmine count`: how often does a text stand in a corpus, and what is repeated in it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+from coalmine.errors import InputError
+
+if TYPE_CHECKING:
+    from coalmine.corpus.index.queries import CorpusIndex
+
+
+def command(
+    index: Annotated[Path, typer.Argument(help="An index that `coalmine index` made.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None,
+    texts_file: Annotated[
+        Path | None, typer.Option("--texts", help="A file with a text to look up on each line.")
+    ] = None,
+    places: Annotated[
+        int, typer.Option("--places", min=0, help="Show so many places of each text: document and offset.")
+    ] = 0,
+    longest: Annotated[
+        bool, typer.Option("--longest", help="Find the longest part of each text that stands in the corpus.")
+    ] = False,
+    repeated: Annotated[
+        int | None,
+        typer.Option("--repeated", min=1, help="Instead: export all repeated sequences of so many tokens."),
+    ] = None,
+    at_least: Annotated[
+        int, typer.Option("--at-least", min=2, help="For --repeated: the least number of copies.")
+    ] = 2,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="For --repeated: the .jsonl file to write.")
+    ] = None,
+    no_verify: Annotated[
+        bool,
+        typer.Option("--no-verify", help="Compare only the sizes of the index's files, not their checksums."),
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Count texts in an indexed corpus; overlapping copies count, and none runs over the end of a document.
+
+    With an index over a model's tokens, what is counted are the tokens of the text as it stands alone: inside of a longer text the
+    tokenizer may cut it in another way. An index over bytes counts every copy. Nothing here is random: --seed changes nothing.
+    """
+    del seed
+    with Output(json=json, quiet=quiet) as output:
+        asked = [*(texts or []), *_lines(texts_file)]
+        if bool(asked) == (repeated is not None):
+            raise InputError("counting needs either texts to look up or --repeated LENGTH, and not both")
+        from coalmine.corpus.index.queries import CorpusIndex
+
+        opened = CorpusIndex.open(index, verify=not no_verify, progress=output.progress())
+        if repeated is not None:
+            return _export(opened, repeated, at_least, out, output)
+        rows = _rows(opened, asked, places=places, longest=longest)
+        output.say(_table(rows, longest=longest))
+        output.document({"index": str(index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows})
+    return 0
+
+
+def _lines(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    from coalmine.files import read_bytes
+
+    try:
+        content = read_bytes(path, "the list of texts").decode()
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"the list of texts {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
+        ) from None
+    return [line for line in content.split("\n") if line]
+
+
+def _rows(opened: CorpusIndex, asked: list[str], *, places: int, longest: bool) -> list[dict[str, Any]]:
+    counts = opened.counts(asked).tolist()
+    rows: list[dict[str, Any]] = []
+    for text, count in zip(asked, counts, strict=True):
+        row: dict[str, Any] = {"text": text, "count": count}
+        if places:
+            row["places"] = [place._asdict() for place in opened.locate(text, limit=places)]
+        if longest:
+            match = opened.longest_match(text)
+            tokens = opened.encode(text)[match.start : match.start + match.length]
+            row["longest"] = {
+                "text": opened.decode(tokens),
+                "tokens": match.length,
+                "start": match.start,
+                "count": match.count,
+                "first": None if match.first is None else match.first._asdict(),
+            }
+        rows.append(row)
+    return rows
+
+
+def _table(rows: list[dict[str, Any]], *, longest: bool) -> Any:
+    from rich.table import Table
+
+    from coalmine.reports.terminal import inert
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("count", justify="right")
+    table.add_column("text")
+    if longest:
+        table.add_column("longest part", no_wrap=False)
+        table.add_column("tokens", justify="right")
+    shows_places = any("places" in row for row in rows)
+    if shows_places:
+        table.add_column("document:offset")
+    for row in rows:
+        cells = [f"{row['count']:,}", inert(row["text"])]
+        if longest:
+            cells += [inert(row["longest"]["text"]), f"{row['longest']['tokens']:,}"]
+        if shows_places:
+            cells.append(", ".join(f"{place['document']}:{place['offset']}" for place in row["places"]))
+        table.add_row(*cells)
+    return table
+
+
+def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, output: Output) -> int:
+    if out is None:
+        raise InputError(
+            "exporting repeated sequences needs a file for them: --repeated LENGTH --out FILE.jsonl"
+        )
+    import msgspec
+
+    from coalmine.corpus.index.sampling import repeated_sequences
+    from coalmine.files import PRIVATE, whole_file
+    from coalmine.reports.terminal import inert
+
+    found = most = 0
+    with whole_file(out, mode=PRIVATE) as temporary, open(temporary, "wb") as lines:
+        for one in repeated_sequences(opened, length, at_least=at_least, progress=output.progress()):
+            row = {
+                "text": opened.decode(one.tokens),
+                "tokens": one.tokens.tolist(),
+                "count": one.count,
+                "document": one.first.document,
+                "offset": one.first.offset,
+            }
+            lines.write(msgspec.json.encode(row) + b"\n")
+            found += 1
+            most = max(most, one.count)
+    output.say(
+        f"Sequences of {length} tokens that stand there at least {at_least} times: {found:,} (the most often: {most:,}).\n"
+        f"Written to {inert(str(out))}"
+    )
+    output.document(
+        {"sequences": found, "most": most, "length": length, "at_least": at_least, "file": str(out)}
+    )
+    return 0

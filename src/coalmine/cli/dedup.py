@@ -1,0 +1,110 @@
+"""`coalmine dedup`: write a corpus again without what is repeated in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from coalmine.cli.options import (
+    Json,
+    Quiet,
+    Seed,
+    SourceField,
+    TargetField,
+    TextField,
+    UserField,
+    fields_from,
+)
+from coalmine.cli.output import Output
+
+if TYPE_CHECKING:
+    from coalmine.corpus.deduplication_report import Deduplication
+
+
+def command(
+    corpus: Annotated[
+        Path,
+        typer.Argument(
+            help="Training data: .txt (a document a line), .jsonl, .csv or .parquet; also .gz, .zst."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the new corpus and the report.")],
+    exact: Annotated[
+        int, typer.Option("--exact", help="Bytes from which on a text must not stand twice.")
+    ] = 100,
+    no_exact: Annotated[bool, typer.Option("--no-exact", help="Leave repeated text alone.")] = False,
+    keep: Annotated[
+        str, typer.Option("--keep", help="Of repeated text keep one, the first copy, or none.")
+    ] = "one",
+    near: Annotated[
+        float,
+        typer.Option("--near", help="Similarity from which on a document is a near duplicate, from 0 to 1."),
+    ] = 0.8,
+    no_near: Annotated[bool, typer.Option("--no-near", help="Leave near duplicates alone.")] = False,
+    memory: Annotated[int, typer.Option("--memory", help="Megabytes that sorting may take.")] = 2000,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what an earlier run wrote to --out.")
+    ] = False,
+    text_field: TextField = "text",
+    user_field: UserField = None,
+    source_field: SourceField = None,
+    target_field: TargetField = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Remove repeated text and near duplicates from a corpus, and say what was removed, where and why.
+
+    Writes DIR/corpus.*, DIR/dedup.json and, with a line for each removal, DIR/removed.jsonl; all are readable by you only. A
+    second run on the result finds nothing left.
+    """
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.cli.run_record import RunClock
+        from coalmine.corpus.deduplicating import deduplicate
+
+        clock = RunClock()
+        report = deduplicate(
+            corpus,
+            out,
+            exact=None if no_exact else exact,
+            # What is neither is refused where it is used, with the right words.
+            keep=cast("Literal['one', 'none']", keep),
+            near=None if no_near else near,
+            fields=fields_from(text_field, user_field, source_field, target_field),
+            memory=memory * 1_000_000,
+            seed=seed,
+            overwrite=overwrite,
+            progress=output.progress(),
+        )
+        clock.save(out, seed=seed, corpus_sha256=report.sha256_before)
+        output.say(_summary(report, out))
+        output.document(report)
+    return 0
+
+
+def _summary(report: Deduplication, out: Path) -> str:
+    from coalmine.reports.terminal import inert
+
+    share = 100 * (1 - report.bytes_after / max(1, report.bytes_before))
+    lines = [
+        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {share:.1f} % of the text was removed."
+    ]
+    if report.exact is not None:
+        exact = report.exact
+        kept = "all but the first copy" if exact.keep == "one" else "all copies"
+        lines.append(
+            f"Repeated text of {exact.length} bytes or more, {kept}: {exact.parts:,} parts, {exact.bytes:,} bytes "
+            f"({exact.documents_emptied:,} documents had nothing else); searches: {exact.rounds}, the last of which found nothing."
+        )
+    if report.near is not None:
+        near = report.near
+        lines.append(
+            f"Near duplicates of earlier documents (similarity {near.threshold:g} or more): {near.documents:,} documents, "
+            f"{near.bytes:,} bytes."
+        )
+    lines.append(
+        f"New corpus: {inert(str(out / report.corpus))}; what was removed: {inert(str(out / 'removed.jsonl'))}"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""`coalmine index`: make a corpus searchable by its tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import (
+    Json,
+    Quiet,
+    Seed,
+    SourceField,
+    TargetField,
+    TextField,
+    fields_from,
+)
+from coalmine.cli.output import Output
+
+
+def command(
+    corpus: Annotated[
+        Path,
+        typer.Argument(
+            help="Training data: .txt (a document a line), .jsonl, .csv or .parquet; also .gz, .zst."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the index.")],
+    tokenizer: Annotated[
+        str,
+        typer.Option("--tokenizer", help="A model's directory, to count in its tokens; or the word bytes."),
+    ] = "bytes",
+    memory: Annotated[
+        int, typer.Option("--memory", help="Megabytes that sorting may take; fewer make more shards.")
+    ] = 2000,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another index that is in --out.")
+    ] = False,
+    text_field: TextField = "text",
+    source_field: SourceField = None,
+    target_field: TargetField = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Index a corpus, so that `coalmine count` and audits of recitation can look up any sequence of tokens in it.
+
+    The index holds the training data and is readable by you only. A build that is stopped goes on where it was when the same
+    command is given again. Nothing here is random: --seed changes nothing.
+    """
+    del seed
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.cli.run_record import RunClock
+        from coalmine.corpus.index.building import build_index
+        from coalmine.reports.terminal import inert
+
+        clock = RunClock()
+        index = build_index(
+            corpus,
+            out,
+            tokenizer=tokenizer,
+            fields=fields_from(text_field, None, source_field, target_field),
+            memory=memory * 1_000_000,
+            overwrite=overwrite,
+            progress=output.progress(),
+        )
+        manifest = index.manifest
+        clock.save(out, corpus_sha256=manifest.corpus.sha256, tokenizer_sha256=manifest.tokenizer.sha256)
+        output.say(
+            f"Indexed {manifest.documents:,} documents, {manifest.tokens:,} tokens ({manifest.tokenizer.kind}), "
+            f"shards: {len(manifest.shards)}.\n"
+            f'Index: {inert(str(out))}; ask it with coalmine count {inert(str(out))} "some text"'
+        )
+        output.document(manifest)
+    return 0

@@ -1,0 +1,268 @@
+"""Writes a corpus again without what is repeated in it: parts of texts, and documents that are nearly the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from coalmine.corpus.cuts import CutCorpus, Survey, as_change
+from coalmine.corpus.deduplication_report import (
+    REPORT_FILE,
+    Deduplication,
+    ExactSummary,
+    Keep,
+    NearSummary,
+    Removed,
+)
+from coalmine.corpus.documents import Fields
+from coalmine.corpus.index.building import DEFAULT_MEMORY, build_index
+from coalmine.corpus.near_duplicates import (
+    PERMUTATIONS,
+    WORDS,
+    NearDuplicate,
+    chance_of_proposal,
+    near_duplicates,
+    rows_in_band,
+)
+from coalmine.corpus.reading import open_corpus
+from coalmine.corpus.repeated_text import RepeatedPart, repeated_parts
+from coalmine.corpus.rewriting import Changes, write_with_changes
+from coalmine.corpus.streams import kind_of
+from coalmine.corpus.writing import write_errors
+from coalmine.errors import CorpusError, InputError
+from coalmine.files import PRIVATE, make_directory, sha256_of_file, whole_file
+from coalmine.progress import Progress, Silent
+
+
+def deduplicate(
+    corpus: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    exact: int | None = 100,
+    keep: Keep = "one",
+    near: float | None = 0.8,
+    fields: Fields | None = None,
+    memory: int = DEFAULT_MEMORY,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Deduplication:
+    """Write a copy of a corpus in which no text of some length stands twice, and no two documents are nearly the same.
+
+    Repeated text comes first, in rounds: taking something out brings together what stood around it, which may stand
+    elsewhere as well, so the corpus is searched again until nothing is found. Then near duplicates of earlier
+    documents are left out. A second run on the result therefore finds nothing. A document of which nothing is left is left
+    out. All other fields, and documents that do not change, stay as they were.
+
+    Args:
+        corpus: a .txt, .jsonl, .csv or .parquet file, the first three also as .gz or .zst.
+        out: the directory for `corpus` (with the suffixes of the original), `dedup.json` and `removed.jsonl`.
+        exact: the length in bytes of UTF-8 from which on a text must not stand twice; None to leave this out.
+        keep: "one" keeps the first copy, "none" none.
+        near: the similarity from which on a document is a near duplicate; None to leave this out.
+        fields: which fields of a row hold what.
+        memory: about how many bytes sorting may take. Near duplicates take about 8 bytes a word beside it.
+        seed: the seed of the hashes that propose near duplicates.
+        overwrite: replace what an earlier run wrote to `out`.
+        progress: is told of each search.
+    """
+    source, folder, fields, progress = Path(corpus), Path(out), fields or Fields(), progress or Silent()
+    target = folder / f"corpus{kind_of(source).suffix}"
+    _check(source, target, exact, keep, near, overwrite=overwrite)
+    with open_corpus(source, fields):
+        make_directory(folder)  # the corpus can be opened, so there will be something to put there
+    for leftover in folder.glob(".work-*"):
+        shutil.rmtree(leftover)  # of a run that was killed
+    state = CutCorpus(source, fields)
+    before, identity = sha256_of_file(source), source.stat().st_mtime_ns
+    removed: list[Removed] = []
+    rounds = 0
+    with write_errors(folder), tempfile.TemporaryDirectory(prefix=".work-", dir=folder) as work:
+        if exact is not None:
+            rounds, removed = _remove_repeats(state, exact, keep, memory, Path(work), progress)
+        survey = state.survey()
+        near_found = [] if near is None else list(_near(state, near, seed, survey.emptied, progress))
+        dropped = survey.emptied | {place for place, _ in near_found}
+        if len(dropped) == len(survey.sizes):
+            raise CorpusError(
+                f"nothing of {source} would be left, because all of it is repeated; keep one copy, or ask for a greater length"
+            )
+        changes: Changes = {
+            **{place: as_change(pieces) for place, pieces in state.pieces.items()},
+            **dict.fromkeys(dropped),
+        }
+        # From here on the old report would tell of a corpus that is no longer there.
+        (folder / REPORT_FILE).unlink(missing_ok=True)
+        after = _write(source, target, fields, changes, progress)
+        if source.stat().st_mtime_ns != identity:
+            target.unlink()
+            raise CorpusError(
+                f"{source} changed while it was being read; run again once nothing writes to it"
+            )
+        report = Deduplication(
+            corpus=target.name,
+            sha256_before=before,
+            sha256_after=after,
+            documents_before=len(survey.sizes),
+            documents_after=len(survey.sizes) - len(dropped),
+            bytes_before=sum(survey.sizes),
+            bytes_after=sum(left for place, left in enumerate(survey.left) if place not in dropped),
+            exact=None if exact is None else _exact_summary(exact, keep, rounds, removed, state, survey),
+            near=None if near is None else _near_summary(near, [one for _, one in near_found]),
+        )
+        report.save(folder, [*removed, *(one for _, one in near_found)])
+    return report
+
+
+def _exact_summary(
+    length: int, keep: Keep, rounds: int, removed: Sequence[Removed], state: CutCorpus, survey: Survey
+) -> ExactSummary:
+    return ExactSummary(
+        length,
+        keep,
+        rounds,
+        len(removed),
+        sum(one.bytes for one in removed),
+        len(state.pieces) - len(survey.emptied),
+        len(survey.emptied),
+    )
+
+
+def _near_summary(threshold: float, removed: Sequence[Removed]) -> NearSummary:
+    chance = chance_of_proposal(threshold, rows_in_band(threshold))
+    return NearSummary(
+        threshold, WORDS, PERMUTATIONS, chance, len(removed), sum(one.bytes for one in removed)
+    )
+
+
+def _remove_repeats(
+    state: CutCorpus, length: int, keep: Keep, memory: int, work: Path, progress: Progress
+) -> tuple[int, list[Removed]]:
+    """Cut what is repeated out of the documents, until nothing is; gives how often was searched, and what was cut."""
+    removed: list[Removed] = []
+    source, fields, rounds = state.source, state.fields, 0
+    numbers = np.empty(0, dtype=np.int64)
+    while True:
+        rounds += 1
+        index = build_index(
+            source, work / "index", fields=fields, memory=memory, overwrite=True, progress=progress
+        )
+        if rounds == 1:
+            numbers = np.concatenate([shard.numbers for shard in index.shards])
+        sizes = np.concatenate([np.diff(shard.starts.astype(np.int64)) - 1 for shard in index.shards])
+        parts = repeated_parts(index, length, keep_first=keep == "one", work=work, progress=progress)
+        if not parts:
+            return rounds, removed
+        # Before anything is cut: offsets are those of this round.
+        origins = [state.original_offset(part.first_document, part.first_offset) for part in parts]
+        removed += _cut(state, parts, origins, rounds, sizes, numbers)
+        source, fields = work / "round.jsonl", Fields()
+        with open(source, "wb") as out:
+            texts = (document.text.decode("utf-8") for document in state.documents())
+            out.writelines(msgspec.json.encode({"text": text}) + b"\n" for text in texts)
+
+
+def _cut(
+    state: CutCorpus,
+    parts: Sequence[RepeatedPart],
+    origins: Sequence[int],
+    rounds: int,
+    sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> list[Removed]:
+    removed: list[Removed] = []
+    for place, some in groupby(zip(parts, origins, strict=True), key=lambda one: one[0].document):
+        # From the last to the first, so that the offsets of those that are still to come hold.
+        here: list[Removed] = []
+        for part, origin in reversed(list(some)):
+            for begin, end in reversed(state.cut(place, int(sizes[place]), part.begin, part.end)):
+                here.append(
+                    Removed(
+                        document=int(numbers[place]),
+                        reason="repeated text",
+                        offset=begin,
+                        bytes=end - begin,
+                        round=rounds,
+                        copies=part.copies,
+                        of=int(numbers[part.first_document]),
+                        of_offset=origin,
+                    )
+                )
+        removed += reversed(here)
+    return removed
+
+
+def _near(
+    state: CutCorpus, threshold: float, seed: int, dropped: set[int], progress: Progress
+) -> Iterator[tuple[int, Removed]]:
+    """The places of near duplicates among what is left, and what is to be said of each."""
+    numbers: dict[int, int] = {}
+    texts: dict[int, int] = {}
+    progress.start("looking for near duplicates", None)
+
+    def named() -> Iterator[tuple[int, str]]:
+        for document in state.documents():
+            numbers[document.place] = document.number
+            texts[document.place] = len(document.text)
+            progress.advance()
+            if document.place not in dropped:
+                yield document.place, document.text.decode("utf-8")
+
+    found: list[NearDuplicate] = list(near_duplicates(named(), threshold, seed=seed))
+    progress.finish()
+    for one in found:
+        yield (
+            one.document,
+            Removed(
+                document=numbers[one.document],
+                reason="near duplicate",
+                offset=0,
+                bytes=texts[one.document],
+                of=numbers[one.of],
+                similarity=one.similarity,
+            ),
+        )
+
+
+def _write(source: Path, target: Path, fields: Fields, changes: Changes, progress: Progress) -> str:
+    with open_corpus(source, fields) as corpus, whole_file(target, mode=PRIVATE) as temporary:
+        progress.start("writing the corpus", corpus.size)
+        told = 0
+
+        def advance() -> None:
+            nonlocal told
+            progress.advance(corpus.position - told)
+            told = corpus.position
+
+        sha256 = write_with_changes(corpus, temporary, changes, advance)
+        progress.finish()
+    return sha256
+
+
+def _check(
+    source: Path, target: Path, exact: int | None, keep: str, near: float | None, *, overwrite: bool
+) -> None:
+    if exact is None and near is None:
+        raise InputError(
+            "nothing to do: neither repeated text nor near duplicates are to be removed; ask for one"
+        )
+    if exact is not None and exact < 4:
+        raise InputError(f"the length of repeated text should be at least 4 bytes, got {exact}; 100 is usual")
+    if keep not in {"one", "none"}:
+        raise InputError(f"keep should be 'one' or 'none', got {keep!r}")
+    if near is not None:
+        rows_in_band(near)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise CorpusError(f"this would replace the corpus itself, {source}; write to another directory")
+    for path in (target, target.parent / REPORT_FILE):
+        if path.exists() and not overwrite:
+            raise CorpusError(
+                f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
+            )

@@ -1,0 +1,79 @@
+"""What deduplication removed, where, how much and why: dedup.json and removed.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from coalmine.files import PRIVATE, whole_file, write_json
+
+SCHEMA = "coalmine.dedup/1"
+REPORT_FILE = "dedup.json"
+REMOVED_FILE = "removed.jsonl"
+Keep = Literal["one", "none"]
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that was removed. Offsets and sizes are in bytes of the document's text in UTF-8, as it was."""
+
+    # The line or row of the document.
+    document: int
+    reason: Literal["repeated text", "near duplicate"]
+    offset: int
+    bytes: int
+    # For repeated text: how often what begins this part stood in the corpus in that round, and where it stood first.
+    round: int | None = None
+    copies: int | None = None
+    # For both: the document that the same stands in; for near duplicates it was kept.
+    of: int
+    of_offset: int | None = None
+    similarity: float | None = None
+
+
+class ExactSummary(msgspec.Struct, frozen=True):
+    """What exact deduplication did."""
+
+    length: int
+    keep: Keep
+    # How often the corpus was searched; the last search found nothing.
+    rounds: int
+    parts: int
+    bytes: int
+    documents_shortened: int
+    documents_emptied: int
+
+
+class NearSummary(msgspec.Struct, frozen=True):
+    """What near deduplication did."""
+
+    threshold: float
+    words: int
+    permutations: int
+    # The probability with which a pair that is just similar enough is found.
+    chance_at_threshold: float
+    documents: int
+    bytes: int
+
+
+class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
+    """What `deduplicate` did; dedup.json. What was removed, one thing a line, is in removed.jsonl."""
+
+    schema: str = SCHEMA
+    corpus: str
+    sha256_before: str
+    sha256_after: str
+    documents_before: int
+    documents_after: int
+    bytes_before: int
+    bytes_after: int
+    exact: ExactSummary | None
+    near: NearSummary | None
+
+    def save(self, folder: Path, removed: Iterable[Removed]) -> None:
+        """Write dedup.json and removed.jsonl, readable by their owner only."""
+        with whole_file(folder / REMOVED_FILE, mode=PRIVATE) as temporary, open(temporary, "wb") as lines:
+            lines.writelines(msgspec.json.encode(one) + b"\n" for one in removed)
+        write_json(folder / REPORT_FILE, self, mode=PRIVATE)

@@ -1,0 +1,269 @@
+"""Builds the index of a corpus, shard by shard, so that memory is bounded and a build that was stopped goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.corpus.documents import Fields
+from coalmine.corpus.index.batches import Batch, batches
+from coalmine.corpus.index.queries import CorpusIndex, load_manifest
+from coalmine.corpus.index.shards import (
+    MANIFEST_FILE,
+    PADDING,
+    SCHEMA,
+    TOKENIZER_FILE,
+    CorpusRecord,
+    Manifest,
+    ShardRecord,
+    TokenizerRecord,
+    file_name,
+    symbol_bytes_for,
+    write_file,
+)
+from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
+from coalmine.corpus.index.tokenizing import BYTES, IndexTokenizer, description_bytes, index_tokenizer
+from coalmine.corpus.reading import open_corpus
+from coalmine.corpus.streams import kind_of
+from coalmine.errors import CorpusError, InputError
+from coalmine.files import PRIVATE, make_directory, sha256_of_file, write_bytes, write_json
+from coalmine.models.protocols import IntArray
+from coalmine.progress import Progress, Silent
+
+UNFINISHED_FILE = "building.json"
+DEFAULT_MEMORY = 2_000_000_000
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What decides the bytes of the shards; an unfinished build goes on only with the same plan."""
+
+    schema: str
+    # Size, time of change and inode.
+    corpus: tuple[int, int, int]
+    fields: Fields
+    tokenizer_sha256: str
+    symbol_bytes: int
+    # No shard is longer than this many symbols, unless a single document is.
+    shard_symbols: int
+
+
+class _Unfinished(msgspec.Struct, frozen=True):
+    """The shards that are done."""
+
+    plan: _Plan
+    shards: tuple[ShardRecord, ...] = ()
+
+
+def build_index(
+    corpus: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | object = BYTES,
+    fields: Fields | None = None,
+    memory: int = DEFAULT_MEMORY,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> CorpusIndex:
+    r"""Write the index of a corpus to a directory, and open it.
+
+    The same corpus and tokenizer give the same answers however many shards there are. A build that was stopped goes on
+    after its last finished shard when it is started again in the same way.
+
+    Args:
+        corpus: a .txt, .jsonl, .csv or .parquet file, the first three also as .gz or .zst.
+        out: the directory of the index; its files hold the training data, and are readable by their owner only.
+        tokenizer: "bytes", a model's directory, or a model's tokenizer.
+        fields: which fields of a row hold what; .txt has none. What is indexed is the text, or the target of a pair.
+        memory: about how many bytes sorting may take; a smaller number makes more shards. A single document is never divided.
+        overwrite: replace another index in `out`.
+        progress: is told of the bytes of the corpus.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
+    ...     index = build_index(Path(folder, "a.txt"), Path(folder, "index"))
+    ...     index.count("ana"), index.locate("band")
+    (3, [Occurrence(document=2, offset=0)])
+    """
+    source, folder = Path(corpus), Path(out)
+    fields = fields or Fields()
+    cutter = index_tokenizer(tokenizer)
+    width = symbol_bytes_for(cutter.size)
+    kind_of(source)
+    if memory < 1:
+        raise InputError(
+            f"memory should be a number of bytes above 0, got {memory}; give at least some millions"
+        )
+    with open_corpus(source, fields):
+        make_directory(folder)  # the corpus can be opened, so there will be something to put there
+    described = description_bytes(cutter)
+    plan = _Plan(
+        SCHEMA,
+        _identity(source),
+        fields,
+        hashlib.sha256(described).hexdigest(),
+        width,
+        # The symbols, 4 bytes of suffix array for each of their bytes, and some room for what is small.
+        max(2, min(memory // (5 * width + 1), LARGEST_SORT // width)),
+    )
+    if (folder / MANIFEST_FILE).is_file() and not overwrite:
+        return _existing(folder, source, plan, progress)
+    unfinished = _begin_or_go_on(folder, plan)
+    with _written_to(folder):
+        write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
+        sha256, shards = _write_shards(folder, source, cutter, unfinished, progress or Silent())
+        if _identity(source) != plan.corpus:
+            raise CorpusError(
+                f"{source} changed while it was being read; index it again once nothing writes to it"
+            )
+        manifest = Manifest(
+            schema=SCHEMA,
+            corpus=CorpusRecord(source.name, sha256, fields),
+            tokenizer=TokenizerRecord(cutter.kind, cutter.size, plan.tokenizer_sha256),
+            documents=sum(shard.documents for shard in shards),
+            tokens=sum(shard.tokens for shard in shards),
+            symbol_bytes=width,
+            shards=shards,
+        ).sealed()
+        write_json(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
+        (folder / UNFINISHED_FILE).unlink()
+    return CorpusIndex.open(folder, verify=False)
+
+
+def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None) -> CorpusIndex:
+    """The index that is there already, if it is the one that was asked for."""
+    there = load_manifest(folder)
+    same = (there.tokenizer.sha256, there.corpus.fields) == (plan.tokenizer_sha256, plan.fields)
+    if not same or there.corpus.sha256 != sha256_of_file(source):
+        raise InputError(
+            f"{folder} holds the index of another corpus, or with another tokenizer or fields; "
+            "choose another directory, or allow it to be replaced with overwrite"
+        )
+    return CorpusIndex.open(folder, progress=progress)
+
+
+def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
+    for leftover in folder.glob(".*.part"):
+        leftover.unlink()  # of a build that was killed in the middle of a file
+    try:
+        found = msgspec.json.decode((folder / UNFINISHED_FILE).read_bytes(), type=_Unfinished)
+    except (OSError, msgspec.DecodeError):
+        found = None
+    if found is None or found.plan != plan:
+        # The manifest first: without it, what is left of the old index is no index.
+        for old in [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]:
+            old.unlink(missing_ok=True)
+        found = _Unfinished(plan)
+        write_json(folder / UNFINISHED_FILE, found, mode=PRIVATE)
+    return found
+
+
+def _write_shards(
+    folder: Path, source: Path, tokenizer: IndexTokenizer, unfinished: _Unfinished, progress: Progress
+) -> tuple[str, tuple[ShardRecord, ...]]:
+    """Write the shards that are not there yet; gives the SHA-256 of the corpus and the records of all shards."""
+    plan, shards = unfinished.plan, list(unfinished.shards)
+    width = plan.symbol_bytes
+
+    def finish(waiting: _Waiting) -> None:
+        shards.append(waiting.write(folder, len(shards), width))
+        write_json(folder / UNFINISHED_FILE, _Unfinished(plan, tuple(shards)), mode=PRIVATE)
+
+    with open_corpus(source, plan.fields, hashed=True) as corpus:
+        progress.start("indexing the corpus", corpus.size)
+        told = 0
+        waiting = _Waiting()
+        for batch in batches(corpus, tokenizer, width, skip=sum(shard.documents for shard in shards)):
+            begin = 0
+            while begin < len(batch.numbers):
+                before = int(batch.ends[begin - 1]) if begin else 0
+                room = plan.shard_symbols - waiting.symbols
+                end = int(np.searchsorted(batch.ends, before + room, side="right"))
+                if end == begin and not waiting.symbols:
+                    end = begin + 1
+                waiting.add(batch.part(begin, end, width))
+                begin = end
+                if begin < len(batch.numbers):
+                    finish(waiting)
+                    waiting = _Waiting()
+            progress.advance(corpus.position - told)
+            told = corpus.position
+        if waiting.symbols or not shards:
+            finish(waiting)
+        sha256 = corpus.sha256()
+        progress.advance(corpus.size - told)
+        progress.finish()
+    return sha256, tuple(shards)
+
+
+class _Waiting:
+    """The documents of the shard that is being gathered."""
+
+    def __init__(self) -> None:
+        self.symbols = 0
+        self._numbers: list[IntArray] = []
+        self._ends: list[IntArray] = []
+        # One block that grows: pieces that are joined in the end would be held twice.
+        self._content = bytearray()
+
+    def add(self, batch: Batch) -> None:
+        """Some more documents."""
+        if len(batch.numbers):
+            self._numbers.append(batch.numbers)
+            self._ends.append(batch.ends + self.symbols)
+            self._content += np.ascontiguousarray(batch.symbols).data
+            self.symbols += int(batch.ends[-1])
+
+    def write(self, folder: Path, number: int, width: int) -> ShardRecord:
+        """Sort the suffixes and write the files of the shard; nothing can be added any more."""
+        if self.symbols * width > LARGEST_SORT:
+            raise CorpusError(
+                f"a document of {self.symbols - 1:,} tokens is too long to be indexed (at most {LARGEST_SORT // width:,}); divide it"
+            )
+        numbers = np.concatenate([*self._numbers, np.empty(0, dtype=np.int64)])
+        starts = np.concatenate([[0], *self._ends])
+        self._content += bytes(PADDING)
+        padded = np.frombuffer(self._content, dtype=np.uint8)
+        with ThreadPoolExecutor(1) as pool:
+            # Sorting releases the interpreter, so the symbols are written meanwhile.
+            symbols = pool.submit(write_file, folder / file_name(number, "symbols"), padded)
+            suffixes = sorted_suffixes(padded[:-PADDING], width, len(numbers))
+        parts: dict[str, NDArray[np.generic]] = {
+            "suffixes": suffixes.astype("<u4", copy=False),
+            "starts": starts.astype("<u4"),
+            "numbers": numbers.astype("<i8", copy=False),
+        }
+        records = {
+            "symbols": symbols.result(),
+            **{
+                part: write_file(folder / file_name(number, part), content) for part, content in parts.items()
+            },
+        }
+        return ShardRecord(len(numbers), len(suffixes), records)
+
+
+@contextlib.contextmanager
+def _written_to(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(
+            f"the index {folder} cannot be written: {error.strerror or error}; free some space or choose another place, "
+            "and run the same again (finished shards are kept)"
+        ) from None
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise CorpusError(f"corpus {path} cannot be read: {error.strerror}; check the path") from None
+    return (found.st_size, found.st_mtime_ns, found.st_ino)

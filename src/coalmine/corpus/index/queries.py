@@ -1,0 +1,262 @@
+"""How often does a sequence stand in a corpus, and where? An index that was built is opened here and asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from coalmine.corpus.index.searching import Sequences, intervals, longest_prefixes
+from coalmine.corpus.index.shards import (
+    MANIFEST_FILE,
+    SCHEMA,
+    TOKENIZER_FILE,
+    Manifest,
+    Shard,
+    check_files,
+    to_symbols,
+)
+from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description
+from coalmine.errors import CorpusError, InputError, ModelError
+from coalmine.files import read_bytes
+from coalmine.models.protocols import IntArray
+from coalmine.progress import Progress, Silent
+
+# So many sequences are looked up at once; more would not fit the processor's cache.
+_AT_ONCE = 1 << 16
+
+Query = str | Sequence[int] | IntArray
+
+
+class Occurrence(NamedTuple):
+    """One place in a corpus."""
+
+    # The line or row of the document, as the corpus counts them, from 1.
+    document: int
+    # How many tokens of the document stand before it.
+    offset: int
+
+
+class LongestMatch(msgspec.Struct, frozen=True):
+    """The longest part of a query that stands in the corpus; of several, the first. All is 0 where no token does."""
+
+    # Where in the query it begins, and how long it is, in tokens.
+    start: int
+    length: int
+    count: int
+    first: Occurrence | None
+
+
+class CorpusIndex:
+    """The suffix array of a corpus. A query is a text, or the ids of tokens; what is counted are sequences of tokens."""
+
+    def __init__(self, path: Path, manifest: Manifest, tokenizer: IndexTokenizer) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.tokenizer = tokenizer
+        self.shards = tuple(
+            Shard(path, number, record, manifest.symbol_bytes)
+            for number, record in enumerate(manifest.shards)
+        )
+        # How many symbols, the ends of documents among them, stand before each shard: places in the whole corpus.
+        self.shard_begins = np.cumsum([0] + [shard.length for shard in self.shards])
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, verify: bool = True, progress: Progress | None = None
+    ) -> CorpusIndex:
+        """Open an index. With `verify` all of its bytes are read and hashed; without, only sizes are compared."""
+        folder = Path(path)
+        manifest = load_manifest(folder)
+        progress = progress or Silent()
+        total = sum(record.bytes for shard in manifest.shards for record in shard.files.values())
+        if verify:
+            progress.start("checking the index", total)
+        check_files(folder, manifest, verify=verify, advance=progress.advance if verify else lambda _: None)
+        if verify:
+            progress.finish()
+        return cls(folder, manifest, _load_tokenizer(folder, manifest))
+
+    @property
+    def documents(self) -> int:
+        """How many documents it holds."""
+        return self.manifest.documents
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it holds."""
+        return self.manifest.tokens
+
+    def encode(self, text: str) -> IntArray:
+        """The tokens of a text, as a query of it is looked up."""
+        return self.tokenizer.encode_query(text)
+
+    def decode(self, tokens: Sequence[int] | IntArray) -> str:
+        """The text of some tokens."""
+        return self.tokenizer.decode([int(token) for token in tokens])
+
+    def count(self, query: Query) -> int:
+        """How often a sequence stands in the corpus; occurrences may overlap, and none runs over the end of a document."""
+        return int(self.counts([query])[0])
+
+    def counts(self, queries: Sequence[Query] | IntArray) -> IntArray:
+        """`count` of many queries at once, in their order; a matrix has a query in each row."""
+        result = np.zeros(len(queries), dtype=np.int64)
+        for begin in range(0, len(queries), _AT_ONCE):
+            some = self._sequences(queries[begin : begin + _AT_ONCE])
+            for shard in self.shards:
+                low, high = intervals(shard, some)
+                result[begin : begin + _AT_ONCE] += high - low
+        return result
+
+    def locate(self, query: Query, *, limit: int | None = None) -> list[Occurrence]:
+        """Where a sequence stands, in the order of the corpus; with `limit`, only the first so many places."""
+        if limit is not None and limit < 0:
+            raise InputError(
+                f"limit should be a number of places, at least 0, got {limit}; leave it out for all"
+            )
+        found: list[Occurrence] = []
+        some = self._sequences([query])
+        for shard in self.shards:
+            [low], [high] = intervals(shard, some)
+            positions = np.sort(shard.suffixes[low:high].astype(np.int64))
+            wanted = None if limit is None else limit - len(found)
+            found += self._occurrences(shard, positions[:wanted])
+        return found
+
+    def longest_match(self, query: Query) -> LongestMatch:
+        """The longest run of a query's tokens that stands in the corpus."""
+        tokens = self._tokens(query)
+        starts = np.arange(len(tokens))
+        width = self.manifest.symbol_bytes
+        some = Sequences(to_symbols(tokens, width), len(tokens) - starts, width, starts=starts)
+        longest = np.max([longest_prefixes(shard, some)[0] for shard in self.shards], axis=0)
+        start = int(np.argmax(longest))
+        length = int(longest[start])
+        if not length:
+            return LongestMatch(0, 0, 0, None)
+        best = tokens[start : start + length]
+        return LongestMatch(start, length, self.count(best), self.locate(best, limit=1)[0])
+
+    def tokens_at(self, place: Occurrence, length: int) -> IntArray:
+        """Some tokens of a document, from an offset on."""
+        for shard in self.shards:
+            if not shard.documents or not shard.numbers[0] <= place.document <= shard.numbers[-1]:
+                continue
+            number = int(np.searchsorted(shard.numbers, place.document))
+            if shard.numbers[number] != place.document:
+                break
+            room = int(shard.starts[number + 1]) - 1 - int(shard.starts[number]) - place.offset
+            if place.offset < 0 or length < 0 or length > room:
+                raise InputError(
+                    f"document {place.document} has {room + place.offset:,} tokens, but those from {place.offset} to "
+                    f"{place.offset + length} were asked for; ask for fewer"
+                )
+            start = np.array([int(shard.starts[number]) + place.offset])
+            row: IntArray = shard.rows_at(start, length)[0]
+            return row
+        raise InputError(f"the index has no document {place.document}; take one that `locate` gave")
+
+    def document_lengths(self) -> Iterator[tuple[int, int]]:
+        """Each document and how many tokens it has, in order."""
+        for shard in self.shards:
+            lengths = np.diff(shard.starts.astype(np.int64)) - 1
+            yield from zip(shard.numbers.tolist(), lengths.tolist(), strict=True)
+
+    def occurrences_at(self, places: IntArray) -> list[Occurrence]:
+        """The documents and offsets of some places in the whole corpus, counted in symbols, in ascending order."""
+        found: list[Occurrence] = []
+        cuts = np.searchsorted(places, self.shard_begins)
+        for shard, begin, end in zip(self.shards, cuts[:-1], cuts[1:], strict=True):
+            found += self._occurrences(shard, places[begin:end] - self.shard_begins[shard.number])
+        return found
+
+    def sequences_at(self, places: IntArray, length: int) -> IntArray:
+        """The tokens from some places in the whole corpus on, in ascending order, a row each; none may run over its document."""
+        cuts = np.searchsorted(places, self.shard_begins)
+        return np.concatenate(
+            [
+                shard.rows_at(places[begin:end] - self.shard_begins[shard.number], length)
+                for shard, begin, end in zip(self.shards, cuts[:-1], cuts[1:], strict=True)
+            ]
+        )
+
+    def _occurrences(self, shard: Shard, positions: IntArray) -> list[Occurrence]:
+        documents = shard.documents_at(positions)
+        offsets = positions - shard.starts[documents].astype(np.int64)
+        return [
+            Occurrence(number, offset)
+            for number, offset in zip(shard.numbers[documents].tolist(), offsets.tolist(), strict=True)
+        ]
+
+    def _tokens(self, query: Query) -> IntArray:
+        tokens = self.encode(query) if isinstance(query, str) else np.asarray(query)
+        if tokens.ndim != 1 or not tokens.size:
+            raise InputError("a query needs at least one token, but is empty; it would stand everywhere")
+        if not np.issubdtype(tokens.dtype, np.integer):
+            raise InputError(
+                f"the tokens of a query should be whole numbers, got {tokens.dtype}; give their ids"
+            )
+        if tokens.min() < 0 or tokens.max() >= self.tokenizer.size:
+            raise ModelError(
+                f"a query has token {tokens.min() if tokens.min() < 0 else tokens.max()}, but tokens are 0 to "
+                f"{self.tokenizer.size - 1}; cut the text with the tokenizer of the index"
+            )
+        return tokens.astype(np.int64)
+
+    def _sequences(self, queries: Sequence[Query] | IntArray) -> Sequences:
+        width = self.manifest.symbol_bytes
+        if isinstance(queries, np.ndarray) and queries.ndim == 2:
+            rows, columns = queries.shape
+            flat = self._tokens(queries.reshape(-1)) if rows else np.empty(0, dtype=np.int64)
+            return Sequences(to_symbols(flat, width), np.full(rows, columns), width)
+        if isinstance(self.tokenizer, ByteTokens) and all(isinstance(q, str) and q for q in queries):
+            encoded = [q.encode("utf-8") for q in queries if isinstance(q, str)]
+            symbols = np.frombuffer(b"".join(encoded), dtype=np.uint8) + np.uint8(1)
+            return Sequences(symbols, np.array([len(text) for text in encoded], dtype=np.int64), 1)
+        found = [self._tokens(query) for query in queries]
+        flat = np.concatenate([*found, np.empty(0, dtype=np.int64)])
+        return Sequences(to_symbols(flat, width), np.array([len(t) for t in found], dtype=np.int64), width)
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """The manifest of an index, or a CorpusError that says why there is none."""
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        if (folder / "building.json").is_file():
+            raise CorpusError(
+                f"the index {folder} was not finished; run the same `coalmine index` again to go on"
+            )
+        raise CorpusError(f"{folder} is no index: it has no {MANIFEST_FILE}; make one with `coalmine index`")
+    try:
+        manifest = msgspec.json.decode(read_bytes(path, "the manifest of the index"), type=Manifest)
+    except msgspec.DecodeError as problem:
+        raise CorpusError(f"{path} is damaged ({problem}); build the index again") from None
+    if manifest.schema != SCHEMA:
+        raise CorpusError(
+            f"{path} is of another version ({manifest.schema!r}, not {SCHEMA!r}); build the index again"
+        )
+    if not manifest.is_whole():
+        raise CorpusError(f"{path} does not match its own checksum; build the index again")
+    return manifest
+
+
+def _load_tokenizer(folder: Path, manifest: Manifest) -> IndexTokenizer:
+    import hashlib
+    import json
+
+    path = folder / TOKENIZER_FILE
+    content = read_bytes(path, "the tokenizer of the index")
+    if hashlib.sha256(content).hexdigest() != manifest.tokenizer.sha256:
+        raise CorpusError(f"{path} does not match its checksum; build the index again")
+    return from_description(json.loads(content.decode("utf-8", "surrogatepass")))
+
+
+def raw_sequences(shard: Shard, positions: IntArray, length: int) -> Sequences:
+    """The `length` symbols from some positions on as sequences, ends of documents among them."""
+    symbols = shard.symbol_rows(positions, length).reshape(-1)
+    return Sequences(symbols, np.full(len(positions), length), shard.symbol_bytes)

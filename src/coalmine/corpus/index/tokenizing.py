@@ -1,0 +1,217 @@
+"""What are the tokens of a document, and of a query? Bytes, or the tokens of a model's own tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from coalmine.errors import InputError, MissingExtraError, ModelError
+from coalmine.files import read_bytes
+from coalmine.models.protocols import IntArray
+from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer, tokenizer_from_dict
+
+BYTES = "bytes"
+
+
+class IndexTokenizer(Protocol):
+    """Documents and queries to token ids. `description` is all that is needed to make the same tokenizer again."""
+
+    @property
+    def kind(self) -> str:
+        """Bytes, characters, words or subwords."""
+
+    @property
+    def size(self) -> int:
+        """How many token ids there are; ids are 0 to size - 1."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What `from_description` takes."""
+
+    def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
+        """The tokens of some documents, as training saw them, without special tokens around them."""
+
+    def encode_query(self, text: str) -> IntArray:
+        """The tokens of a text; a ModelError where it has a part that the vocabulary cannot write."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens; bytes that are no whole character become U+FFFD."""
+
+
+class ByteTokens:
+    """The bytes of the text in UTF-8.
+
+    >>> ByteTokens().encode_query("né").tolist()
+    [110, 195, 169]
+    """
+
+    kind: ClassVar[str] = BYTES
+    # No byte of UTF-8 is above 244, so 0 to 254 leaves room for the end of a document in one byte.
+    size: ClassVar[int] = 255
+    description: ClassVar[dict[str, Any]] = {"kind": BYTES}
+
+    def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
+        """One array a text."""
+        return [self.encode_query(text) for text in texts]
+
+    def encode_query(self, text: str) -> IntArray:
+        """Its bytes."""
+        return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text again."""
+        return bytes(tokens).decode("utf-8", "replace")
+
+
+class ReferenceTokens:
+    """The characters or words of a model that `coalmine train` wrote; an unknown word in a document is the unknown token."""
+
+    def __init__(self, tokenizer: ReferenceTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.kind = tokenizer.kind
+        self.size = tokenizer.size
+        self.description = tokenizer.to_dict()
+
+    def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
+        """One array a text."""
+        return [self._tokenizer.encode_document(text) for text in texts]
+
+    def encode_query(self, text: str) -> IntArray:
+        """Its tokens; there is none for an unknown word, which would match every other."""
+        return np.asarray(self._tokenizer.encode(text), dtype=np.int64)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Their text."""
+        return self._tokenizer.decode(tokens)
+
+
+class SubwordTokens:
+    """The tokens of a tokenizer of the Hugging Face kind."""
+
+    kind: ClassVar[str] = "subwords"
+
+    def __init__(self, written: str) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise MissingExtraError("an index over subwords", "tokenizers", "transformers") from None
+        self._backend = Tokenizer.from_str(written)
+        # What the tokenizer was last used for must not cut a document.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        canonical = json.loads(self._backend.to_str())
+        self.description = {"kind": self.kind, "tokenizer": canonical}
+        self.size = max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        unknown = (canonical.get("model") or {}).get("unk_token")
+        self._unknown = None if unknown is None else self._backend.token_to_id(unknown)
+
+    def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
+        """One array a text."""
+        found = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.asarray(one.ids, dtype=np.int64) for one in found]
+
+    def encode_query(self, text: str) -> IntArray:
+        """Its tokens, as if it stood alone; in running text it may be cut in another way."""
+        tokens = np.asarray(self._backend.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        if self._unknown is not None and np.any(tokens == self._unknown):
+            raise ModelError(
+                "the index's tokenizer has no token for a part of the text, so it cannot be looked up; index the corpus over bytes"
+            )
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Their text."""
+        text: str = self._backend.decode(list(tokens), skip_special_tokens=False)
+        return text
+
+
+def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
+    """The tokenizer that is meant by "bytes", by a model's directory, or by a model's tokenizer itself.
+
+    >>> index_tokenizer("bytes").kind
+    'bytes'
+    """
+    if isinstance(given, ByteTokens | ReferenceTokens | SubwordTokens):
+        return given
+    if isinstance(given, CharacterTokenizer | WordTokenizer):
+        return ReferenceTokens(given)
+    if isinstance(given, SubwordTokenizer):
+        return SubwordTokens(given._backend.to_str())  # noqa: SLF001 - the one place where an index meets a model's tokenizer
+    if isinstance(given, str) and given == BYTES:
+        return ByteTokens()
+    if isinstance(given, str | os.PathLike):
+        return _from_directory(Path(given))
+    raise InputError(
+        f"a tokenizer should be 'bytes', a model's directory or a model's tokenizer, got {type(given).__name__}"
+    )
+
+
+def from_description(document: dict[str, Any]) -> IndexTokenizer:
+    """The inverse of `description`."""
+    if document.get("kind") == BYTES:
+        return ByteTokens()
+    if document.get("kind") == SubwordTokens.kind:
+        return SubwordTokens(json.dumps(document["tokenizer"], ensure_ascii=False))
+    return ReferenceTokens(tokenizer_from_dict(document))
+
+
+def description_bytes(tokenizer: IndexTokenizer) -> bytes:
+    """The description as it stands in a file: the same tokenizer gives the same bytes."""
+    return json.dumps(tokenizer.description, ensure_ascii=False, sort_keys=False).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def tokenizer_sha256(given: str | os.PathLike[str] | object) -> str:
+    """What tells whether an index and a model cut texts alike.
+
+    >>> tokenizer_sha256("bytes")[:8]
+    'eb929771'
+    """
+    return hashlib.sha256(description_bytes(index_tokenizer(given))).hexdigest()
+
+
+def _from_directory(directory: Path) -> IndexTokenizer:
+    if not directory.is_dir():
+        raise InputError(
+            f"tokenizer not found: {directory} is not a directory; name a model's directory, or the word 'bytes'"
+        )
+    config = directory / "config.json"
+    document: Any = None
+    if config.is_file():
+        try:
+            document = json.loads(read_bytes(config, "the model's config"))
+        except ValueError as problem:
+            raise ModelError(f"{config} is not valid JSON ({problem}); train the model again") from None
+    if isinstance(document, dict) and isinstance(document.get("tokenizer"), dict):
+        try:
+            return ReferenceTokens(tokenizer_from_dict(document["tokenizer"]))
+        except KeyError as missing:
+            raise ModelError(f"{config} is damaged (no {missing}); train the model again") from None
+    if not (directory / "tokenizer.json").is_file():
+        raise ModelError(
+            f"{directory} has neither a config.json of `coalmine train` nor a tokenizer.json; name a model's directory, or 'bytes'"
+        )
+    return SubwordTokens(_as_transformers_reads(directory))
+
+
+def _as_transformers_reads(directory: Path) -> str:
+    """The tokenizer as the model's own loader makes it, which may differ from the file; without transformers, the file."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        return read_bytes(directory / "tokenizer.json", "the tokenizer").decode("utf-8")
+    try:
+        loaded: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        written: str = loaded.backend_tokenizer.to_str()
+    except (OSError, ValueError, AttributeError, KeyError):
+        # A directory with a tokenizer and no model has no config to be loaded by; its file says what it is.
+        return read_bytes(directory / "tokenizer.json", "the tokenizer").decode("utf-8")
+    return written
