@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
-from coalmine.models import endpoint
 from coalmine.models.conformance import check_model
+from coalmine.models.endpoints import connecting
 from coalmine.models.endpoints.connecting import EndpointGenerator, EndpointRanker, EndpointScorer
 from coalmine.models.endpoints.echo import aligned
 from coalmine.models.huggingface import from_transformers
@@ -29,7 +29,7 @@ TOLERANCE_BITS = 1e-4
 
 def connect(url, **options):
     """With a short text to try the server with, which is quicker; once the usual ones are taken."""
-    return endpoint.connect(url, **{"probe_texts": ["the cat sat"], **options})
+    return connecting.connect(url, **{"probe_texts": ["the cat sat"], **options})
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +297,7 @@ class TestCapability:
             ("no_echo", EndpointRanker),
             ("text_only", EndpointGenerator),
         ):
-            with FaultProxy(url, liar=liar) as proxy, endpoint.connect(proxy.url) as model:
+            with FaultProxy(url, liar=liar) as proxy, connecting.connect(proxy.url) as model:
                 assert type(model) is kind
                 assert isinstance(model, Scorer) == (kind is EndpointScorer)
                 assert isinstance(model, Ranker) == (kind is not EndpointGenerator)

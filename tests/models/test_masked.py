@@ -141,7 +141,7 @@ def test_fillings_never_see_what_is_hidden(kind):
     assert model.fill([sequence], [[]]) == [[]]
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS.keys() - {"t5"})
+@pytest.mark.parametrize("kind", sorted(TOKENIZERS.keys() - {"t5"}))
 def test_fillings_are_the_likeliest_tokens_with_all_gaps_masked(kind):
     model, tokenizer = audited(kind), TOKENIZERS[kind]()
     for text in TEXTS:
