@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coalmine.audits.extraction import extract
     from coalmine.audits.extraction_results import Extraction
     from coalmine.audits.membership import membership, membership_of_scores
+    from coalmine.audits.recitation import recite
     from coalmine.audits.watching import ExposureWatch
     from coalmine.corpus.manifest import CanarySet
     from coalmine.corpus.planting import plant
@@ -47,6 +48,7 @@ _HOMES = {
     "membership": "coalmine.audits.membership",
     "membership_of_scores": "coalmine.audits.membership",
     "plant": "coalmine.corpus.planting",
+    "recite": "coalmine.audits.recitation",
     "train": "coalmine.training.trainer",
 }
 
@@ -65,6 +67,7 @@ __all__ = [
     "membership",
     "membership_of_scores",
     "plant",
+    "recite",
     "train",
 ]
 

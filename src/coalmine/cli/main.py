@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import count, dedup, demo, expose, extract, index, membership, plant, serve, train
+from coalmine.cli import count, dedup, demo, expose, extract, index, membership, plant, recite, serve, train
 from coalmine.errors import CoalmineError
 
 BROKEN_POLICY, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -30,6 +30,7 @@ app.command("membership")(membership.command)
 app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
+app.command("recite")(recite.command)
 app.command("serve")(serve.command)
 app.command("demo")(demo.command)
 

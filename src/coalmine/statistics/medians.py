@@ -23,7 +23,7 @@ def median_estimate(
     >>> median_estimate([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7], most=10).statement
     'median 4.00 bits (95 % interval 1.00 to 7.00) of 7'
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr
 
     low_row, high_row = (
         np.sort(np.asarray(lows, dtype=np.float64)),
@@ -35,7 +35,7 @@ def median_estimate(
             f"a median takes a low and a high limit for each number, got {n} and {len(high_row)}; give at least one of each"
         )
     # So many of the smallest, and of the largest, can be left out.
-    outside = int(binom.ppf((1.0 - level) / 2.0, n, 0.5))
+    outside = int(np.searchsorted(bdtr(np.arange(n), n, 0.5), (1.0 - level) / 2.0, side="right"))
     low = float(low_row[outside - 1]) if outside else 0.0
     high = float(high_row[-outside]) if outside else most
     middle, highest = float(np.median(low_row)), float(np.median(high_row))

@@ -1,0 +1,198 @@
+"""Which prompts is a model tried on, and what should follow each? The sequences of a sample, cut into prompt and suffix."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.corpus.index.sampling import LENGTHS, Sample, normalized_sample, uniform_sample
+from coalmine.corpus.index.tokenizing import tokenizer_sha256
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.models.protocols import IntArray, Model, TokenSequence
+from coalmine.progress import Progress
+from coalmine.randomness import arrays
+
+SampleKind = Literal["normalized", "uniform"]
+
+
+class Questions(NamedTuple):
+    """Sequences of a corpus, each asked about once or several times, with contexts of different length.
+
+    Question i is about sample which[i], of which `contexts[i]` tokens are given before the last `suffix`; a context of 0 is for masked
+    models, which are given the sequence with gaps.
+    """
+
+    samples: list[Sample]
+    which: IntArray
+    contexts: IntArray
+    suffix: int
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def sample(self, question: int) -> Sample:
+        """The sequence that a question is about."""
+        return self.samples[int(self.which[question])]
+
+    def prompt(self, question: int) -> IntArray:
+        """What is given; nothing for a masked model."""
+        tokens = self.sample(question).tokens
+        context = int(self.contexts[question])
+        return (
+            tokens[len(tokens) - self.suffix - context : len(tokens) - self.suffix] if context else tokens[:0]
+        )
+
+    def target(self, question: int) -> IntArray:
+        """What should follow; for a masked model, the whole sequence."""
+        tokens = self.sample(question).tokens
+        return tokens[len(tokens) - self.suffix :] if self.contexts[question] else tokens
+
+    def sequence(self, model: Model, question: int) -> TokenSequence:
+        """A question as a model is asked: after its document context, which is what users of it prompt behind as well."""
+        prompt = tuple(self.prompt(question).tolist())
+        return TokenSequence(model.context + prompt, tuple(self.target(question).tolist()))
+
+    def sha256(self) -> str:
+        """What tells one set of questions from another."""
+        digest = hashlib.sha256(repr((self.suffix, len(self.samples))).encode())
+        for sample in self.samples:
+            digest.update(np.asarray(sample.tokens, dtype=np.int64).tobytes())
+        digest.update(self.which.astype(np.int64).tobytes())
+        digest.update(self.contexts.astype(np.int64).tobytes())
+        return digest.hexdigest()
+
+
+class Cuts(NamedTuple):
+    """The lengths of sequences that are sampled, and of the contexts that are given; all in tokens."""
+
+    lengths: tuple[int, ...]
+    contexts: tuple[int, ...]
+    # Whether a context is tried on longer sequences too, and not only on those that are just long enough.
+    on_longer: bool = False
+    # What was left out, in words.
+    left_out: tuple[str, ...] = ()
+
+
+def plan_cuts(
+    models: Sequence[Model],
+    *,
+    contexts: Sequence[int] | None,
+    lengths: Sequence[int] | None,
+    suffix: int,
+) -> Cuts:
+    """The lengths and contexts to use: as they are given, or the usual ones as far as the models can read.
+
+    Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
+    context is tried on all sequences that are long enough.
+    """
+    if suffix < 1:
+        raise InputError(f"the suffix must be at least 1 token, got {suffix}; 50 is usual")
+    for name, values in (("contexts", contexts), ("lengths", lengths)):
+        if values is not None and (not values or min(values) < 1):
+            raise InputError(f"{name} must be numbers of tokens, at least 1, got {list(values)}")
+    if contexts is not None:
+        wanted = sorted(set(contexts))
+        for model in models:
+            longest = longest_prompt(model, suffix)
+            if longest is not None and wanted[-1] > longest:
+                raise NotMeasurableError(
+                    f"a context of {wanted[-1]} tokens and a suffix of {suffix} are more than {model.name!r} can read; "
+                    f"give contexts of up to {longest} tokens"
+                )
+        sampled = sorted(set(lengths)) if lengths is not None else [context + suffix for context in wanted]
+        return Cuts(tuple(sampled), tuple(wanted), on_longer=lengths is not None)
+    sampled = sorted(set(lengths or LENGTHS))
+    room = min(
+        (longest for model in models if (longest := longest_prompt(model, suffix)) is not None), default=None
+    )
+    wanted = sorted({length - suffix for length in sampled if length > suffix})
+    fitting = [context for context in wanted if room is None or context <= room]
+    if not fitting:
+        raise NotMeasurableError(
+            f"no sequence of {', '.join(map(str, sampled))} tokens has room for a context before a suffix of {suffix}, or none that the "
+            "models can read; give other lengths, or a shorter suffix"
+        )
+    left_out: tuple[str, ...] = ()
+    if fitting != wanted:
+        left_out = (
+            f"contexts of more than {room} tokens were left out, because not all models can read as much before {suffix} more",
+        )
+    return Cuts(tuple(context + suffix for context in fitting), tuple(fitting), left_out=left_out)
+
+
+def longest_prompt(model: Model, suffix: int) -> int | None:
+    """How long a prompt may be for a suffix to fit behind it; None where there is no limit that we know of."""
+    longest = getattr(model, "longest", None)
+    # The last token of a suffix is predicted, and never read.
+    return None if longest is None else int(longest) - len(model.context) - suffix + 1
+
+
+def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
+    """Refuse models whose tokens are not those of the index: a sequence of other tokens is another sequence."""
+    expected = index.manifest.tokenizer.sha256
+    for model in models:
+        try:
+            same = tokenizer_sha256(model.tokenizer) == expected
+        except InputError:
+            same = False
+        if not same:
+            raise InputError(
+                f"the index holds tokens of kind {index.tokenizer.kind!r} that are not those of {model.name!r}; index the corpus with "
+                "the model's own: `coalmine index CORPUS -o INDEX --tokenizer MODEL`"
+            )
+
+
+def sample_sequences(
+    index: CorpusIndex,
+    lengths: Sequence[int],
+    *,
+    kind: SampleKind,
+    each: int,
+    most: int | None,
+    seed: int,
+    progress: Progress,
+) -> list[Sample]:
+    """The sequences of a sample, at most so many of them in all."""
+    if kind not in get_args(SampleKind):
+        raise InputError(f"a sample is {' or '.join(get_args(SampleKind))}, got {kind!r}")
+    if kind == "normalized":
+        samples = normalized_sample(index, lengths=lengths, each=each, seed=seed, progress=progress)
+    else:
+        samples = [
+            one for length in lengths for one in uniform_sample(index, length=length, size=each, seed=seed)
+        ]
+    if most is not None and most < 1:
+        raise InputError(f"the most sequences to try must be at least 1, got {most}")
+    if most is not None and len(samples) > most:
+        chosen = arrays(seed, "recite", "subset").choice(len(samples), most, replace=False)
+        samples = [samples[place] for place in sorted(chosen.tolist())]
+    if not samples:
+        raise NotMeasurableError(
+            f"no document of the index has a sequence of {min(lengths)} tokens, so nothing can be recited; give shorter lengths"
+        )
+    return samples
+
+
+def ask_about(samples: list[Sample], cuts: Cuts, suffix: int) -> Questions:
+    """Each sample with each context that it is tried with; neighbors have contexts of one length, and share batches."""
+    pairs = [
+        (context, place)
+        for context in cuts.contexts
+        for place, sample in enumerate(samples)
+        if sample.length == context + suffix or (cuts.on_longer and sample.length > context + suffix)
+    ]
+    return _questions(samples, pairs, suffix)
+
+
+def ask_whole(samples: list[Sample]) -> Questions:
+    """Each sample as a whole, for masked models."""
+    return _questions(samples, [(0, place) for place in range(len(samples))], 0)
+
+
+def _questions(samples: list[Sample], pairs: list[tuple[int, int]], suffix: int) -> Questions:
+    columns: Any = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return Questions(samples, columns[1], columns[0], suffix)

@@ -1,0 +1,187 @@
+"""What recitation found: shares with exact intervals, trends, who recites what others do not, and examples."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.files import PRIVATE, write_json
+from coalmine.records import Estimate
+from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.trends import Trend
+
+SCHEMA = "coalmine.recitation/1"
+RESULT_FILE = "recitation.json"
+SEQUENCES_FILE = "sequences.parquet"
+_ASSUMPTIONS = (
+    "sequences are drawn at random from those of the corpus, and count as independent; they are distinct, but may overlap in the corpus",
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked; with the corpus, the models and the seed it decides the result."""
+
+    suffix: int
+    contexts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    sample: str
+    each: int
+    most: int | None
+    temperature: float
+    top_k: int | None
+    tries: tuple[int, ...]
+    chance: float
+    # Only the greedy verdict was asked for.
+    greedy_only: bool
+    beam: int | None
+    anywhere: bool
+    near: int | None
+    # For masked models: the share of tokens that is hidden.
+    hidden_share: float | None
+    confidence: float
+    seed: int
+
+
+class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of sequences that come out at least once in so many tries with at least this chance."""
+
+    tries: int
+    chance: float
+    share: Estimate
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a model recites of the sequences of one context, and on request of one length or number of copies."""
+
+    model: str
+    # None for masked models, which are given the text around gaps.
+    context: int | None
+    # None for all of them together.
+    length: int | None = None
+    bucket: int | None = None
+    # The fewest and the most copies, and the geometric mean, of the sequences in this group.
+    copies: tuple[int, int]
+    mean_copies: float
+    recited: Estimate
+    sampled: tuple[SampledShare, ...] = ()
+    beam: Estimate | None = None
+    among_beams: Estimate | None = None
+    anywhere: Estimate | None = None
+    near: Estimate | None = None
+
+
+class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
+    """How the share that is recited grows with the logarithm of something; the model or the context is None where all are in it."""
+
+    by: Literal["repetitions", "context", "length", "size"]
+    model: str | None
+    context: int | None
+    trend: Trend
+
+
+class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sequences one model recites, and how many of these each of the others does not."""
+
+    model: str
+    context: int | None
+    recited: int
+    of: int
+    not_recited_by: dict[str, int]
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A sequence that was recited, and what others wrote in its place; texts are masked unless they were asked for."""
+
+    document: int
+    offset: int
+    copies: int
+    context: int | None
+    prompt: str
+    suffix: str
+    recited_by: tuple[str, ...]
+    # What each of the other models wrote, as far as it was asked.
+    others_wrote: dict[str, str] = {}
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that was asked."""
+
+    name: str
+    role: Literal["asked", "baseline"]
+    # None where the adapter does not say; such a model is in no trend by size.
+    parameters: int | None
+    description: dict[str, Any]
+
+
+class Recitation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `recite`; recitation.json. What each model said to each question is in sequences.parquet."""
+
+    schema: str = SCHEMA
+    index: dict[str, Any]
+    models: tuple[ModelFacts, ...]
+    settings: Settings
+    sequences: int
+    questions: int
+    groups: tuple[Group, ...]
+    trends: tuple[RecitationTrend, ...]
+    exclusive: tuple[Exclusive, ...]
+    examples: tuple[Example, ...]
+    revealed: bool
+    warnings: tuple[str, ...] = ()
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write recitation.json, readable by its owner only."""
+        path = Path(directory) / RESULT_FILE
+        write_json(path, self, mode=PRIVATE)
+        return path
+
+    @property
+    def main_context(self) -> int | None:
+        """The longest context that was tried, which finds the most; None for masked models."""
+        return max((group.context for group in self.groups if group.context is not None), default=None)
+
+    def overall(self, model: str, context: int | None) -> Group | None:
+        """All sequences of one context together."""
+        return next(
+            (
+                group
+                for group in self.groups
+                if (group.model, group.context, group.length, group.bucket) == (model, context, None, None)
+            ),
+            None,
+        )
+
+
+def share_estimate(hits: int, n: int, what: str, confidence: float) -> Estimate:
+    """A share with its exact interval; no sequences give no number.
+
+    >>> estimate = share_estimate(3, 10, "were recited", 0.95)
+    >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
+    (0.3, 0.067, 0.652)
+    """
+    if not n:
+        return Estimate(
+            method="exact binomial",
+            status="not_measured",
+            value=None,
+            low=None,
+            high=None,
+            confidence=None,
+            n=0,
+            statement=f"not measured which share of sequences {what}: there are none",
+        )
+    low, high = clopper_pearson(hits, n, confidence)
+    return Estimate(
+        method="exact binomial",
+        status="measured",
+        value=hits / n,
+        low=low,
+        high=high,
+        confidence=confidence,
+        n=n,
+        statement=f"{hits:,} of {n:,} sequences {what} ({100 * low:.2f} % to {100 * high:.2f} %)",
+        assumptions=_ASSUMPTIONS,
+    )

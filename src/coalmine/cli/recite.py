@@ -1,0 +1,186 @@
+"""`coalmine recite`: how much of its training data does a model recite?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from coalmine.cli.model_argument import As, Device, Precision, Source, open_model
+from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
+from coalmine.cli.output import Output
+from coalmine.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from coalmine.audits.recitation_questions import SampleKind
+    from coalmine.audits.recitation_results import Recitation
+
+_TWO = 2
+
+
+def command(
+    models_and_index: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL... INDEX",
+            help="A model, or with --family several, and last the index that `coalmine index --tokenizer MODEL` wrote.",
+        ),
+    ],
+    family: Annotated[
+        bool, typer.Option("--family", help="Several models of growing size: adds the trend with size.")
+    ] = False,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="A model that was not trained on this corpus.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="Tokens that are given, such as 50,100.")
+    ] = None,
+    suffix: Annotated[int, typer.Option("--suffix", help="Tokens that must come out.")] = 50,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            "--lengths",
+            help="Tokens of the sequences; one long length compares contexts on the same suffixes.",
+        ),
+    ] = None,
+    sample: Annotated[
+        str,
+        typer.Option("--sample", help="normalized (as many of each number of copies) or uniform."),
+    ] = "normalized",
+    each: Annotated[
+        int, typer.Option("--per-bucket", help="Sequences of each length and number of copies, at most.")
+    ] = 1000,
+    most: Annotated[int | None, typer.Option("--max-sequences", help="Sequences in all, at most.")] = None,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Of sampling; greedy decoding is measured anyway.")
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="Sample from so many tokens only.")] = None,
+    tries: Annotated[
+        str, typer.Option("--tries", help="In how many tries a sampled suffix should come out.")
+    ] = "1,100,10000",
+    chance: Annotated[
+        float, typer.Option("--chance", help="With which probability it should, at least.")
+    ] = 0.5,
+    greedy_only: Annotated[
+        bool, typer.Option("--greedy-only", help="No sampling: stop reading a suffix at its first miss.")
+    ] = False,
+    beam: Annotated[
+        int | None, typer.Option("--beam", help="Also by beam search of this width (slow).")
+    ] = None,
+    anywhere: Annotated[
+        bool,
+        typer.Option(
+            "--anywhere", help="Also count outputs that stand behind their prompt anywhere in the corpus."
+        ),
+    ] = False,
+    near: Annotated[
+        int | None, typer.Option("--near", help="Also count outputs up to so many edits from the suffix.")
+    ] = None,
+    hidden_share: Annotated[
+        float, typer.Option("--hidden-share", help="For masked models: the share of tokens that is hidden.")
+    ] = 0.15,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Directory for the results; default: recitation in the (first) model's."
+        ),
+    ] = None,
+    kind: As = "auto",
+    source: Source = None,
+    device: Device = "cpu",
+    precision: Precision = "float32",
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show and keep the text of examples; without it they are masked.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure which share of sequences of the training data a model completes word for word.
+
+    Writes recitation.json and sequences.parquet, readable by you only, and figures where the extra `figures` is installed. A run that
+    is stopped goes on where it was when the same command is given again.
+    """
+    *names, index = models_and_index
+    if not names:
+        raise InputError("recite needs a model and an index; give both, the index last")
+    if len(names) > 1 and not family:
+        raise InputError(
+            f"{len(names)} models were given; add --family to compare them, or give one model and the index"
+        )
+    if family and len(names) < _TWO:
+        raise InputError("--family compares several models; give two or more, and the index last")
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.recitation import recite
+        from coalmine.cli.run_record import RunClock
+        from coalmine.corpus.index.queries import CorpusIndex
+
+        clock = RunClock()
+        opened = CorpusIndex.open(index, progress=output.progress())
+        options: dict[str, Any] = {"kind": kind, "device": device, "precision": precision, "source": source}
+        first, directory = open_model(names[0], out, "recitation", **options)
+        others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
+        beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
+        result = recite(
+            [first, *others],
+            opened,
+            contexts=None if context is None else whole_numbers(context, "--context"),
+            suffix=suffix,
+            lengths=None if lengths is None else whole_numbers(lengths, "--lengths"),
+            baseline=beside,
+            sample=cast("SampleKind", sample),  # another is refused where it is used, with the right words
+            each=each,
+            most=most,
+            temperature=temperature,
+            top_k=top_k,
+            tries=whole_numbers(tries, "--tries"),
+            chance=chance,
+            greedy_only=greedy_only,
+            beam=beam,
+            anywhere=anywhere,
+            near=near,
+            hidden_share=hidden_share,
+            reveal=reveal,
+            out=directory,
+            seed=seed,
+            progress=output.progress(),
+        )
+        figures = _draw(result, directory)
+        clock.save(
+            directory,
+            seed=seed,
+            models=[facts.description for facts in result.models],
+            index=result.index,
+            questions=result.questions,
+        )
+        _show(result, output, directory, figures)
+        output.document(result)
+    return 0
+
+
+def _draw(result: Recitation, directory: Path) -> str:
+    from coalmine.reports.recitation_figures import draw_recitation
+
+    try:
+        paths = draw_recitation(result, directory)
+    except MissingExtraError as missing:
+        return f"No figure was drawn: {missing}"
+    return f"Figures: {', '.join(str(path) for path in paths)}"
+
+
+def _show(result: Recitation, output: Output, directory: Path, figures: str) -> None:
+    from coalmine.reports import recitation_table as tables
+    from coalmine.reports.terminal import inert
+
+    shown: list[Any] = [tables.by_context_table(result), "", tables.by_copies_table(result)]
+    for table in (
+        tables.other_ways_table(result),
+        tables.trends_table(result),
+        tables.exclusive_table(result),
+        tables.examples_table(result),
+    ):
+        if table is not None:
+            shown += ["", table]
+    shown += ["", tables.in_plain_words(result), *(f"Note: {inert(warning)}." for warning in result.warnings)]
+    output.say(*shown, f"Results: {inert(str(directory))}", inert(figures))
