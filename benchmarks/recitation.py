@@ -64,17 +64,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sequences", type=int, default=128)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=50_257, help="GPT-2's own has 50,257 tokens")
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 32, 128], help="of generate()")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     _, tokenizer = small_gpt2()
-    network = gpt2(given.width, given.layers, len(tokenizer), 1)
+    network = gpt2(given.width, given.layers, given.vocabulary, 1)
     model = from_transformers(network, tokenizer, name="GPT-2")
     draw = arrays(0, "benchmark", "recitation")
     prompts = [
         (*model.context, *row)
-        for row in draw.integers(1, len(tokenizer), (given.sequences, CONTEXT - 1)).tolist()
+        for row in draw.integers(1, given.vocabulary, (given.sequences, CONTEXT - 1)).tolist()
     ]
     written = generate(network, prompts[:2], 2)
     times: dict[int, float] = {}
@@ -87,13 +88,13 @@ def main(arguments: list[str] | None = None) -> None:
     for place, target in enumerate(targets):
         if place % RECITED:
             at = min(SUFFIX - 1, int(draw.geometric(0.4)) - 1)
-            target[at] = (target[at] + 1) % len(tokenizer)
+            target[at] = (target[at] + 1) % given.vocabulary
     verdicts = [target == tokens for target, tokens in zip(targets, written, strict=True)]
     sequences = [
         TokenSequence(prompt, tuple(target)) for prompt, target in zip(prompts, targets, strict=True)
     ]
     print(
-        f"GPT-2 of {given.layers} layers of {given.width}, {len(tokenizer):,} tokens, {given.sequences} sequences of "
+        f"GPT-2 of {given.layers} layers of {given.width}, {given.vocabulary:,} tokens, {given.sequences} sequences of "
         f"{CONTEXT} + {SUFFIX}, threads: {given.threads}; sequences a second of processor time"
     )
     for batch, slow in times.items():

@@ -26,7 +26,7 @@ from coalmine.corpus.embedded import embedded_documents
 from coalmine.corpus.index.building import build_index
 from coalmine.files import PUBLIC, whole_file, write_bytes, write_json
 from coalmine.randomness import arrays
-from coalmine.reports.recitation_figures import recitation_chart
+from coalmine.reports.figures.recitation_curves import recitation_chart
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from coalmine.search.shortest_path import Certificate
 
 SCHEMA = "coalmine.extraction/1"
 RESULTS_FILE = "extraction.json"
+VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
 Method = Literal["search", "brute", "beam", "greedy", "prompt"]
 METHODS: tuple[Method, ...] = ("search", "brute", "beam", "greedy", "prompt")
 
@@ -74,6 +76,18 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     place: int | None
     expansions: int | None
     proven: bool
+
+
+def save_verification(
+    directory: str | os.PathLike[str],
+    results: Sequence[CanaryExtraction],
+    extractions: Mapping[str, Extraction],
+) -> None:
+    """Write verified.json, and the extraction of each format beside it."""
+    target = Path(directory)
+    for format_id, extraction in extractions.items():
+        extraction.save(target, f"extraction-{format_id}.json")
+    write_json(target / VERIFIED_FILE, {"schema": VERIFIED_SCHEMA, "canaries": results})
 
 
 def masked(text: str, form: Format) -> str:

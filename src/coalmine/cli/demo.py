@@ -31,14 +31,18 @@ def command(
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.exposure import expose
         from coalmine.audits.extraction import verify_extraction
+        from coalmine.audits.extraction_results import save_verification
         from coalmine.audits.membership import membership
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.embedded import write_embedded_corpus
         from coalmine.corpus.planting import plant
+        from coalmine.files import make_directory, write_bytes
         from coalmine.models.loading import load_model
         from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
         from coalmine.reports.extraction_table import extracted_in_plain_words
         from coalmine.reports.membership_table import membership_in_plain_words
+        from coalmine.reports.page.html import report_page
+        from coalmine.reports.runs.reading import read_runs
         from coalmine.reports.terminal import planted_summary, training_summary
         from coalmine.training.trainer import train
 
@@ -64,13 +68,16 @@ def command(
         loaded = load_model(model)
         results = expose(loaded, planted.canaries, seed=seed, progress=output.progress())
         directory = results.save(model / "exposure")
-        extracted, _ = verify_extraction(loaded, planted.canaries, progress=output.progress())
+        extracted, extractions = verify_extraction(loaded, planted.canaries, progress=output.progress())
+        save_verification(make_directory(model / "extraction"), extracted, extractions)
         clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
         # Membership compares scores with those of members that were never trained on, so it needs the references' own.
         among = expose(loaded, planted.canaries, method="references", seed=seed)
         among.save(model / "references")
         meaning = membership(model / "references", seed=seed)
         meaning.save(model / "membership")
+        report = out / "report.html"
+        write_bytes(report, report_page(read_runs(model, out / "planted")).encode())
         space = f"{planted.canaries.formats['f0'].size:,}"
         output.say(
             exposure_table(results),
@@ -78,9 +85,12 @@ def command(
             f'What it means. Each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
             *exposure_in_plain_words(results),
             extracted_in_plain_words(extracted),
+            "",
+            "What that says about membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),
             "",
-            f"The results are in {directory}. Next: docs/quickstart.md does this by hand, on your own data.",
+            f"The results are in {model}. Next: docs/quickstart.md does this by hand, on your own data.",
+            f"Look at the report: {report}",
         )
         output.document(results.to_document())
     return 0

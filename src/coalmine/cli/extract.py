@@ -110,14 +110,12 @@ def _verify(
     loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output, clock: Any
 ) -> int:
     from coalmine.audits.extraction import verify_extraction
+    from coalmine.audits.extraction_results import save_verification
     from coalmine.corpus.manifest import CanarySet
-    from coalmine.files import write_json
     from coalmine.reports.extraction_table import certificate_in_words, verification_table
 
     results, extractions = verify_extraction(loaded, CanarySet.load(canaries), **options)
-    for format_id, extraction in extractions.items():
-        extraction.save(directory, f"extraction-{format_id}.json")
-    write_json(directory / "verified.json", {"schema": "coalmine.verified/1", "canaries": results})
+    save_verification(directory, results, extractions)
     expansions = sum(one.certificate.expansions for one in extractions.values())
     clock.save(directory, model=loaded.describe(), expansions=expansions)
     output.say(

@@ -9,7 +9,23 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import count, dedup, demo, expose, extract, index, membership, plant, recite, serve, train
+from coalmine.cli import (
+    check,
+    compare,
+    count,
+    dedup,
+    demo,
+    expose,
+    extract,
+    index,
+    membership,
+    plant,
+    policy,
+    recite,
+    report,
+    serve,
+    train,
+)
 from coalmine.errors import CoalmineError
 
 BROKEN_POLICY, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -17,7 +33,7 @@ BROKEN_POLICY, BAD_INPUT, INTERRUPTED = 1, 2, 130
 app = typer.Typer(
     name="coalmine",
     help="Tells you what a language model remembers of its training data.",
-    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 wrong usage or input.",
+    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -31,6 +47,10 @@ app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
 app.command("recite")(recite.command)
+app.command("report")(report.command)
+app.command("check")(check.command)
+app.add_typer(policy.app, name="policy")
+app.command("compare")(compare.command)
 app.command("serve")(serve.command)
 app.command("demo")(demo.command)
 

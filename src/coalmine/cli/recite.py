@@ -160,7 +160,7 @@ def command(
 
 
 def _draw(result: Recitation, directory: Path) -> str:
-    from coalmine.reports.recitation_figures import draw_recitation
+    from coalmine.reports.figures.recitation_curves import draw_recitation
 
     try:
         paths = draw_recitation(result, directory)

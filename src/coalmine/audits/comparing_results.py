@@ -1,0 +1,80 @@
+"""What `compare` found, and the records that it takes: one training, its utility, and each beside the others."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from coalmine.audits.exposure_results import ExposureDocument
+from coalmine.records import Estimate
+from coalmine.statistics.differences import Difference
+
+SCHEMA = "coalmine.comparison/1"
+UtilityRelation = Literal["equal", "first better", "second better", "not told apart", "not known"]
+
+
+class UtilityMeasure(NamedTuple):
+    """How good a model is, by one number, and by one for each document where they are known."""
+
+    estimate: Estimate
+    documents: tuple[float, ...] | None = None
+    # What it was measured on; only equal ones can be compared. None where the user vouches for it.
+    measured_on: str | None = None
+
+
+class Strategy(NamedTuple):
+    """One training: what it exposes, and how good its model is (None where that is not known)."""
+
+    name: str
+    exposure: ExposureDocument
+    utility: UtilityMeasure | None
+
+
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One training beside the others."""
+
+    name: str
+    manifest_sha256: str
+    methods: tuple[str, ...]
+    canaries: int
+    # The median over planted canaries, in bits.
+    exposure: Estimate
+    utility: Estimate | None
+    # None where it has no place in the figure; see the warnings of the comparison.
+    on_frontier: bool | None
+    # Those that are no worse in both and better in one, by their points.
+    dominated_by: tuple[str, ...]
+
+
+class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The exposure of a first training minus that of a second, and how their utilities compare."""
+
+    first: str
+    second: str
+    # None where it could not be measured, for the reason in `problem`.
+    exposure: Difference | None
+    problem: str | None
+    # Raised for the number of pairs that are compared (Holm).
+    adjusted_p_value: float | None
+    by_repetitions: dict[str, Difference]
+    utility_relation: UtilityRelation
+    utility_statement: str
+    # What to make of it, in a sentence.
+    statement: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of comparison.json."""
+
+    schema: str = SCHEMA
+    utility_name: str
+    higher_is_better: bool
+    equal_within: float
+    # Only canaries with so many repetitions, or all of them.
+    repetitions: int | None
+    confidence: float
+    seed: int
+    runs: tuple[ComparedRun, ...]
+    pairs: tuple[PairDifference, ...]
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,48 @@
+"""`coalmine check`: does a model keep a policy?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+
+
+def command(
+    run: Annotated[
+        list[Path], typer.Argument(help="Directories with the results of one model, such as its own.")
+    ],
+    policy: Annotated[
+        Path,
+        typer.Option("--policy", "-p", help="A policy; `coalmine policy init` writes one to start from."),
+    ],
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Also write the outcome of each rule as JUnit XML.")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Check the results of a model against a policy, for a pipeline.
+
+    Exits with 0 if every rule holds, 1 if one is broken, and 2 if one could not be measured. Rules act on the upper confidence
+    limit and not on the point. Nothing is measured here, and nothing is random: --seed changes nothing.
+    """
+    del seed
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.reports.gate.checking import check
+        from coalmine.reports.gate.policy import read_policy
+        from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
+        from coalmine.reports.runs.reading import read_run
+
+        # The policy first: a mistake in it is told before anything is read.
+        rules = read_policy(policy)
+        result = check(read_run(*run), rules)
+        if junit is not None:
+            write_junit(result, junit)
+        output.say(gate_table(result), *gate_in_words(result))
+        output.document(result)
+    return result.exit_code

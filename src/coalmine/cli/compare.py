@@ -1,0 +1,89 @@
+"""`coalmine compare`: which training remembers less, and at what cost?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+
+
+def command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Two or more directories, each with the results of one model, such as its own.",
+        ),
+    ],
+    utility: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--utility",
+            help="Once for each RUN, in order: a number, a file with one number a line for each document, or own. "
+            "Default: the validation loss of each training.json.",
+        ),
+    ] = None,
+    utility_name: Annotated[
+        str, typer.Option("--utility-name", help="What the utility is called.")
+    ] = "validation loss",
+    higher_is_better: Annotated[
+        bool, typer.Option("--higher-is-better", help="For utilities such as accuracy; losses are lower.")
+    ] = False,
+    equal_within: Annotated[
+        float,
+        typer.Option("--equal-within", help="Utilities that differ by no more than this count as equal."),
+    ] = 0.02,
+    repetitions: Annotated[
+        int | None,
+        typer.Option("--repetitions", min=1, help="Compare only canaries that were planted so many times."),
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the result.")] = Path("comparison"),
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", help="Also draw utility against exposure: .svg, .png, .html or .json."),
+    ] = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Put trainings side by side: utility against exposure, with the difference, its significance and the Pareto frontier.
+
+    Runs with the same canaries are compared canary by canary. Writes comparison.json and run.json. Nothing is measured here;
+    run `coalmine expose` on each model first.
+    """
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.cli.run_record import RunClock
+        from coalmine.reports.comparison import compare_runs, save_comparison
+        from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
+        from coalmine.reports.figures.comparison import save_figure
+
+        clock = RunClock()
+        comparison = compare_runs(
+            runs,
+            utilities=utility or (),
+            confidence=confidence,
+            utility_name=utility_name,
+            higher_is_better=higher_is_better,
+            equal_within=equal_within,
+            repetitions=repetitions,
+            seed=seed,
+        )
+        path = save_comparison(comparison, out)
+        clock.save(out, seed=seed, manifests=sorted({run.manifest_sha256 for run in comparison.runs}))
+        drawn = [] if figure is None else [f"Figure: {save_figure(comparison, figure)}"]
+        output.say(
+            comparison_table(comparison),
+            "",
+            difference_table(comparison),
+            "",
+            *comparison_in_words(comparison),
+            *drawn,
+            f"Result: {path}",
+        )
+        output.document(comparison)
+    return 0

@@ -1,0 +1,51 @@
+"""`coalmine policy init`: a policy to start from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import Output
+from coalmine.errors import InputError
+
+app = typer.Typer(
+    help="Policies for `coalmine check`.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """Policies for `coalmine check`."""
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+@app.command("init")
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("policy.toml"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a policy that is there already.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write a policy with every rule in it, explained; most of them are commented out. Nothing here is random."""
+    del seed
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.files import write_bytes
+        from coalmine.reports.gate.policy import TEMPLATE
+
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} is there already; choose another place, or replace it with --overwrite")
+        write_bytes(path, TEMPLATE.encode())
+        output.say(f"Wrote {path}. Edit its limits, then run: coalmine check RUN --policy {path}")
+        output.document({"policy": str(path)})
+    return 0

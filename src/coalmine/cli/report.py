@@ -1,0 +1,127 @@
+"""`coalmine report`: what do the results of a run say, on one page?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet
+from coalmine.cli.output import Output
+from coalmine.errors import InputError
+
+if TYPE_CHECKING:
+    from coalmine.reports.findings.findings import Finding
+
+
+class ReportFormat(StrEnum):
+    """What a report can be written as."""
+
+    HTML = "html"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    PNG = "png"
+
+
+DEFAULT_NAMES = {
+    ReportFormat.HTML: "report.html",
+    ReportFormat.JSON: "report.json",
+    ReportFormat.MARKDOWN: "report.md",
+    ReportFormat.JUNIT: "report.junit.xml",
+    ReportFormat.SARIF: "report.sarif",
+    ReportFormat.PNG: "report-figures",
+}
+
+
+def command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Directories with results, such as a model's, or result files."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The file to write (for png: a directory); default: report.html and so on."
+        ),
+    ] = None,
+    kind: Annotated[
+        ReportFormat,
+        typer.Option("--format", help="html, json, markdown, junit, sarif, or png for the figures."),
+    ] = ReportFormat.HTML,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show the texts of canaries and of what came out (html).")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Put the results of one or more runs on one page: the verdict, the findings, the figures and the record.
+
+    The page is one file that loads nothing. What was not tested and what could not be measured is listed as such. Results of
+    several models become one report that compares them.
+    """
+    if reveal and kind is not ReportFormat.HTML:
+        raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.files import PRIVATE, PUBLIC, write_bytes
+        from coalmine.reports import export
+        from coalmine.reports.page.html import report_page, reported
+        from coalmine.reports.runs.reading import read_runs
+        from coalmine.reports.terminal import inert
+
+        found = read_runs(*runs)
+        told = reported(found)
+        target = out or Path(DEFAULT_NAMES[kind])
+        mode = PRIVATE if reveal else PUBLIC
+        if kind is ReportFormat.PNG:
+            written = export.write_pngs(told, target, mode=mode)
+        else:
+            if target.is_dir():
+                target /= DEFAULT_NAMES[kind]
+            content = {
+                ReportFormat.HTML: lambda: report_page(found, reveal=reveal, told=told).encode(),
+                ReportFormat.JSON: lambda: export.as_json(told) + b"\n",
+                ReportFormat.MARKDOWN: lambda: export.as_markdown(told).encode(),
+                ReportFormat.JUNIT: lambda: export.as_junit(told),
+                ReportFormat.SARIF: lambda: export.as_sarif(told) + b"\n",
+            }[kind]()
+            write_bytes(target, content, mode=mode)
+            written = [target]
+        for one in told:
+            output.say(f"{inert(one.name)}: {inert(one.conclusion.sentence)}")
+            output.say(f"Findings: {_counts(one.findings)}.")
+        output.say(
+            f"Report: {inert(str(target))}"
+            if written
+            else "There is no result that a figure could be drawn of."
+        )
+        output.document(
+            {
+                "report": str(target),
+                "written": [str(path) for path in written],
+                "verdicts": [one.conclusion.sentence for one in told],
+            }
+        )
+    return 0
+
+
+def _counts(these: Sequence[Finding]) -> str:
+    from coalmine.reports.findings.findings import SEVERITIES
+    from coalmine.reports.page.parts import STATUS_WORDS
+
+    parts = []
+    for severity in SEVERITIES[:-1]:
+        number = sum(one.severity == severity and one.status == "found" for one in these)
+        if number:
+            parts.append(f"{number} {severity}")
+    for status, words in STATUS_WORDS.items():
+        number = sum(one.status == status for one in these)
+        if number and status != "found":
+            parts.append(f"{number} {words}")
+    return ", ".join(parts)

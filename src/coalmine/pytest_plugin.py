@@ -1,0 +1,237 @@
+"""Audits inside a test suite: the fixtures `coalmine_audit` and `coalmine_check`, for pytest.
+
+    def test_model_keeps_secrets(coalmine_audit):
+        coalmine_audit("out/model", "out/canaries.json").exposure.at_most(10)
+
+Nothing but pytest is imported until a test measures something. What could not be measured fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from coalmine.audits.exposure_results import Exposures
+    from coalmine.audits.extraction_results import CanaryExtraction, Extraction
+    from coalmine.reports.gate.checking import GateResult
+    from coalmine.reports.gate.outcomes import RuleOutcome
+
+PathLike = str | os.PathLike[str]
+_LOADING = ("kind", "device", "precision")
+
+
+@pytest.fixture(scope="session")
+def coalmine_audit() -> Callable[..., Audit]:
+    """Audits a model: `coalmine_audit(model, canaries, **options)`.
+
+    `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
+    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`). The same model, canaries and options are
+    measured once a session, when a test first asks for the number.
+    """
+    audits: dict[Any, Audit] = {}
+
+    def audit(model: Any, canaries: Any, **options: Any) -> Audit:
+        key = (_identity(model), _identity(canaries), repr(sorted(options.items())))
+        return audits.setdefault(key, Audit(model, canaries, options))
+
+    return audit
+
+
+@pytest.fixture(scope="session")
+def coalmine_check() -> Callable[..., GateResult]:
+    """Checks results that are there already: `coalmine_check(run, policy="policy.toml")`, as `coalmine check` does."""
+
+    def check_run(*run: PathLike, policy: PathLike) -> GateResult:
+        __tracebackhide__ = True
+        with _told():
+            from coalmine.reports.gate.checking import check
+            from coalmine.reports.gate.policy import read_policy
+            from coalmine.reports.runs.reading import read_run
+
+            result = check(read_run(*run), read_policy(policy))
+        _judge(result.rules)
+        return result
+
+    return check_run
+
+
+class Audit:
+    """One model and its canaries; each audit is run when it is first asked for."""
+
+    def __init__(self, model: Any, canaries: Any, options: dict[str, Any]) -> None:
+        self._where, self._canaries = model, canaries
+        self._loading = {name: options[name] for name in _LOADING if name in options}
+        self._options = {name: value for name, value in options.items() if name not in _LOADING}
+        self._model: Any = None
+        self._exposures: Exposures | None = None
+        self.exposure = ExposureAssertions(self)
+        self.extraction = ExtractionAssertions(self)
+
+    @property
+    def model(self) -> Any:
+        """The model, loaded when it is first needed."""
+        if self._model is None:
+            if isinstance(self._where, (str, os.PathLike)):
+                from coalmine.models.loading import load_model
+
+                self._model = load_model(self._where, **self._loading)
+            else:
+                self._model = self._where
+        return self._model
+
+    @property
+    def exposures(self) -> Exposures:
+        """What `coalmine.expose` gives, measured once."""
+        if self._exposures is None:
+            from coalmine.audits.exposure import expose
+
+            self._exposures = expose(self.model, self._canaries, **self._options)
+        return self._exposures
+
+    def extractions(self, **options: Any) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
+        """What `coalmine.audits.extraction.verify_extraction` gives."""
+        from coalmine.audits.extraction import verify_extraction
+
+        return verify_extraction(self.model, self._canaries, **options)
+
+
+class ExposureAssertions:
+    """What a test can ask of the exposures of planted canaries; limits act on the upper confidence limit."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def at_most(
+        self,
+        bits: float,
+        *,
+        repetitions: int | None = None,
+        up_to_repetitions: int | None = None,
+        all_at_once: bool = False,
+        min_canaries: int = 1,
+    ) -> None:
+        """Fail unless every planted canary's exposure is at most so many bits.
+
+        `repetitions` judges only those that were trained on so many times, `up_to_repetitions` those up to that.
+        """
+        __tracebackhide__ = True
+        with _told():
+            from coalmine.reports.exposure_table import times_in_words
+            from coalmine.reports.gate.rules import judge_exposures, planted_canaries
+
+            exposures = self._audit.exposures
+            chosen = [
+                one
+                for one in planted_canaries(exposures.to_document())
+                if repetitions in (None, one.result.repetitions)
+                and (up_to_repetitions is None or one.result.repetitions <= up_to_repetitions)
+            ]
+            which = "planted canaries"
+            if repetitions is not None:
+                which += f" trained on {times_in_words(repetitions)}"
+            if up_to_repetitions is not None:
+                which += f" trained on up to {up_to_repetitions} times"
+            outcome = judge_exposures(
+                chosen,
+                bits,
+                which=which,
+                confidence=0.95 if all_at_once else exposures.confidence,
+                all_at_once=all_at_once,
+                fewest=min_canaries,
+            )
+        _judge([outcome])
+
+
+class ExtractionAssertions:
+    """What a test can ask of the extraction of planted canaries."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._found: dict[str, Any] = {}
+
+    def none(
+        self, *, top: int = 10, repetitions: int | None = None, accept_unproven: bool = False, **options: Any
+    ) -> None:
+        """Fail if a planted canary is among the `top` least surprising members of its format; see `at_most`."""
+        __tracebackhide__ = True
+        self.at_most(0, top=top, repetitions=repetitions, accept_unproven=accept_unproven, **options)
+
+    def at_most(
+        self,
+        count: int,
+        *,
+        top: int = 10,
+        repetitions: int | None = None,
+        accept_unproven: bool = False,
+        **options: Any,
+    ) -> None:
+        """Fail if more than `count` planted canaries are among the `top` least surprising members of their format.
+
+        A search that ends with its `budget` proves nothing and fails the test too, unless `accept_unproven` says that the
+        budget is enough. `options` are those of `coalmine.extract`.
+        """
+        __tracebackhide__ = True
+        with _told():
+            from coalmine.reports.gate.rules import judge_extractions, smallest_budget
+
+            key = repr((top, sorted(options.items())))
+            if key not in self._found:
+                self._found[key] = self._audit.extractions(top=top, **options)
+            results, searches = self._found[key]
+            planted = [one for one in results if one.repetitions > 0]
+            outcome = judge_extractions(
+                [one for one in planted if repetitions in (None, one.repetitions)],
+                count,
+                which="planted canaries"
+                + ("" if repetitions is None else f" trained on {repetitions} times"),
+                budget=smallest_budget(searches.values()),
+                among_first=top,
+                accept_unproven=accept_unproven,
+            )
+        _judge([outcome])
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns our errors into failures that say why, without a stack trace through coalmine."""
+    from coalmine.errors import CoalmineError
+
+    __tracebackhide__ = True
+    try:
+        yield
+    except CoalmineError as error:
+        raise pytest.fail.Exception(f"coalmine could not measure this: {error}", pytrace=False) from None
+
+
+def _judge(outcomes: Sequence[RuleOutcome]) -> None:
+    """Fail with the evidence unless every rule holds."""
+    __tracebackhide__ = True
+    broken = [one for one in outcomes if one.outcome == "broken"]
+    unmeasured = [one for one in outcomes if one.outcome == "not_measured"]
+    lines = [_words(one) for one in (*broken, *unmeasured)]
+    if broken:
+        raise AssertionError("\n".join(lines))
+    if unmeasured:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def _words(one: RuleOutcome) -> str:
+    return "\n  ".join([f"{one.asks}: {one.words}; {one.evidence}", *one.details])
+
+
+def _identity(given: Any) -> Any:
+    """Equal for two arguments that are the same thing, with the same bytes behind it as far as sizes and times tell."""
+    if not isinstance(given, (str, os.PathLike)):
+        return id(given)  # the audit holds on to it, so that the number is not used again
+    path = Path(given)
+    if not path.exists():
+        return os.fspath(given)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    facts = [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in files if one.is_file()]
+    return (str(path.resolve()), tuple(facts))

@@ -1,0 +1,152 @@
+"""Trainings side by side, from their files: what each run exposes, and how good its model is."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.comparing import compare
+from coalmine.audits.comparing_results import Comparison, Strategy, UtilityMeasure
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.files import read_bytes, to_json, write_json
+from coalmine.records import Estimate
+from coalmine.reports.runs.reading import Run, names_of, read_run
+from coalmine.statistics.score_arrays import checked_confidence
+
+RESULTS_FILE = "comparison.json"
+# In place of a utility: take the validation loss of the run's own training.json.
+OWN = "own"
+
+
+def compare_runs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    utilities: Sequence[str] = (),
+    confidence: float = 0.95,
+    **options: Any,
+) -> Comparison:
+    """Compare runs by the results below their directories; `options` are those of `coalmine.audits.comparing.compare`.
+
+    `utilities` has one entry for each run, in their order: a number, a file with one number a line (one for each document), or
+    "own" for the validation loss of the run's training.json. Without it all runs have their own.
+    """
+    if utilities and len(utilities) != len(paths):
+        raise InputError(
+            f"there are {len(paths)} runs and {len(utilities)} utilities; give one for each run, and `{OWN}` for its own loss"
+        )
+    if len({Path(path).resolve() for path in paths}) < len(paths):
+        raise InputError("a run was named twice; comparing it with itself says nothing, so name each once")
+    runs = [read_run(path) for path in paths]
+    strategies = []
+    for name, run, utility in zip(names_of(runs), runs, utilities or [OWN] * len(runs), strict=True):
+        if run.exposure is None:
+            raise NotMeasurableError(
+                f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
+            )
+        measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
+        strategies.append(Strategy(name, run.exposure, measure))
+    return compare(strategies, confidence=confidence, **options)
+
+
+def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:
+    """Write comparison.json, which holds no secret; returns its path."""
+    path = Path(directory) / RESULTS_FILE
+    write_json(path, comparison)
+    return path
+
+
+def own_utility(run: Run) -> UtilityMeasure | None:
+    """The validation loss of a run's training.json, with what decides which documents and tokens it is of."""
+    loss, record = run.validation_loss_bits, run.training
+    if loss is None or record is None:
+        return None
+    options = record.options
+    held_out: Any = (
+        [record.data_sha256, options.holdout, options.seed]
+        if record.validation_sha256 is msgspec.UNSET
+        else record.validation_sha256
+    )
+    # All words outside the vocabulary are one token, and the vocabulary is that of the training data.
+    tokens = [
+        options.tokens,
+        *([options.vocabulary, record.data_sha256] if options.tokens == "words" else []),
+    ]
+    fields = None if record.fields is msgspec.UNSET else record.fields
+    return UtilityMeasure(
+        estimate=_without_interval(loss, "validation loss", f"validation loss {loss:.4g} bits a token"),
+        measured_on=hashlib.sha256(to_json([held_out, tokens, fields])).hexdigest(),
+    )
+
+
+def given_utility(given: str, confidence: float = 0.95) -> UtilityMeasure:
+    """A number, or the mean of a file with one number a line.
+
+    >>> given_utility("2.5").estimate.value
+    2.5
+    """
+    try:
+        value = float(given)
+    except ValueError:
+        return _of_documents(Path(given), confidence)
+    if not math.isfinite(value):
+        raise InputError(
+            f"--utility must be a finite number or a file, got {given!r}; check what was measured"
+        )
+    return UtilityMeasure(estimate=_without_interval(value, "as given", f"{value:g}, as given"))
+
+
+def _without_interval(value: float, method: str, statement: str) -> Estimate:
+    return Estimate(
+        method=method,
+        status="measured",
+        value=value,
+        low=None,
+        high=None,
+        confidence=None,
+        n=1,
+        statement=statement,
+        warnings=("a single number has no interval",),
+    )
+
+
+def _of_documents(path: Path, confidence: float) -> UtilityMeasure:
+    from scipy.special import stdtrit
+
+    try:
+        text = read_bytes(path, "the file of utilities").decode()
+        numbers = [float(row[0]) for row in csv.reader(text.splitlines()) if row]
+    except (UnicodeDecodeError, ValueError) as problem:
+        raise InputError(
+            f"{path} must have one number a line, one for each document ({problem}); leave out headers and names"
+        ) from None
+    values, level = np.array(numbers), checked_confidence(confidence)
+    if len(values) < 2 or not np.all(np.isfinite(values)):
+        raise InputError(
+            f"{path} must have at least two finite numbers, one for each document, got {len(values)}; check what was measured"
+        )
+    mean = float(values.mean())
+    half = (
+        float(values.std(ddof=1)) / math.sqrt(len(values)) * float(stdtrit(len(values) - 1, (1 + level) / 2))
+    )
+    return UtilityMeasure(
+        estimate=Estimate(
+            method="mean over documents",
+            status="measured",
+            value=mean,
+            low=mean - half,
+            high=mean + half,
+            confidence=level,
+            n=len(values),
+            statement=f"{mean:.4g} ({100 * level:g} % interval {mean - half:.4g} to {mean + half:.4g}, {len(values):,} documents)",
+            assumptions=("documents are independent, and so many that their mean is nearly normal",),
+        ),
+        documents=tuple(numbers),
+    )

@@ -1,0 +1,212 @@
+"""A report for machines and for papers: JSON, Markdown, JUnit, SARIF, and each figure as PNG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import coalmine
+from coalmine.files import make_directory, to_json, write_bytes
+from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
+from coalmine.reports.findings.catalog import CATALOG, docs_path
+from coalmine.reports.findings.findings import Finding, Severity
+from coalmine.reports.page.html import ReportedRun
+from coalmine.reports.page.parts import HEADINGS, STATUS_WORDS
+from coalmine.reports.page.text import visible
+
+SCHEMA = "coalmine.report/1"
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS: dict[Severity, str] = {
+    "critical": "error",
+    "high": "error",
+    "medium": "warning",
+    "low": "note",
+    "info": "note",
+    "pass": "none",
+}
+# What a code host sorts by: 9 and above is critical, 7 high, 4 medium, above 0 low.
+_SECURITY: dict[Severity, str] = {
+    "critical": "9.5",
+    "high": "8.0",
+    "medium": "5.5",
+    "low": "2.0",
+    "info": "0.0",
+    "pass": "0.0",
+}
+
+
+def as_json(told: Sequence[ReportedRun]) -> bytes:
+    """All findings with their numbers, and what the report concludes."""
+    return to_json(
+        {
+            "schema": SCHEMA,
+            "coalmine": coalmine.__version__,
+            "runs": [
+                {
+                    "name": one.name,
+                    "verdict": one.conclusion.sentence,
+                    "answers": [answer._asdict() for answer in one.conclusion.answers],
+                    "tested": one.run.tested,
+                    "not_tested": one.run.not_tested,
+                    "findings": one.findings,
+                }
+                for one in told
+            ],
+        }
+    )
+
+
+def as_markdown(told: Sequence[ReportedRun]) -> str:
+    """Findings for a pull request or a wiki; text of the run is escaped."""
+    lines = []
+    for one in told:
+        lines += [f"# {_inline(one.name)}: {_inline(one.conclusion.sentence)}", ""]
+        for answer in one.conclusion.answers:
+            lines.append(f"- **{answer.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
+        lines.append("")
+        for status, heading in HEADINGS.items():
+            these = [finding for finding in one.findings if finding.status == status]
+            if these:
+                lines += [f"## {heading}", ""]
+                lines += [line for finding in these for line in _markdown_finding(finding)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_finding(finding: Finding) -> list[str]:
+    label = finding.severity if finding.status == "found" else STATUS_WORDS[finding.status]
+    return [
+        f"### {finding.code} {_inline(finding.title)} ({label})",
+        "",
+        _inline(finding.evidence),
+        "",
+        f"What to do: {_inline(finding.advice)} See {finding.docs}.",
+        "",
+    ]
+
+
+def _inline(text: str) -> str:
+    """Text in which nothing is markup; `code` of ours stays."""
+    safe = re.sub(r"([\\*_\[\]#|])", r"\\\1", visible(text))
+    safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # Addresses and names with an at sign would become links.
+    return safe.replace("://", "&#58;//").replace("@", "&#64;")
+
+
+def as_junit(told: Sequence[ReportedRun]) -> bytes:
+    """One test case a finding: what was found at medium or above fails, what was not tested or measured is skipped."""
+    root = ET.Element("testsuites", name="coalmine")
+    for one in told:
+        failures = [finding for finding in one.findings if _fails(finding)]
+        skipped = [finding for finding in one.findings if finding.status in {"not_tested", "not_measured"}]
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            name=visible(one.name),
+            tests=str(len(one.findings)),
+            failures=str(len(failures)),
+            skipped=str(len(skipped)),
+            errors="0",
+        )
+        for finding in one.findings:
+            case = ET.SubElement(
+                suite,
+                "testcase",
+                classname=f"coalmine.{visible(one.name)}",
+                name=f"{finding.code} {visible(finding.title)}",
+            )
+            said = f"{visible(finding.evidence)} What to do: {visible(finding.advice)}"
+            if finding in failures:
+                failure = ET.SubElement(
+                    case, "failure", message=visible(finding.evidence), type=finding.severity
+                )
+                failure.text = said
+            elif finding in skipped:
+                ET.SubElement(
+                    case, "skipped", message=f"{STATUS_WORDS[finding.status]}: {visible(finding.evidence)}"
+                )
+            else:
+                ET.SubElement(case, "system-out").text = said
+    ET.indent(root)
+    return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _fails(finding: Finding) -> bool:
+    return finding.status == "found" and finding.severity in {"critical", "high", "medium"}
+
+
+def as_sarif(told: Sequence[ReportedRun]) -> bytes:
+    """Findings for a code host; what is clear passes, and what was not tested or measured is open for review."""
+    codes = sorted({finding.code for one in told for finding in one.findings})
+    rules = [
+        {
+            "id": code,
+            "name": re.sub(r"\W", "", CATALOG[code].title.title()),
+            "shortDescription": {"text": CATALOG[code].title},
+            "help": {
+                "text": CATALOG[code].advice,
+                "markdown": f"{CATALOG[code].advice} See `{docs_path(code)}`.",
+            },
+            "properties": {"tags": ["security", "privacy"], "security-severity": _worst(told, code)},
+        }
+        for code in codes
+    ]
+    results = [_sarif_result(finding, one, codes) for one in told for finding in one.findings]
+    tool = {"driver": {"name": "coalmine", "version": coalmine.__version__, "rules": rules}}
+    return to_json(
+        {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": tool, "results": results}]}
+    )
+
+
+def _worst(told: Sequence[ReportedRun], code: str) -> str:
+    found = [finding.severity for one in told for finding in one.findings if finding.code == code]
+    return max((_SECURITY[severity] for severity in found), key=float)
+
+
+def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> dict[str, Any]:
+    kind = {"found": "fail", "clear": "pass", "not_tested": "notApplicable", "not_measured": "review"}[
+        finding.status
+    ]
+    text = f"{visible(one.name)}: {visible(finding.title)}. {visible(finding.evidence)} What to do: {visible(finding.advice)}"
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": codes.index(finding.code),
+        "kind": kind,
+        # The standard allows a level other than "none" only for what failed.
+        "level": _LEVELS[finding.severity] if kind == "fail" else "none",
+        "message": {"text": text},
+        # A model has no line of code; the page about the finding is a place that every host can show.
+        "locations": [
+            {"physicalLocation": {"artifactLocation": {"uri": finding.docs}, "region": {"startLine": 1}}}
+        ],
+        "partialFingerprints": {"coalmine/v1": f"{visible(one.name)}/{finding.code}/{finding.title}"},
+        "properties": {
+            "severity": finding.severity,
+            "status": finding.status,
+            "subject": [visible(s) for s in finding.subject],
+        },
+    }
+
+
+def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
+    """Each figure as a PNG in a directory, named after the figure, and after the run where there are several."""
+    make_directory(directory)
+    written = []
+    for place, one in enumerate(told):
+        prefix = f"run-{place + 1}-" if len(told) > 1 else ""
+        for figure in figures_of(one.run):
+            path = directory / f"{prefix}{_file_name(figure.figure_id)}.png"
+            write_bytes(path, figure_png(figure), mode=mode)
+            written.append(path)
+    for figure in utility_figures([one.run for one in told]) if len(told) > 1 else []:
+        path = directory / f"{_file_name(figure.figure_id)}.png"
+        write_bytes(path, figure_png(figure), mode=mode)
+        written.append(path)
+    return written
+
+
+def _file_name(figure_id: str) -> str:
+    """An id without anything that is more than a name to a file system; format ids are the user's."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", figure_id).lstrip(".")

@@ -1,0 +1,47 @@
+"""Which figures does a report have? Each of those for which the results are there, of each run, and one over all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coalmine.errors import MissingExtraError
+from coalmine.reports.figures.exposure import exposure_figure
+from coalmine.reports.figures.extraction import extraction_figure
+from coalmine.reports.figures.histogram import histogram_figures
+from coalmine.reports.figures.membership import membership_figures
+from coalmine.reports.figures.recitation import recitation_figures
+from coalmine.reports.figures.style import Figure, Spec
+from coalmine.reports.figures.training import training_figures
+from coalmine.reports.figures.utility import utility_figure
+from coalmine.reports.runs.reading import Run
+
+__all__ = ["Figure", "figure_png", "figures_of", "utility_figures"]
+
+PNG_WIDTH, PNG_SCALE = 720, 2
+
+
+def figures_of(run: Run) -> list[Figure]:
+    """The figures of one run."""
+    single = [exposure_figure(run), extraction_figure(run)]
+    found = [figure for figure in single if figure is not None]
+    found[1:1] = list(histogram_figures(run))
+    return [*found, *training_figures(run), *membership_figures(run), *recitation_figures(run)]
+
+
+def utility_figures(runs: Sequence[Run]) -> list[Figure]:
+    """The figures that compare runs."""
+    figure = utility_figure(runs)
+    return [] if figure is None else [figure]
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A figure in its usual drawing, for papers and slides."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise MissingExtraError("drawing a figure", "vl-convert-python", "figures") from None
+    drawing: Spec = dict(next(iter(figure.specs.values())))
+    # A page has a width to fill, a file needs one of its own.
+    drawing |= {"width": PNG_WIDTH, "autosize": {"type": "pad"}, "datasets": figure.datasets}
+    drawing["config"] = drawing["config"] | {"background": "white"}
+    return bytes(vl_convert.vegalite_to_png(drawing, scale=PNG_SCALE, show_warnings=False))

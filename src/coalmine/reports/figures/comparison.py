@@ -1,0 +1,133 @@
+"""Utility against exposure with the Pareto frontier, as a Vega-Lite description: data, until somebody draws it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coalmine.audits.comparing_results import Comparison
+from coalmine.errors import InputError, MissingExtraError
+from coalmine.files import to_json, write_bytes
+
+KINDS = (".svg", ".html", ".png", ".json")
+# Apart for readers who see red and green alike.
+_ON, _BEATEN = "#0072B2", "#D55E00"
+
+
+def comparison_figure(comparison: Comparison, *, width: int = 420, height: int = 320) -> dict[str, Any]:
+    """The figure as Vega-Lite 6; a run without a place in it is left out."""
+    points = _points(comparison)
+    x = {
+        "field": "utility",
+        "type": "quantitative",
+        "title": comparison.utility_name,
+        "axis": {"tickCount": 6},
+        "scale": {"zero": False, "padding": 20, "reverse": comparison.higher_is_better},
+    }
+    y = {
+        "field": "exposure",
+        "type": "quantitative",
+        "title": "median exposure (bits)",
+        "scale": {"zero": True},
+    }
+    # The frontier goes from the best utility down to the least exposure, in steps: between two points nothing is known.
+    frontier = sorted(
+        (point for point in points if point["frontier"] == "on the frontier"),
+        key=lambda point: point["order"],
+    )
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": "Utility of each training against the exposure of its canaries; lower and further left is better.",
+        "width": width,
+        "height": height,
+        "data": {"values": points},
+        "layer": [
+            {
+                "data": {"values": frontier},
+                "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 3], "color": _ON},
+                "encoding": {"x": x, "y": y, "order": {"field": "order", "type": "quantitative"}},
+            },
+            {
+                "mark": {"type": "rule", "opacity": 0.6},
+                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "transform": [{"filter": "isValid(datum.utility_low)"}],
+                "mark": {"type": "rule", "opacity": 0.6},
+                "encoding": {"x": {**x, "field": "utility_low"}, "x2": {"field": "utility_high"}, "y": y},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": {
+                        "field": "frontier",
+                        "type": "nominal",
+                        "title": None,
+                        "scale": {"domain": ["on the frontier", "beaten"], "range": [_ON, _BEATEN]},
+                    },
+                    "tooltip": [
+                        {"field": name} for name in ("run", "utility", "exposure", "low", "high", "canaries")
+                    ],
+                },
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 8, "dy": -8},
+                "encoding": {"x": x, "y": y, "text": {"field": "run"}},
+            },
+        ],
+    }
+
+
+def _points(comparison: Comparison) -> list[dict[str, Any]]:
+    points = []
+    for run in comparison.runs:
+        if run.on_frontier is None or run.utility is None or run.utility.value is None:
+            continue
+        points.append(
+            {
+                "run": run.name,
+                "utility": run.utility.value,
+                "utility_low": run.utility.low,
+                "utility_high": run.utility.high,
+                "exposure": run.exposure.value,
+                "low": run.exposure.low,
+                "high": run.exposure.high,
+                "canaries": run.canaries,
+                "frontier": "on the frontier" if run.on_frontier else "beaten",
+                "order": -run.utility.value if comparison.higher_is_better else run.utility.value,
+            }
+        )
+    return points
+
+
+def save_figure(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
+    """Draw the figure as .svg, .png or a self-contained .html, or write its description as .json."""
+    target = Path(path)
+    figure = comparison_figure(comparison)
+    if target.suffix not in KINDS:
+        raise InputError(f"a figure ends in {', '.join(KINDS)}, got {target.name!r}; name it so")
+    if not figure["data"]["values"]:
+        raise InputError("no run has a place in the figure; the notes of the comparison say why")
+    if target.suffix == ".json":
+        write_bytes(target, to_json(figure) + b"\n")
+        return target
+    try:
+        import vl_convert
+    except ImportError:
+        raise MissingExtraError("drawing a figure", "vl-convert-python", "figures") from None
+    plain = msgspec.json.decode(msgspec.json.encode(figure))
+    drawn: str | bytes
+    if target.suffix == ".svg":
+        drawn = vl_convert.vegalite_to_svg(plain)
+    elif target.suffix == ".png":
+        drawn = vl_convert.vegalite_to_png(plain, scale=2)
+    else:
+        # Everything is inside, so that the page works without a network.
+        drawn = vl_convert.vegalite_to_html(plain, bundle=True)
+    write_bytes(target, drawn if isinstance(drawn, bytes) else drawn.encode())
+    return target

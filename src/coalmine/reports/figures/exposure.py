@@ -1,0 +1,228 @@
+"""How does exposure grow with repetitions? Each canary with its interval, beside what guessing gives (Secret Sharer, Figures 1, 4, 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from coalmine.audits.exposure_results import ExposureDocument, ExposureResult
+from coalmine.reports.exposure_table import exposure_in_words, interval_in_words, times_in_words
+from coalmine.reports.figures.style import (
+    BAND,
+    INK,
+    Figure,
+    Spec,
+    axis,
+    data,
+    named,
+    rounded,
+    spec,
+    thinned,
+    tooltips,
+)
+from coalmine.reports.runs.reading import Run
+
+# More points than this cannot be told apart, and make the page slow.
+MOST_POINTS = 2_000
+# Without memorization 95 of 100 canaries stay below this many bits.
+GUESSING_BITS = math.log2(20)
+
+
+def exposure_figure(run: Run) -> Figure | None:
+    """Exposure against repetitions, or None where there are no exposures."""
+    document = run.exposure
+    if document is None or not document.results:
+        return None
+    most = max((facts.size_bits for facts in document.formats), default=0.0)
+    points = _points(document)
+    shown = (
+        ""
+        if len(points) == len(document.results)
+        else (
+            f" {len(points):,} of {len(document.results):,} canaries are drawn, spread evenly over their exposures; all are in the data."
+        )
+    )
+    caption = (
+        "Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was compared "
+        f"with. The gray band holds 95 of 100 canaries of a model that remembers nothing. The most possible is {most:.1f} bits.{shown}"
+    )
+    description = f"Exposure in bits of {len(document.results):,} canaries by how often each was trained on."
+    return Figure(
+        figure_id="exposure-by-repetitions",
+        title="Exposure against repetitions",
+        caption=caption,
+        specs={
+            "log axis": _drawing(points, most, description, log=True),
+            "linear axis": _drawing(points, most, description, log=False),
+        },
+        datasets={"points": points},
+        columns=CANARY_COLUMNS,
+        rows=tuple(canary_row(result) for result in most_exposed_first(document)),
+    )
+
+
+CANARY_COLUMNS = (
+    "canary",
+    "format",
+    "trained on",
+    "planted",
+    "exposure (bits)",
+    "low",
+    "high",
+    "most possible",
+    "status",
+    "rank",
+    "log-perplexity (bits)",
+    "method",
+)
+
+
+def most_exposed_first(document: ExposureDocument) -> list[ExposureResult]:
+    """The canaries by what is known of their exposure at least; those without a number last."""
+    return sorted(
+        document.results, key=lambda result: (result.estimate.status == "not_measured", -_height(result))
+    )
+
+
+def canary_row(result: ExposureResult) -> tuple[str | int | float | bool | None, ...]:
+    """One canary as a row of data; the text of the canary is not in it."""
+    low, high = result.interval
+    return (
+        result.canary_id,
+        result.format_id,
+        result.repetitions,
+        result.planted,
+        rounded(result.exposure),
+        rounded(low),
+        rounded(high),
+        rounded(result.most_possible_bits, 2),
+        result.estimate.status,
+        result.rank,
+        rounded(result.log_perplexity_bits),
+        result.method,
+    )
+
+
+def _points(document: ExposureDocument) -> list[dict[str, Any]]:
+    measured = [result for result in document.results if result.estimate.status != "not_measured"]
+    ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
+    chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]
+    sizes: dict[int, int] = {}
+    for result in chosen:
+        sizes[result.repetitions] = sizes.get(result.repetitions, 0) + 1
+    seen: dict[int, int] = {}
+    points = []
+    for result in chosen:
+        times, many = result.repetitions, sizes[result.repetitions]
+        place = seen.get(times, 0)
+        seen[times] = place + 1
+        # Side by side, so that equal exposures do not hide each other.
+        aside = 0.0 if many == 1 else 0.5 * (place / (many - 1) - 0.5)
+        low, high = result.interval
+        points.append(
+            {
+                "canary": result.canary_id,
+                "times": times,
+                "trained on": times_in_words(times),
+                "format": result.format_id,
+                "place": rounded(_log_place(times) + aside, 3),
+                "bits": rounded(_height(result), 3),
+                "low": rounded(low, 3),
+                "high": rounded(_height(result) if high is None else high, 3),
+                "exposure": exposure_in_words(result),
+                "interval": interval_in_words(result),
+                "known": "at least" if result.estimate.status == "lower_bound" else "measured",
+            }
+        )
+    return points
+
+
+def _height(result: ExposureResult) -> float:
+    return float(result.estimate.low or 0.0) if result.exposure is None else result.exposure
+
+
+def _log_place(times: int) -> float:
+    """A place on an axis where 0 stands beside 1 and each doubling is a step."""
+    return 0.0 if times == 0 else 1.0 + math.log2(times)
+
+
+def _drawing(points: Sequence[dict[str, Any]], most: float, description: str, *, log: bool) -> Spec:
+    times = sorted({point["times"] for point in points})
+    title = "times trained on"
+    x: Spec
+    if log:
+        places = [round(_log_place(one), 3) for one in times]
+        names = {f"{place:g}": str(one) for place, one in zip(places, times, strict=True)}
+        # The labels are numbers of our own making; no text of the run enters an expression.
+        label = " : ".join(f"datum.value == {place} ? '{name}'" for place, name in names.items()) + " : ''"
+        x = axis(
+            "place",
+            title,
+            axis={"values": places, "labelExpr": label, "grid": False},
+            scale={"domain": [min(places, default=0) - 0.6, max(places, default=1) + 0.6], "nice": False},
+        )
+    else:
+        x = axis("times", title, axis={"grid": False}, scale={"nice": True})
+    y = axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
+    chosen = {"filter": "repetitions == null || datum.times == repetitions"}
+    several = len({point["format"] for point in points}) > 1
+    color: Spec = (
+        {"field": "format", "type": "nominal", "title": "format"} if several else {"value": "#0b84c6"}
+    )
+    layers: list[Spec] = [
+        {
+            "data": data([{"from": 0, "to": rounded(GUESSING_BITS)}]),
+            "mark": {"type": "rect", "color": BAND, "opacity": 0.22, "aria": False},
+            "encoding": {"y": axis("from", "exposure (bits)"), "y2": {"field": "to"}},
+        },
+        {
+            "data": data([{"most": rounded(most)}]),
+            "mark": {"type": "rule", "strokeDash": [5, 4], "color": INK, "aria": False},
+            "encoding": {"y": {"field": "most", "type": "quantitative"}},
+        },
+        {
+            "data": named("points"),
+            "transform": [chosen],
+            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
+            "encoding": {
+                "x": x,
+                "y": axis("low", "exposure (bits)"),
+                "y2": {"field": "high"},
+                "color": color,
+            },
+        },
+        {
+            "data": named("points"),
+            "transform": [chosen],
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": color,
+                "shape": {
+                    "field": "known",
+                    "type": "nominal",
+                    "title": None,
+                    "scale": {"domain": ["measured", "at least"], "range": ["circle", "triangle-up"]},
+                },
+                "tooltip": tooltips(
+                    canary="canary",
+                    **{"trained on": "trained on"},
+                    exposure="exposure (bits)",
+                    interval="interval",
+                ),
+            },
+        },
+    ]
+    choice = {
+        "name": "repetitions",
+        "value": None,
+        "bind": {
+            "input": "select",
+            "options": [None, *times],
+            "labels": ["all", *(times_in_words(one) for one in times)],
+            "name": "Show canaries trained on ",
+        },
+    }
+    return spec(layers, description=description, params=[choice], height=340)

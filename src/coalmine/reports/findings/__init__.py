@@ -1,0 +1,1 @@
+"""What a run says: findings with stable codes, the rules that make them, and what to do about each."""

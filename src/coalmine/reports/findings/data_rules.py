@@ -1,0 +1,80 @@
+"""Do the results belong together, and to the data that they claim? What would make every other number wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from coalmine.reports.exposure_table import times_in_words
+from coalmine.reports.findings.catalog import finding
+from coalmine.reports.findings.findings import Finding
+from coalmine.reports.runs.reading import Run
+
+# Fewer canaries of one kind than this leave wide intervals whatever is found.
+FEW = 20
+
+
+def data_findings(run: Run) -> Iterator[Finding]:
+    """Findings about hashes that do not match, and about numbers of canaries."""
+    yield from _other_data(run)
+    exposure, canaries = run.exposure, run.canaries
+    if exposure is not None and canaries is not None and canaries.sha256 != exposure.manifest_sha256:
+        evidence = (
+            f"The canaries.json of this run has the SHA-256 {canaries.sha256[:12]}..., but the exposures were measured with "
+            f"{exposure.manifest_sha256[:12]}...."
+        )
+        yield finding("CM502", "high", "found", evidence)
+    membership = run.membership
+    if (
+        exposure is not None
+        and membership is not None
+        and membership.manifest_sha256
+        not in {
+            None,
+            exposure.manifest_sha256,
+        }
+    ):
+        evidence = "The membership results are of other canaries than the exposures."
+        yield finding("CM503", "high", "found", evidence)
+    if run.verified is not None and exposure is not None:
+        known = {result.canary_id: result.repetitions for result in exposure.results}
+        strange = [
+            one.canary_id for one in run.verified.canaries if known.get(one.canary_id) != one.repetitions
+        ]
+        if strange:
+            evidence = f"{len(strange):,} canaries of the extraction are not those of the exposures: {', '.join(strange[:3])}."
+            yield finding("CM503", "high", "found", evidence, subject=strange[:50])
+    yield from _few(run)
+
+
+def _other_data(run: Run) -> Iterator[Finding]:
+    said = list(run.exposure.warnings) if run.exposure is not None else []
+    corpus = run.canaries.corpus if run.canaries is not None else None
+    trained_on = {
+        str(model["trained_on_sha256"])
+        for model in [run.model or {}]
+        if isinstance(model.get("trained_on_sha256"), str)
+    } | ({run.training.data_sha256} if run.training is not None else set())
+    mismatch = corpus is not None and bool(trained_on) and corpus.sha256_after not in trained_on
+    if mismatch and corpus is not None:
+        said.append(
+            f"the planted corpus has the SHA-256 {corpus.sha256_after[:12]}..., but the model was trained on "
+            f"{min(trained_on)[:12]}..."
+        )
+    if said:
+        text = "; ".join(dict.fromkeys(said))
+        yield finding("CM501", "high", "found", f"{text[:1].upper()}{text[1:]}.")
+
+
+def _few(run: Run) -> Iterator[Finding]:
+    if run.exposure is None:
+        return
+    counts = Counter(
+        (result.format_id, result.repetitions) for result in run.exposure.results if result.repetitions > 0
+    )
+    few = sorted(key for key, count in counts.items() if count < FEW)
+    if few:
+        words = ", ".join(f"{counts[key]:,} trained on {times_in_words(key[1])}" for key in few[:8])
+        more = f" and {len(few) - 8} more kinds" if len(few) > 8 else ""
+        evidence = f"What holds for these canaries may not hold for others drawn alike: there are only {words}{more}."
+        yield finding("CM504", "info", "found", evidence)

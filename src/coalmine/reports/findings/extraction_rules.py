@@ -1,0 +1,127 @@
+"""What does extraction say? Which canaries come out of the model, how, and how sure it is that others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coalmine.audits.extraction_results import CanaryExtraction, Extraction
+from coalmine.reports.exposure_table import times_in_words
+from coalmine.reports.findings.catalog import finding
+from coalmine.reports.findings.chance import FEWEST, at_most_share, share
+from coalmine.reports.findings.findings import Finding
+from coalmine.reports.runs.reading import Located, Run, Verified
+
+NAMED, LISTED = 3, 50
+
+
+def extraction_findings(run: Run) -> Iterator[Finding]:
+    """Findings about canaries that were looked for, and about formats that were searched without any."""
+    for verified in run.verifications[:1]:
+        yield from _verified(run, verified)
+    folders = {one.path.parent for one in run.verifications}
+    for located in run.extractions:
+        if located.path.parent not in folders:
+            yield _searched(run, located)
+
+
+def _verified(run: Run, located: Located[Verified]) -> Iterator[Finding]:
+    canaries = located.document.canaries
+    trained = [one for one in canaries if one.repetitions > 0]
+    out = sorted((one for one in trained if one.extracted), key=lambda one: (one.place or 0, one.canary_id))
+    open_ones = [one for one in trained if not one.extracted and not one.proven]
+    searches = [one.document for one in run.extractions if one.path.parent == located.path.parent]
+    if out:
+        estimate = share(len(out), len(trained), "that were trained on came out of the model")
+        named = "; ".join(_named(one) for one in out[:NAMED])
+        more = f"; and {len(out) - NAMED:,} more" if len(out) > NAMED else ""
+        yield finding(
+            "CM201",
+            "critical",
+            "found",
+            f"{estimate.statement}: {named}{more}.",
+            estimates=[estimate],
+            subject=[one.canary_id for one in out[:LISTED]],
+        )
+        yield from _unaided(run, out, searches)
+    if open_ones:
+        yield finding(
+            "CM203",
+            "info",
+            "not_measured",
+            f"{len(open_ones):,} of {len(trained):,} canaries that were trained on were not found, and it is not proven that they "
+            f"would not be: {_certificates(searches)}.",
+            subject=[one.canary_id for one in open_ones[:LISTED]],
+        )
+    if trained and not out and not open_ones:
+        yield _none_out(trained, searches)
+    wrong = [one for one in canaries if one.repetitions == 0 and one.extracted]
+    if wrong:
+        yield finding(
+            "CM205",
+            "high",
+            "found",
+            f"{len(wrong):,} canaries came out that were never trained on: {'; '.join(_named(one) for one in wrong[:NAMED])}.",
+            subject=[one.canary_id for one in wrong[:LISTED]],
+        )
+
+
+def _none_out(trained: Sequence[CanaryExtraction], searches: Sequence[Extraction]) -> Finding:
+    tops = sorted({len(one.found) for one in searches})
+    among = (
+        f"the {tops[0]:,} least surprising members of their format"
+        if len(tops) == 1
+        else "the members that were asked for"
+    )
+    limit = f"up to {100 * at_most_share(len(trained)):.0f} % of such canaries could still come out (95 % confidence)"
+    estimate = share(0, len(trained), "that were trained on came out of the model")
+    evidence = f"It is proven that none of {len(trained):,} canaries is among {among}; even so, {limit}."
+    if len(trained) < FEWEST:
+        title = "No canary came out, but there are too few to say more"
+        return finding("CM202", "info", "not_measured", evidence, estimates=[estimate], title=title)
+    return finding("CM202", "pass", "clear", evidence, estimates=[estimate])
+
+
+def _named(one: CanaryExtraction) -> str:
+    after = "" if one.expansions is None else f" after {one.expansions:,} queries"
+    return f"{one.canary_id}, trained on {times_in_words(one.repetitions)}, at place {one.place}{after}"
+
+
+def _certificates(searches: Sequence[Extraction]) -> str:
+    ended = [one for one in searches if not one.proven]
+    if not ended:
+        return "the search has no certificate"
+    return "; ".join(
+        f"the {one.method} over {int(one.size):,} members ended after {one.certificate.expansions:,} queries"
+        for one in ended
+    )
+
+
+def _unaided(run: Run, out: Sequence[CanaryExtraction], searches: Sequence[Extraction]) -> Iterator[Finding]:
+    """Canaries that greedy decoding writes; the texts of the manifest say which of those found they are."""
+    if run.canaries is None:
+        return
+    written = {one.text for search in searches for one in search.found if one.unaided}
+    texts = {canary.canary_id: canary.text for canary in run.canaries}
+    these = [one.canary_id for one in out if texts.get(one.canary_id) in written]
+    if these:
+        evidence = f"Given only the beginning of the format, greedy decoding writes {', '.join(these[:NAMED])} without any search."
+        yield finding("CM204", "critical", "found", evidence, subject=these[:LISTED])
+
+
+def _searched(run: Run, located: Located[Extraction]) -> Finding:
+    result = located.document
+    where = run.shown(located.path)
+    if not result.found:
+        evidence = f"{where}: nothing came out by {result.method}, which does not show that nothing is there."
+        return finding("CM206", "info", "not_measured", evidence, subject=[where])
+    unaided = sum(bool(one.unaided) for one in result.found)
+    proof = (
+        "proven to be the least surprising there are"
+        if result.proven
+        else "without a proof that there are no less surprising ones"
+    )
+    evidence = (
+        f"{where}: {len(result.found):,} of {int(result.size):,} members were found by {result.method}, {proof}; greedy decoding writes "
+        f"{unaided:,} of them by itself. Whether they are secrets cannot be told from the model."
+    )
+    return finding("CM206", "medium" if unaided else "info", "found", evidence, subject=[where])

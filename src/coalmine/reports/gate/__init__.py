@@ -1,0 +1,1 @@
+"""A policy, and whether a run keeps it."""

@@ -1,0 +1,87 @@
+"""Does a run keep a policy? Every rule with its outcome, and an exit code for a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from coalmine.files import sha256_of_file
+from coalmine.models.checkpoint import WEIGHTS_FILE
+from coalmine.reports.gate.outcomes import Outcome, RuleOutcome
+from coalmine.reports.gate.policy import Policy
+from coalmine.reports.gate.sections import (
+    exposure_rules,
+    extraction_rules,
+    membership_rules,
+    recitation_rules,
+    required_audits,
+)
+from coalmine.reports.runs.reading import Run
+
+SCHEMA = "coalmine.check/1"
+EXIT_CODES: dict[Outcome, int] = {"holds": 0, "broken": 1, "not_measured": 2}
+
+
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of every rule of a policy for one run."""
+
+    schema: str = SCHEMA
+    run: str
+    outcome: Outcome
+    exit_code: int
+    rules: tuple[RuleOutcome, ...]
+    policy: Policy
+
+    def counted(self, outcome: Outcome) -> int:
+        """How many rules ended so."""
+        return sum(one.outcome == outcome for one in self.rules)
+
+
+def check(run: Run, policy: Policy) -> GateResult:
+    """Every rule of a policy, judged by the results of a run.
+
+    A broken rule is certain and one that could not be measured is not, so where both are there the outcome is "broken".
+    """
+    stale = _stale(run)
+    rules = (
+        *required_audits(run, policy, stale),
+        *exposure_rules(run, policy, stale),
+        *extraction_rules(run, policy, stale),
+        *membership_rules(run, policy, stale),
+        *recitation_rules(run, policy, stale),
+    )
+    outcomes = {one.outcome for one in rules}
+    outcome: Outcome = "holds"
+    if "broken" in outcomes:
+        outcome = "broken"
+    elif "not_measured" in outcomes:
+        outcome = "not_measured"
+    return GateResult(
+        run=run.name, outcome=outcome, exit_code=EXIT_CODES[outcome], rules=rules, policy=policy
+    )
+
+
+def _stale(run: Run) -> str | None:
+    """Why results are not those of the weights that they stand with, if so."""
+    digests = run.model.get("weights_sha256") if run.model is not None else None
+    known = {digests} if isinstance(digests, str) else set(digests or ())
+    if not known:
+        return None
+    results = (*run.exposures, *run.extractions, *run.memberships, *run.recitations)
+    for folder in dict.fromkeys(folder for path, _ in results for folder in _folders_of(run, path)):
+        weights = folder / WEIGHTS_FILE
+        if weights.is_file() and sha256_of_file(weights) not in known:
+            return f"the results are of other weights than those in {folder.name}; measure this model again"
+    return None
+
+
+def _folders_of(run: Run, path: Path) -> Iterator[Path]:
+    """The folders from that of a result up to the one that the user named."""
+    given = {place.resolve() for place in run.paths}
+    folder = path.resolve().parent
+    yield folder
+    while folder not in given and any(folder.is_relative_to(place) for place in given):
+        folder = folder.parent
+        yield folder

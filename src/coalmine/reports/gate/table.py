@@ -1,0 +1,73 @@
+"""The gate for people and for pipelines: a table, the verdict in a sentence, and JUnit XML."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+from coalmine.files import write_bytes
+from coalmine.reports.gate.checking import GateResult
+from coalmine.reports.terminal import inert
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def gate_table(result: GateResult) -> Table:
+    """One row a rule."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    # Names are never cut: they are what is looked up in the policy.
+    table.add_column("rule", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("asked, and found")
+    for one in result.rules:
+        table.add_row(inert(one.rule), one.words, inert(f"{one.asks}: {one.evidence}"))
+    return table
+
+
+def gate_in_words(result: GateResult) -> list[str]:
+    """Warnings, and the verdict in a sentence."""
+    lines = [f"Warning ({one.rule}): {inert(text)}." for one in result.rules for text in one.warnings]
+    holds, broken, open_ones = (result.counted(kind) for kind in ("holds", "broken", "not_measured"))
+    verdict = {
+        "holds": f"The policy holds: {holds} of {len(result.rules)} rules.",
+        "broken": f"The policy is BROKEN: {broken} of {len(result.rules)} rules.",
+        "not_measured": f"The policy could NOT be measured: {open_ones} of {len(result.rules)} rules.",
+    }[result.outcome]
+    if broken and open_ones:
+        verdict += f" Besides, {open_ones} could not be measured."
+    return [*lines, verdict]
+
+
+def write_junit(result: GateResult, path: str | os.PathLike[str]) -> None:
+    """JUnit XML: a broken rule is a failure, and one that could not be measured is an error."""
+    suite = ET.Element(
+        "testsuite",
+        name="coalmine check",
+        tests=str(len(result.rules)),
+        failures=str(result.counted("broken")),
+        errors=str(result.counted("not_measured")),
+        skipped="0",
+    )
+    for one in result.rules:
+        case = ET.SubElement(
+            suite, "testcase", classname=f"coalmine.{_printable(result.run)}", name=_printable(one.rule)
+        )
+        text = _printable("\n".join([f"asks: {one.asks}", one.evidence, *one.details]))
+        if one.outcome == "broken":
+            ET.SubElement(case, "failure", message=_printable(one.evidence)).text = text
+        elif one.outcome == "not_measured":
+            ET.SubElement(case, "error", message=_printable(one.evidence)).text = text
+        else:
+            ET.SubElement(case, "system-out").text = text
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    write_bytes(path, ET.tostring(suites, encoding="utf-8", xml_declaration=True) + b"\n")
+
+
+def _printable(text: str) -> str:
+    """Text as XML can hold it: a name of a model may have any character in it."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,264 @@
+"""The report in a real browser: it is drawn, it asks nobody, hostile text does nothing, and everyone can read it."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coalmine.audits.exposure_results import CandidateScores, write_scores
+from coalmine.files import write_json
+from coalmine.randomness import arrays
+from coalmine.reports.page.html import report_page
+from coalmine.reports.runs.reading import read_run, read_runs
+from coalmine.statistics.exposure import reference_exposures
+from reports import report_runs as made
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install 'coalmine[dev]'"
+)
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium was found: install Debian's package chromium"
+)
+
+SERIOUS = {"serious", "critical"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+class Opened:
+    """A page with all that it said and asked for."""
+
+    def __init__(self, browser, path, **options):
+        self.context = browser.new_context(
+            accept_downloads=True, **({"viewport": {"width": 1280, "height": 900}} | options)
+        )
+        self.page = self.context.new_page()
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.path = path
+        began = time.perf_counter()
+        self.page.goto(path.as_uri(), wait_until="load")
+        self.page.locator("figure[data-drawn]").first.wait_for(state="attached")
+        self.seconds = time.perf_counter() - began
+
+    def wait_for_figures(self):
+        deadline = time.monotonic() + 30
+        while self.page.locator("figure:not([data-drawn])").count():
+            assert time.monotonic() < deadline, f"figures were not drawn: {self.said}"
+            self.page.wait_for_timeout(50)
+        return self
+
+    def check_quiet(self):
+        assert self.said == []
+        assert self.asked == [self.path.as_uri()]
+
+
+@pytest.fixture
+def opened(browser):
+    contexts = []
+
+    def open_page(path, **options):
+        one = Opened(browser, path, **options)
+        contexts.append(one.context)
+        return one
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("browser")
+    canaries = made.audited_run(directory, claimed_epsilon=1.0)
+    made.save_training(directory, watched=made.watch_records(canaries))
+    path = directory / "report.html"
+    path.write_text(report_page(read_runs(directory)), encoding="utf-8")
+    return path
+
+
+def test_every_figure_is_drawn_and_nobody_is_asked(opened, report):
+    one = opened(report).wait_for_figures()
+    figures = one.page.locator("figure")
+    assert figures.count() == 7
+    for place in range(figures.count()):
+        marks = figures.nth(place).locator(
+            ".drawing svg .mark-symbol path, .drawing svg .mark-line path, .drawing svg .mark-rect path"
+        )
+        assert marks.count() > 0
+    one.check_quiet()
+
+
+def test_the_first_screen_answers(opened, report):
+    page = opened(report).page
+    assert (
+        page.locator("h1").inner_text()
+        == "The model memorized 2 of 12 canaries and 2 of 12 can be extracted."
+    )
+    for card in page.locator(".answers li").all():
+        box = card.bounding_box()
+        assert box["y"] + box["height"] < 900
+
+
+def test_a_reader_can_point_filter_change_axes_and_save(opened, report, tmp_path):
+    one = opened(report).wait_for_figures()
+    figure = one.page.locator("figure[data-figure=exposure-by-repetitions]")
+    points = figure.locator(".mark-symbol.role-mark path")
+    everyone = points.count()
+    points.first.hover(force=True)
+    one.page.locator("#vg-tooltip-element.visible").wait_for()
+    assert "exposure (bits)" in one.page.locator("#vg-tooltip-element").inner_text()
+    figure.locator("select").select_option(label="16 times")
+    one.page.wait_for_timeout(200)
+    assert (everyone, points.count()) == (18, 6)
+    figure.get_by_role("button", name="linear axis").click()
+    one.page.locator("figure[data-figure=exposure-by-repetitions][data-drawn='linear axis']").wait_for()
+    assert figure.get_by_role("button", name="linear axis").get_attribute("aria-pressed") == "true"
+    saved = {}
+    for name in ("Save as SVG", "Save as data (CSV)"):
+        with one.page.expect_download() as download:
+            figure.get_by_role("button", name=name).click()
+        target = tmp_path / download.value.suggested_filename
+        download.value.save_as(target)
+        saved[target.suffix] = target.read_text(encoding="utf-8")
+    assert saved[".svg"].startswith("<svg")
+    lines = saved[".csv"].splitlines()
+    assert lines[0].startswith("canary,format,trained on")
+    assert len(lines) == 19
+    one.check_quiet()
+
+
+def test_the_canaries_can_be_searched_and_sorted(opened, report):
+    page = opened(report).page
+    rows = page.locator("[data-canaries] tbody tr")
+    assert rows.count() == 18
+    page.get_by_label("Search").fill("x16-5")
+    assert rows.count() == 1
+    page.get_by_label("Search").fill("")
+    page.locator("[data-canaries] thead button").first.click()
+    assert rows.first.locator("td").first.inner_text() == "f0-x16-5"
+    assert page.locator("[data-canaries] thead th").first.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_everyone_can_read_it(opened, report, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
+    one = opened(report, color_scheme=scheme, viewport={"width": width, "height": 844}).wait_for_figures()
+    # A finding's numbers and a figure's numbers are hidden until they are asked for.
+    one.page.evaluate(
+        "for (const part of [...document.querySelectorAll('details')].slice(0, 3)) part.open = true"
+    )
+    one.page.evaluate(
+        "for (const part of [...document.querySelectorAll('figure details')].slice(0, 1)) part.open = true"
+    )
+    response = axe.Axe().run(one.page).response
+    serious = [
+        (each["id"], [node["html"][:120] for node in each["nodes"][:3]])
+        for each in response["violations"]
+        if each["impact"] in SERIOUS
+    ]
+    assert serious == []
+    assert "color-contrast" in {each["id"] for each in response["passes"]}
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+def test_it_fits_a_phone_and_the_dark(opened, report, scheme, width):
+    page = (
+        opened(report, color_scheme=scheme, viewport={"width": width, "height": 844}).wait_for_figures().page
+    )
+    # Nothing is wider than the screen but what scrolls by itself.
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_the_keyboard_reaches_what_the_mouse_does(opened, report):
+    page = opened(report).wait_for_figures().page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached = set()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate(
+                "document.activeElement.tagName + ':' + document.activeElement.textContent.trim().slice(0, 12)"
+            )
+        )
+    assert {"A:Findings", "SUMMARY:Numbers", "BUTTON:linear axis", "BUTTON:Save as SVG"} <= reached
+
+
+def test_it_can_be_printed(opened, report):
+    one = opened(report).wait_for_figures()
+    assert len(one.page.pdf(format="A4")) > 20_000
+    one.check_quiet()
+
+
+def test_hostile_text_does_nothing(opened, tmp_path):
+    hostile = (
+        "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'`${window.hacked=1}\x1b[2J"
+    )
+    estimates = reference_exposures([1.0, 30.0, 40.0], np.arange(20.0, 120.0))
+    results = [
+        made.exposure_result(f"{hostile}{number}", one, times=2 - number, bits=30.0 + number)
+        for number, one in enumerate(estimates)
+    ]
+    document = made.exposure_document(results, method="references", warnings=(hostile,))
+    document.model["weights"] = hostile
+    write_json(tmp_path / "exposure.json", document)
+    write_scores(
+        tmp_path / "scores.parquet",
+        [CandidateScores("f0", "reference", np.arange(100), np.arange(20.0, 120.0))],
+    )
+    path = tmp_path / "hostile.html"
+    path.write_text(report_page([read_run(tmp_path)]), encoding="utf-8")
+    one = opened(path).wait_for_figures()
+    one.page.locator(".mark-symbol.role-mark path").first.hover(force=True)
+    one.page.locator("#vg-tooltip-element.visible").wait_for()
+    one.page.get_by_label("Search").fill("script")
+    assert one.page.evaluate("window.hacked") is None
+    assert one.page.locator("img").count() == 0
+    one.check_quiet()
+
+
+def test_a_large_report_opens_quickly(opened, tmp_path):
+    generator = arrays(0, "report", "large")
+    scores = generator.normal(60.0, 5.0, 1_000_000)
+    times = np.repeat([0, 1, 4, 16, 64], 2_000)
+    bits = generator.normal(60.0, 5.0, 10_000) - 3.0 * np.log2(1 + times)
+    write_scores(tmp_path / "scores.parquet", [CandidateScores("f0", "sample", np.arange(1_000_000), scores)])
+    estimates = reference_exposures(bits, scores[:10_000])
+    results = [
+        made.exposure_result(f"canary-{number}", one, times=int(times[number]), bits=float(bits[number]))
+        for number, one in enumerate(estimates)
+    ]
+    write_json(tmp_path / "exposure.json", made.exposure_document(results, method="references"))
+    path = tmp_path / "large.html"
+    path.write_text(report_page([read_run(tmp_path)]), encoding="utf-8")
+    one = opened(path)
+    # Twice, because other work on the machine may fall on the first time.
+    seconds = min(one.seconds, opened(path).seconds)
+    print(f"a page of {path.stat().st_size / 1e6:.1f} MB opened in {seconds:.2f} s")
+    assert seconds < 3.0
+    assert "2,000 of 10,000 canaries are drawn" in one.page.locator("figcaption").first.inner_text()
+    assert one.page.locator("[data-canaries] [role=status]").inner_text() == "1 to 100 of 10,000"
+    one.wait_for_figures().check_quiet()
+
+
+def test_the_example_in_the_readme_is_there():
+    image = Path(__file__).parents[2] / "docs/images/report.png"
+    assert image.read_bytes().startswith(b"\x89PNG")
+    assert image.stat().st_size < 200_000

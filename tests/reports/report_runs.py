@@ -1,0 +1,256 @@
+"""Runs for the tests of reports: real audits of a scripted model whose memory is known, and records of the other stages."""
+
+import msgspec
+import numpy as np
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.extraction import verify_extraction
+from coalmine.audits.membership import membership
+from coalmine.audits.recitation_results import (
+    Example,
+    Group,
+    ModelFacts,
+    Recitation,
+    RecitationTrend,
+    Settings,
+    share_estimate,
+)
+from coalmine.files import write_json
+from coalmine.records import Canary
+from coalmine.reports.runs.reading import Located, Run, Verified
+from coalmine.statistics.exposure import exact_exposure, reference_exposures
+from coalmine.statistics.trends import log_linear_trend
+from coalmine.training.options import TrainingOptions
+from coalmine.training.record import EpochRecord, TrainingRecord, WatchRecord
+
+FORM = Format("my pin is {digits:4}")
+CHARACTERS = "my pin is0123456789"
+# Unequal, so that members have different probabilities.
+FREQUENCIES = {str(digit): 3 + digit for digit in range(10)}
+
+
+def canary_set(repetitions=(1, 16), each=6, withheld=6, references=200):
+    texts = FORM.sample(each * len(repetitions) + withheld + references, seed=3, replace=False)
+    listed = [
+        Canary(
+            canary_id=f"f0-x{times}-{number}",
+            format_id="f0",
+            text=texts.pop(),
+            repetitions=times,
+            planted=True,
+        )
+        for times in repetitions
+        for number in range(each)
+    ] + [
+        Canary(canary_id=f"f0-w-{number}", format_id="f0", text=texts.pop(), repetitions=1, planted=False)
+        for number in range(withheld)
+    ]
+    return CanarySet(listed, {"f0": FORM}, references={"f0": texts})
+
+
+def scripted(remembered=(), share=0.1, name="scripted"):
+    memory = {canary.text: share for canary in remembered}
+    return ScriptedModel(CHARACTERS, memory=memory, frequencies=FREQUENCIES, name=name)
+
+
+def audited_run(directory, *, remembered=2, name="scripted", **claims):
+    """Canaries, exposures, extraction and membership of a model that remembers the last few canaries that were planted."""
+    canaries = canary_set()
+    planted = [canary for canary in canaries if canary.planted]
+    model = scripted(planted[len(planted) - remembered :], name=name)
+    canaries.save(directory / "canaries.json")
+    expose(model, canaries).save(directory / "exposure")
+    expose(model, canaries, method="references").save(directory / "references")
+    save_verified(directory / "extraction", model, canaries)
+    found = membership(directory / "references", canaries=canaries, **claims)
+    found.save(directory / "membership")
+    return canaries
+
+
+def save_verified(directory, model, canaries, **options):
+    results, extractions = verify_extraction(model, canaries, **options)
+    for format_id, extraction in extractions.items():
+        extraction.save(directory, f"extraction-{format_id}.json")
+    write_json(directory / "verified.json", Verified(canaries=tuple(results)))
+
+
+def save_training(directory, data_sha256="0" * 64, watched=()):
+    record = TrainingRecord(
+        options=TrainingOptions(),
+        data_sha256=data_sha256,
+        documents=100,
+        tokens=10_000,
+        parameters=5_000,
+        epochs=[
+            EpochRecord(epoch=1, steps=50, training_loss_bits=3.0, validation_loss_bits=3.1),
+            EpochRecord(epoch=2, steps=50, training_loss_bits=2.0, validation_loss_bits=2.5),
+        ],
+        best_epoch=2,
+        stopped_early=False,
+        watch={"kind": "exposure", "method": "references"} if watched else None,
+        watched=list(watched),
+    )
+    write_json(directory / "training.json", record)
+    return record
+
+
+def watch_records(canaries, steps=(25, 50, 75, 100)):
+    """A watch in which canaries that were planted often stand out from the third look on."""
+    records = []
+    for place, step in enumerate(steps):
+        seen = []
+        for canary in canaries:
+            high = canary.times_trained_on > 1 and place >= 2
+            seen.append(
+                {
+                    "canary_id": canary.canary_id,
+                    "repetitions": canary.times_trained_on,
+                    "log_perplexity_bits": 20.0,
+                    "status": "lower_bound" if high else "measured",
+                    "exposure": None if high else 1.0,
+                    "low": 12.0 if high else 0.7,
+                    "high": None if high else 1.4,
+                }
+            )
+        records.append(WatchRecord(step=step, epoch=1 + place // 2, seen=seen))
+    return records
+
+
+def recitation(
+    hits=(5, 20, 35, 50),
+    of=100,
+    baseline_hits=None,
+    *,
+    name="asked",
+    prompt="once upon a time",
+    revealed=False,
+):
+    """A recitation at one context, with as many sequences for each of several numbers of copies."""
+
+    def groups(model, counts):
+        yield Group(
+            model=model,
+            context=50,
+            copies=(1, 1000),
+            mean_copies=20.0,
+            recited=share_estimate(sum(counts), of * len(counts), "were recited", 0.95),
+        )
+        for place, count in enumerate(counts):
+            yield Group(
+                model=model,
+                context=50,
+                bucket=place,
+                copies=(4**place, 4 ** (place + 1) - 1),
+                mean_copies=2.0 * 4**place,
+                recited=share_estimate(count, of, "were recited", 0.95),
+            )
+
+    found = list(groups(name, hits))
+    models = [ModelFacts(name=name, role="asked", parameters=1000, description={"adapter": "scripted"})]
+    if baseline_hits is not None:
+        found += groups("other", baseline_hits)
+        models.append(
+            ModelFacts(name="other", role="baseline", parameters=1000, description={"adapter": "other"})
+        )
+    trend = log_linear_trend([2.0 * 4**place for place in range(len(hits))], list(hits), [of] * len(hits))
+    return Recitation(
+        index={},
+        models=tuple(models),
+        settings=Settings(
+            suffix=50,
+            contexts=(50,),
+            lengths=(100,),
+            sample="normalized",
+            each=of,
+            most=None,
+            temperature=1.0,
+            top_k=None,
+            tries=(),
+            chance=0.5,
+            greedy_only=True,
+            beam=None,
+            anywhere=False,
+            near=None,
+            hidden_share=None,
+            confidence=0.95,
+            seed=0,
+        ),
+        sequences=of * len(hits),
+        questions=of * len(hits),
+        groups=tuple(found),
+        trends=(RecitationTrend(by="repetitions", model=name, context=50, trend=trend),),
+        exclusive=(),
+        examples=(
+            Example(
+                document=0,
+                offset=0,
+                copies=9,
+                context=50,
+                prompt=prompt,
+                suffix="there was a secret",
+                recited_by=(name,),
+            ),
+        ),
+        revealed=revealed,
+    )
+
+
+def exposure_result(canary_id, estimate, *, times=1, bits=30.0, rank=None, most=20.0):
+    return ExposureResult(
+        canary_id=canary_id,
+        format_id="f0",
+        repetitions=times,
+        planted=times > 0,
+        method=estimate.method,
+        log_perplexity_bits=bits,
+        rank=rank,
+        most_possible_bits=most,
+        estimate=estimate,
+    )
+
+
+def exposure_document(results, *, size=2**20, method="exact", **parts):
+    facts = FormatFacts(
+        format_id="f0",
+        template="{digits:6}",
+        size=str(size),
+        size_bits=float(np.log2(size)),
+        method=method,
+        why="asked for",
+    )
+    return ExposureDocument(
+        seed=0,
+        confidence=0.95,
+        manifest_sha256="ab" * 32,
+        model={"adapter": "scripted", "weights": "m"},
+        formats=(facts,),
+        expansions=0,
+        tail_fits={},
+        results=tuple(results),
+        **parts,
+    )
+
+
+def run_with(tmp_path, document=None, **parts):
+    exposures = () if document is None else (Located(tmp_path / "exposure.json", document),)
+    return Run(paths=(tmp_path,), name="run", exposures=exposures, **parts)
+
+
+def guessed_document(generator, *, times=(1, 4), each=10, withheld=10, references=None, size=2**20):
+    """The exposures of canaries that a model without memory would give: ranks are uniform."""
+    groups = [*(one for one in times for _ in range(each)), *([0] * withheld)]
+    if references is None:
+        ranks = generator.integers(1, size + 1, len(groups))
+        estimates = [exact_exposure(int(rank), size) for rank in ranks]
+    else:
+        estimates = reference_exposures(generator.normal(size=len(groups)), generator.normal(size=references))
+    results = [
+        exposure_result(f"c{number}", estimate, times=one)
+        for number, (one, estimate) in enumerate(zip(groups, estimates, strict=True))
+    ]
+    return exposure_document(results, size=size, method="exact" if references is None else "references")
+
+
+def with_result(document, result):
+    return msgspec.structs.replace(document, results=(*document.results, result))

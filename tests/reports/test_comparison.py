@@ -1,0 +1,279 @@
+"""Trainings side by side: what is preferred, what cannot be compared, and real models."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coalmine import expose, load_model, plant, train
+from coalmine.audits.comparing import compare
+from coalmine.audits.comparing_results import Strategy
+from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.errors import InputError, MissingExtraError
+from coalmine.records import Estimate
+from coalmine.reports.comparison import compare_runs, given_utility, save_comparison
+from coalmine.reports.comparison_table import comparison_in_words
+from coalmine.reports.figures.comparison import comparison_figure, save_figure
+
+SIZE = 10**6
+SIZE_BITS = math.log2(SIZE)
+
+# Trainings, from exposures
+
+
+def document(values, *, manifest="same", repetitions=4, method="exact", template="pin {digits:6}"):
+    """The exposures of one training; None is a canary that beat every sample."""
+    results = []
+    for place, value in enumerate(values):
+        times = repetitions if isinstance(repetitions, int) else repetitions[place]
+        estimate = Estimate(
+            method=method,
+            status="lower_bound" if value is None else "measured",
+            value=value,
+            low=9.0 if value is None else value,
+            high=None if value is None else value,
+            confidence=None,
+            n=1,
+            statement="",
+        )
+        results.append(
+            ExposureResult(
+                canary_id=f"c{place}",
+                format_id="f0",
+                repetitions=times,
+                planted=times > 0,
+                method=method,
+                log_perplexity_bits=1.0,
+                rank=None,
+                most_possible_bits=SIZE_BITS,
+                estimate=estimate,
+            )
+        )
+    return ExposureDocument(
+        seed=0,
+        confidence=0.95,
+        manifest_sha256=manifest,
+        model={},
+        formats=(
+            FormatFacts(
+                format_id="f0",
+                template=template,
+                size=str(SIZE),
+                size_bits=SIZE_BITS,
+                method=method,
+                why="asked for",
+            ),
+        ),
+        expansions=0,
+        tail_fits={},
+        results=tuple(results),
+    )
+
+
+def strategy(name, values, utility="2.5", **options):
+    measure = None if utility is None else given_utility(utility)
+    return Strategy(name, document(values, **options), measure)
+
+
+LESS, MORE = [1.0, 2.0, 1.5, 0.5, 2.5, 1.2, 0.8, 2.1], [4.0, 6.0, 5.5, 3.5, 9.5, 4.2, 5.8, 6.1]
+
+
+def test_of_equal_utility_the_less_exposed_one_is_preferred():
+    found = compare([strategy("a", MORE, "2.500"), strategy("b", LESS, "2.510")])
+    [pair] = found.pairs
+    assert pair.exposure.pairing == "paired"
+    assert pair.exposure.p_value == pytest.approx(2 / 2**8)
+    assert pair.utility_relation == "equal"
+    assert pair.statement.endswith("prefer b")
+    assert "without an interval" in pair.statement
+    assert [run.on_frontier for run in found.runs] == [True, True]
+
+
+def test_a_worse_model_that_exposes_less_is_a_trade_and_one_that_is_worse_in_both_is_beaten():
+    found = compare([strategy("a", MORE, "2.5"), strategy("b", LESS, "2.9"), strategy("c", MORE, "2.9")])
+    trade, _, _ = found.pairs
+    assert "a trade, because b exposes less and a has the better utility" in trade.statement
+    assert {run.name: run.on_frontier for run in found.runs} == {"a": True, "b": True, "c": False}
+    assert found.runs[2].dominated_by == ("a", "b")
+    assert [pair.adjusted_p_value for pair in found.pairs] == pytest.approx([3 * 2 / 256, 1.0, 3 * 2 / 256])
+
+
+def test_higher_utilities_can_be_the_better_ones():
+    options = {"higher_is_better": True, "utility_name": "accuracy", "equal_within": 0.001}
+    found = compare([strategy("a", MORE, "0.8"), strategy("b", LESS, "0.9")], **options)
+    assert found.pairs[0].utility_relation == "second better"
+    assert found.pairs[0].statement.endswith("prefer b")
+    assert [run.on_frontier for run in found.runs] == [False, True]
+
+
+points = st.tuples(st.integers(0, 5), st.integers(0, 5))
+
+
+@given(st.lists(points, min_size=2, max_size=6))
+def test_the_frontier_is_that_of_brute_force(drawn):
+    found = compare([strategy(str(n), [float(y)] * 3, str(x)) for n, (x, y) in enumerate(drawn)])
+    for run, (x, y) in zip(found.runs, drawn, strict=True):
+        beaten = any((a < x and b <= y) or (a <= x and b < y) for a, b in drawn)
+        assert run.on_frontier is (not beaten)
+
+
+def test_exposures_without_a_value_are_never_left_out_of_a_difference():
+    found = compare([strategy("a", [*MORE[:-1], None]), strategy("b", LESS)])
+    assert found.pairs[0].exposure is None
+    assert "could not be measured" in found.pairs[0].statement
+    # The median of the eight is known all the same: seven values decide it.
+    assert found.runs[0].exposure.value is not None
+    most = compare([strategy("a", [None] * 5), strategy("b", LESS[:5])])
+    assert most.runs[0].exposure.value is None
+    assert most.runs[0].on_frontier is None
+
+
+def test_other_canaries_are_compared_unpaired_and_only_with_their_like():
+    mixed = [1, 1, 1, 1, 8, 8, 8, 8]
+    found = compare(
+        [strategy("a", MORE, repetitions=mixed), strategy("b", LESS, manifest="other", repetitions=mixed)]
+    )
+    [pair] = found.pairs
+    assert pair.exposure.pairing == "unpaired"
+    assert pair.exposure.exchanges == math.comb(8, 4) ** 2
+    assert set(pair.by_repetitions) == {"1", "8"}
+    apart = compare(
+        [strategy("a", MORE, repetitions=1), strategy("b", LESS, manifest="other", repetitions=8)]
+    )
+    assert "which cannot be compared" in apart.pairs[0].problem
+    assert any("different formats or repetitions" in warning for warning in apart.warnings)
+    assert [run.on_frontier for run in apart.runs] == [None, None]
+    with pytest.raises(InputError, match="planted 3 times"):
+        compare([strategy("a", MORE), strategy("b", LESS)], repetitions=3)
+
+
+def test_withheld_canaries_do_not_count():
+    times = [0, 0, 4, 4, 4, 4, 4, 4]
+    found = compare([strategy("a", MORE, repetitions=times), strategy("b", LESS, repetitions=times)])
+    assert [run.canaries for run in found.runs] == [6, 6]
+    assert found.pairs[0].exposure.estimate.n == 6
+
+
+def test_utilities_by_document_have_intervals(tmp_path):
+    losses = np.random.default_rng(0).normal(3.0, 1.0, size=200)
+    for name, shift in (("a", 0.0), ("same", 0.003), ("worse", 0.5)):
+        noise = np.random.default_rng(7).normal(0, 0.02, size=200)
+        (tmp_path / name).write_text("\n".join(str(one) for one in losses + shift + noise * (name != "a")))
+    runs = [strategy(name, MORE, str(tmp_path / name)) for name in ("a", "same", "worse")]
+    found = compare(runs)
+    # Each loss by itself is uncertain by 0.14; document by document the first two are equal within 0.02.
+    assert found.runs[0].utility.high - found.runs[0].utility.low > 0.2
+    assert [pair.utility_relation for pair in found.pairs] == ["equal", "first better", "first better"]
+    tight = compare(runs[:2], equal_within=0.0001)
+    assert tight.pairs[0].utility_relation in {"first better", "not told apart"}
+    (tmp_path / "bad").write_text("loss\n3.0\n")
+    for wrong in ("bad", "nowhere"):
+        with pytest.raises(InputError):
+            given_utility(str(tmp_path / wrong))
+    with pytest.raises(InputError):
+        given_utility("nan")
+
+
+def test_without_a_utility_there_is_no_frontier_and_it_says_so():
+    found = compare([strategy("a", MORE, None), strategy("b", LESS)])
+    assert found.pairs[0].utility_relation == "not known"
+    assert "whether it costs utility is open" in found.pairs[0].statement
+    assert "no frontier" in found.warnings[0]
+    with pytest.raises(InputError, match="no run has a place"):
+        save_figure(found, "figure.json")
+
+
+# Real models
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The same corpus and canaries, trained on for two epochs and for hardly any."""
+    folder = tmp_path_factory.mktemp("compare")
+    write_embedded_corpus(folder / "corpus.txt", 8_000)
+    plant(
+        folder / "corpus.txt", "pin {digits:3}", repeat=[24], canaries=8, references=9, out=folder / "planted"
+    )
+    small = {"hidden": 32, "embedding": 16, "batch_size": 8, "window": 32, "layers": 1, "holdout": 0.1}
+    for name, options in {"long": {"epochs": 5, "learning_rate": 0.02}, "short": {"epochs": 1}}.items():
+        train(folder / "planted", out=folder / name, **small, **options)
+        expose(load_model(folder / name), folder / "planted").save(folder / name / "exposure")
+    train(folder / "planted", out=folder / "other", **small, epochs=1, seed=1)
+    expose(load_model(folder / "other"), folder / "planted").save(folder / "other" / "exposure")
+    return folder
+
+
+def test_real_runs_side_by_side(trained, tmp_path):
+    found = compare_runs([trained / "long", trained / "short"])
+    assert [run.name for run in found.runs] == ["long", "short"]
+    assert [run.canaries for run in found.runs] == [8, 8]
+    losses = [run.utility.value for run in found.runs]
+    assert losses[0] < losses[1]
+    records = [json.loads((trained / name / "training.json").read_text()) for name in ("long", "short")]
+    for loss, record in zip(losses, records, strict=True):
+        assert loss == record["epochs"][record["best_epoch"] - 1]["validation_loss_bits"]
+    saved = save_comparison(found, tmp_path)
+    assert save_comparison(
+        compare_runs([trained / "long", trained / "short"]), tmp_path / "again"
+    ).read_bytes() == (saved.read_bytes())
+    assert any("no interval" in line for line in comparison_in_words(found))
+
+
+def test_losses_of_other_documents_are_not_compared(trained):
+    # Another seed holds out other documents.
+    found = compare_runs([trained / "long", trained / "other"])
+    assert found.pairs[0].utility_relation == "not known"
+    assert [run.on_frontier for run in found.runs] == [None, None]
+    assert "different documents" in found.warnings[0]
+    vouched = compare_runs([trained / "long", trained / "other"], utilities=["2.5", "2.6"])
+    assert vouched.pairs[0].utility_relation == "first better"
+    assert None not in [run.on_frontier for run in vouched.runs]
+
+
+def test_runs_that_cannot_be_compared_are_refused(trained):
+    with pytest.raises(InputError, match="named twice"):
+        compare_runs([trained / "long", trained / "long"])
+    with pytest.raises(InputError, match="one for each run"):
+        compare_runs([trained / "long", trained / "short"], utilities=["2.5"])
+    with pytest.raises(InputError, match="at least two"):
+        compare_runs([trained / "long"])
+
+
+def test_the_figure_is_drawn_and_needs_no_network(trained, tmp_path, monkeypatch):
+    found = compare_runs([trained / "long", trained / "short"])
+    figure = comparison_figure(found)
+    assert {point["run"] for point in figure["data"]["values"]} == {"long", "short"}
+    pytest.importorskip("vl_convert", reason="the figures extra is not installed")
+    drawn = save_figure(found, tmp_path / "figure.svg").read_text()
+    assert "long" in drawn
+    assert "median exposure (bits)" in drawn
+    page = save_figure(found, tmp_path / "figure.html").read_text()
+    assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', page)
+    assert json.loads(save_figure(found, tmp_path / "figure.json").read_text())["layer"]
+    with pytest.raises(InputError, match="ends in"):
+        save_figure(found, tmp_path / "figure.gif")
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(MissingExtraError):
+        save_figure(found, tmp_path / "another.svg")
+
+
+def test_the_command(trained, tmp_path):
+    process = subprocess.run(
+        [sys.executable, "-m", "coalmine", "compare", "long", "short", "-o", str(tmp_path), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=trained,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == json.loads((tmp_path / "comparison.json").read_text())
+    assert (tmp_path / "run.json").exists()

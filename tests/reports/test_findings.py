@@ -1,0 +1,478 @@
+"""Findings: they say what is there, nothing that is not, and never call safe what was not looked at."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coalmine import expose
+from coalmine.audits.membership import membership_of_scores
+from coalmine.corpus.documents import Fields
+from coalmine.corpus.manifest import PlantedCorpus
+from coalmine.errors import InputError
+from coalmine.files import write_json
+from coalmine.randomness import arrays
+from coalmine.records import Estimate
+from coalmine.reports.findings.catalog import CATALOG, docs_path
+from coalmine.reports.findings.chance import group_p_value, judged
+from coalmine.reports.findings.findings import SEVERITIES, Finding, findings_of, worst_severity
+from coalmine.reports.page.conclusion import conclusion_of
+from coalmine.reports.runs.reading import Located, read_run, read_runs
+from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
+from reports import report_runs as made
+
+ROOT = Path(__file__).parents[2]
+
+
+def by_code(findings, code):
+    return [finding for finding in findings if finding.code == code]
+
+
+def the(findings, code):
+    (one,) = by_code(findings, code)
+    return one
+
+
+def not_measured(method="guided"):
+    return Estimate(
+        method=method,
+        status="not_measured",
+        value=None,
+        low=None,
+        high=None,
+        confidence=None,
+        n=0,
+        statement="no number",
+    )
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("remembering")
+    made.audited_run(directory)
+    return read_run(directory)
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("forgetful")
+    made.audited_run(directory, remembered=0)
+    return read_run(directory)
+
+
+def test_a_model_that_remembers_is_found_out(remembering):
+    findings = findings_of(remembering)
+    exposed, extracted = the(findings, "CM101"), the(findings, "CM201")
+    assert exposed.severity == extracted.severity == "critical"
+    assert set(exposed.subject) == set(extracted.subject) == {"f0-x16-4", "f0-x16-5"}
+    assert exposed.evidence.startswith("2 of 12 canaries that were trained on are among")
+    assert exposed.estimates[0].value == pytest.approx(2 / 12)
+    assert exposed.estimates[0].low < 2 / 12 < exposed.estimates[0].high
+    assert the(findings, "CM105").status == "clear"
+    found = conclusion_of(findings)
+    assert found.sentence == "The model memorized 2 of 12 canaries and 2 of 12 can be extracted."
+    assert [answer.answer for answer in found.answers] == [
+        "Yes: 2 of 12",
+        "Yes: 2 of 12",
+        "Do not release it",
+    ]
+
+
+def test_a_model_that_writes_a_secret_by_itself(tmp_path):
+    canaries = made.canary_set()
+    model = made.scripted([canaries[0]], share=0.9)
+    canaries.save(tmp_path / "canaries.json")
+    made.save_verified(tmp_path / "extraction", model, canaries)
+    findings = findings_of(read_run(tmp_path))
+    assert the(findings, "CM204").subject == (canaries[0].canary_id,)
+
+
+def test_a_model_without_memory_is_not_accused(forgetful):
+    findings = findings_of(forgetful)
+    codes = {finding.code for finding in findings if finding.status == "found"}
+    assert not codes & {
+        "CM101",
+        "CM102",
+        "CM103",
+        "CM105",
+        "CM201",
+        "CM204",
+        "CM205",
+        "CM301",
+        "CM302",
+        "CM304",
+    }
+    assert the(findings, "CM104").status == "clear"
+    assert the(findings, "CM202").status == "clear"
+    assert conclusion_of(findings).tone == "good"
+
+
+def test_nothing_tested_is_not_safe(tmp_path):
+    made.canary_set().save(tmp_path / "canaries.json")
+    run = read_run(tmp_path)
+    findings = findings_of(run)
+    assert run.tested == ()
+    assert {finding.status for finding in findings} == {"not_tested"}
+    assert {finding.code for finding in findings} >= {f"CM90{number}" for number in range(1, 8)}
+    assert worst_severity(findings) == worst_severity([]) == "info"
+    found = conclusion_of(findings)
+    assert found.sentence == (
+        "Whether the model memorized the canaries was not tested and whether they can be extracted was not tested."
+    )
+    assert found.tone == "open"
+    assert conclusion_of([]).tone == "open"
+
+
+@pytest.mark.parametrize("references", [None, 300])
+def test_memoryless_models_are_accused_in_few_runs(references):
+    generator = arrays(0, "findings", "level", references or 0)
+    audits, accused, together, controls = 400, 0, 0, 0
+    for _ in range(audits):
+        document = made.guessed_document(generator, references=references)
+        found = {one.code for one in findings_of(made.run_with(Path(), document)) if one.status == "found"}
+        accused += bool(found & {"CM101", "CM102"})
+        together += "CM103" in found
+        controls += "CM105" in found
+    # Three standard deviations above the level of 5 %.
+    most = audits * 0.05 + 3 * np.sqrt(audits * 0.05 * 0.95)
+    assert max(accused, together, controls) <= most
+
+
+@pytest.mark.parametrize("references", [None, 100])
+def test_the_chance_of_a_group_is_a_chance(references):
+    generator = arrays(1, "findings", "group", references or 0)
+    chances = [
+        group_p_value(
+            judged(made.guessed_document(generator, times=(4,), each=7, withheld=0, references=references))
+        )
+        for _ in range(1_000)
+    ]
+    for level in (0.01, 0.05, 0.2, 0.5):
+        share = np.mean(np.array(chances) <= level)
+        assert share <= level + 3.5 * np.sqrt(level * (1 - level) / len(chances))
+
+
+def test_together_canaries_show_what_none_shows_alone(tmp_path):
+    results = [made.exposure_result(f"c{n}", exact_exposure(2**16 - n, 2**20), times=4) for n in range(12)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
+    together = the(findings, "CM103")
+    assert together.severity == "low"
+    assert len(together.subject) == 12
+    assert not by_code(findings, "CM102")
+    assert conclusion_of(findings).answers[0].answer == "In part"
+
+
+def test_severity_goes_by_the_upper_limit(tmp_path):
+    def severity_of(rank):
+        results = [made.exposure_result("c", exact_exposure(rank, 2**20))]
+        return the(findings_of(made.run_with(tmp_path, made.exposure_document(results))), "CM102").severity
+
+    assert severity_of(2**10) == "high"
+    assert severity_of(2**11) == "medium"
+    # Beats every reference: its upper limit is unknown, so it counts as the most possible.
+    beaten = reference_exposures([1.0], np.arange(10.0, 2000.0))[0]
+    document = made.exposure_document([made.exposure_result("c", beaten)], method="references")
+    assert the(findings_of(made.run_with(tmp_path, document)), "CM102").severity == "high"
+
+
+def test_beating_few_samples_is_not_measured_and_not_clear(tmp_path):
+    estimates = sampled_exposures([1.0] * 8, np.arange(2.0, 12.0), size=2**20)
+    results = [made.exposure_result(f"c{n}", one) for n, one in enumerate(estimates)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="sampled")))
+    assert len(the(findings, "CM911").subject) == 8
+    assert not [one for one in findings if one.status == "clear"]
+    assert conclusion_of(findings).answers[0].answer == "Cannot be said"
+
+
+def test_what_is_known_exactly_is_never_called_unmeasured(tmp_path):
+    # 11 of 20 bits, which one of 400 canaries of a model without memory may well have.
+    ranks = [2**9, *range(1000, 2**20, 2700)]
+    results = [made.exposure_result(f"c{n}", exact_exposure(rank, 2**20)) for n, rank in enumerate(ranks)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
+    assert not by_code(findings, "CM911")
+    assert the(findings, "CM104").status == "clear"
+
+
+def test_a_curve_that_is_rejected_measures_nothing(tmp_path):
+    from coalmine.statistics.tail import fit_tail
+
+    generator = arrays(0, "findings", "humps")
+    humps = np.concatenate([generator.normal(40, 1, 500), generator.normal(80, 1, 500)])
+    fit = fit_tail(humps, seed=0)
+    assert fit.rejected
+    estimates = fit.estimates([5.0] * 6 + [60.0] * 6, 2**20)
+    results = [made.exposure_result(f"c{n}", one, times=1 if n < 9 else 0) for n, one in enumerate(estimates)]
+    document = msgspec.structs.replace(made.exposure_document(results), tail_fits={"f0": fit})
+    findings = findings_of(made.run_with(tmp_path, document))
+    assert the(findings, "CM106").severity == "medium"
+    assert len(the(findings, "CM911").subject) == 9
+    assert not {one.code for one in findings} & {"CM101", "CM102", "CM103", "CM104"}
+    assert the(findings, "CM105").status == "not_measured"
+
+
+def test_few_canaries_are_not_clear(tmp_path):
+    results = [made.exposure_result(f"c{n}", exact_exposure(2**19, 2**20)) for n in range(4)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
+    assert the(findings, "CM104").status == "not_measured"
+    assert "up to 53 %" in the(findings, "CM104").evidence
+    results.append(made.exposure_result("c4", exact_exposure(2**19, 2**20)))
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
+    assert the(findings, "CM104").status == "clear"
+
+
+estimates = st.one_of(
+    st.integers(1, 2**20).map(lambda rank: exact_exposure(rank, 2**20)),
+    st.just(not_measured()),
+    st.lists(st.floats(0, 50), min_size=1, max_size=5).map(
+        lambda others: reference_exposures([9.0], others)[0]
+    ),
+    st.lists(st.floats(0, 50), min_size=1, max_size=5).map(
+        lambda others: sampled_exposures([9.0], others, 2**20)[0]
+    ),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.tuples(estimates, st.sampled_from([0, 1, 4])), max_size=12))
+def test_whatever_was_measured_every_canary_is_spoken_of(given_results):
+    results = [
+        made.exposure_result(f"c{n}", one, times=times) for n, (one, times) in enumerate(given_results)
+    ]
+    findings = findings_of(made.run_with(Path(), made.exposure_document(results)))
+    spoken = [
+        name
+        for code in ("CM101", "CM102", "CM103", "CM104", "CM911")
+        for one in by_code(findings, code)
+        for name in one.subject
+    ]
+    assert sorted(spoken) == sorted(one.canary_id for one in results if one.repetitions)
+    clear = {name for one in findings if one.status == "clear" for name in one.subject}
+    unmeasured = {
+        one.canary_id for one in results if one.estimate.status == "not_measured" and one.repetitions
+    }
+    assert not clear & unmeasured
+    assert [SEVERITIES.index(one.severity) for one in findings] == sorted(
+        SEVERITIES.index(one.severity) for one in findings
+    )
+    conclusion_of(findings)
+
+
+def test_withheld_canaries_that_look_memorized_spoil_everything(tmp_path):
+    document = made.guessed_document(arrays(0, "control"), withheld=6)
+    leaked = made.exposure_result("leaked", exact_exposure(1, 2**20), times=0)
+    findings = findings_of(made.run_with(tmp_path, made.with_result(document, leaked)))
+    assert the(findings, "CM105").severity == "high"
+    assert conclusion_of(findings).sentence.startswith("The measurement cannot be trusted")
+    # One that could not be measured hides none of the others.
+    hidden = [made.exposure_result(f"w{n}", exact_exposure(2**14, 2**20), times=0) for n in range(9)]
+    hidden.append(made.exposure_result("none", not_measured(), times=0))
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(hidden)))
+    assert the(findings, "CM105").status == "found"
+
+
+def test_a_search_that_ended_early_proves_nothing(tmp_path):
+    canaries = made.canary_set()
+    canaries.save(tmp_path / "canaries.json")
+    made.save_verified(tmp_path / "extraction", made.scripted(), canaries, budget=1)
+    findings = findings_of(read_run(tmp_path))
+    assert the(findings, "CM203").status == "not_measured"
+    assert not by_code(findings, "CM202")
+    assert conclusion_of(findings).answers[1].answer == "Not found, not proven"
+
+
+def test_a_format_that_was_searched_without_canaries(tmp_path):
+    from coalmine import extract
+
+    extract(made.scripted([made.canary_set()[0]], share=0.9), made.FORM, top=3).save(tmp_path)
+    findings = findings_of(read_run(tmp_path))
+    assert the(findings, "CM206").severity == "medium"
+    assert "greedy decoding writes 1 of them" in the(findings, "CM206").evidence
+    assert conclusion_of(findings).answers[1].answer == "Not tested"
+
+
+def test_a_claim_is_violated_consistent_or_left_open(tmp_path):
+    generator = arrays(0, "findings", "claim")
+
+    def claim(shift, claimed, n):
+        found = membership_of_scores(
+            generator.normal(size=n) + shift, generator.normal(size=n), claimed_epsilon=claimed, delta=1e-5
+        )
+        run = made.run_with(tmp_path, memberships=(Located(tmp_path / "membership.json", found),))
+        return the(findings_of(run), "CM303")
+
+    assert (claim(4.0, 0.5, 400).severity, claim(4.0, 0.5, 400).status) == ("critical", "found")
+    assert claim(0.0, 8.0, 10).status == "not_measured"
+    assert claim(0.0, 1.0, 2000).status == "clear"
+
+
+def test_membership_of_few_scores_is_left_open(tmp_path):
+    found = membership_of_scores([1.0, 2.0, 3.0], [0.5, 1.5, 2.5])
+    findings = findings_of(made.run_with(tmp_path, memberships=(Located(tmp_path / "m.json", found),)))
+    assert {one.status for code in ("CM301", "CM304", "CM912") for one in by_code(findings, code)} == {
+        "not_measured"
+    }
+    generator = arrays(0, "findings", "membership")
+    found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300))
+    findings = findings_of(made.run_with(tmp_path, memberships=(Located(tmp_path / "m.json", found),)))
+    assert the(findings, "CM301").severity == "high"
+    assert the(findings, "CM302").status == "found"
+
+
+@pytest.mark.parametrize(
+    ("hits", "baseline", "status", "severity"),
+    [
+        ((1, 5, 20, 60), None, "found", "high"),
+        ((1, 5, 20, 60), (1, 5, 20, 55), "not_measured", "info"),
+        ((0, 0, 0, 0), None, "clear", "pass"),
+        ((0, 0, 0, 3), (0, 0, 0, 0), "not_measured", "info"),
+    ],
+)
+def test_recitation_beside_a_baseline(tmp_path, hits, baseline, status, severity):
+    document = made.recitation(hits, baseline_hits=baseline)
+    findings = findings_of(
+        made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", document),))
+    )
+    found = the(findings, "CM401")
+    assert (found.status, found.severity) == (status, severity)
+    assert bool(by_code(findings, "CM909")) == (baseline is None)
+
+
+def test_repeated_text_is_recited_more(tmp_path):
+    run = made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", made.recitation()),))
+    assert "copies in the corpus" in the(findings_of(run), "CM402").evidence
+    flat = made.recitation((5, 5, 5, 5))
+    run = made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", flat),))
+    assert not by_code(findings_of(run), "CM402")
+
+
+def test_few_sequences_do_not_show_that_nothing_is_recited(tmp_path):
+    document = made.recitation((0, 0, 0, 0), of=10)
+    run = made.run_with(tmp_path, recitations=(Located(tmp_path / "recitation.json", document),))
+    assert the(findings_of(run), "CM401").status == "not_measured"
+
+
+def test_when_memorization_began(tmp_path):
+    canaries = made.canary_set()
+    made.save_training(tmp_path, watched=made.watch_records(canaries))
+    began = the(findings_of(read_run(tmp_path)), "CM107")
+    assert "at step 75 (epoch 2)" in began.evidence
+    assert "at least 12.0 bits" in began.evidence
+
+
+def test_results_that_do_not_belong_together(tmp_path):
+    canaries = made.audited_run(tmp_path)
+    corpus = PlantedCorpus(
+        name="corpus.txt",
+        original_name="corpus.txt",
+        sha256_before="1" * 64,
+        sha256_after="2" * 64,
+        documents_before=1,
+        documents_after=2,
+        fields=Fields(),
+    )
+    canaries.with_corpus(corpus, tmp_path / "canaries.json").save(tmp_path / "canaries.json")
+    made.save_training(tmp_path, data_sha256="3" * 64)
+    findings = findings_of(read_run(tmp_path))
+    assert the(findings, "CM501").severity == the(findings, "CM502").severity == "high"
+    verified = json.loads((tmp_path / "extraction/verified.json").read_text())
+    verified["canaries"][0]["canary_id"] = "stranger"
+    write_json(tmp_path / "extraction/verified.json", verified)
+    assert the(findings_of(read_run(tmp_path)), "CM503").subject == ("stranger",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exposure/exposure.json",
+        "extraction/extraction-f0.json",
+        "extraction/verified.json",
+        "membership/membership.json",
+        "canaries.json",
+        "training.json",
+        "recitation.json",
+        "exposure-during-training.json",
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b'{"schema": "coalmine.unknown/9"}', b"[1, 2]", b"\xff\xfe"])
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    made.canary_set().save(tmp_path / "canaries.json")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(Path(name).name)):
+        read_run(tmp_path)
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    for paths in ([], [tmp_path], [tmp_path / "nowhere"]):
+        with pytest.raises(InputError):
+            read_run(*paths)
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(InputError, match="not a result"):
+        read_run(tmp_path / "notes.txt")
+
+
+def test_a_run_json_of_another_program_is_left_alone(tmp_path):
+    made.canary_set().save(tmp_path / "canaries.json")
+    (tmp_path / "run.json").write_text('{"job": 1}')
+    assert read_run(tmp_path).records == ()
+
+
+def test_results_of_two_models_are_two_runs(tmp_path):
+    canaries = made.canary_set()
+    for name in ("one", "two"):
+        expose(made.scripted(name=name), canaries).save(tmp_path / name / "exposure")
+        made.save_training(tmp_path / name)
+        # Scripted models describe themselves alike, so say which is which.
+        path = tmp_path / name / "exposure/exposure.json"
+        document = json.loads(path.read_text())
+        document["model"]["weights"] = name
+        write_json(path, document)
+    canaries.save(tmp_path / "canaries.json")
+    runs = read_runs(tmp_path)
+    assert [run.name for run in runs] == ["one", "two"]
+    assert [len(run.trainings) for run in runs] == [1, 1]
+    assert all(run.canaries is not None for run in runs)
+    assert read_run(tmp_path / "one").name == "one"
+    with pytest.raises(InputError, match="2 models \\(one, two\\)"):
+        read_run(tmp_path)
+
+
+def test_the_better_method_is_the_one_to_go_by(remembering):
+    assert [one.document.formats[0].method for one in remembering.exposures] == ["exact", "references"]
+    assert remembering.not_tested == ("recitation", "provenance", "watching")
+
+
+def test_only_what_is_clear_passes():
+    def finding(severity, status):
+        return Finding(
+            code="CM000", title="t", severity=severity, status=status, evidence="e", advice="a", docs="d"
+        )
+
+    assert finding("pass", "clear").severity == "pass"
+    for severity, status in (
+        ("pass", "not_tested"),
+        ("pass", "not_measured"),
+        ("pass", "found"),
+        ("info", "clear"),
+    ):
+        with pytest.raises(InputError, match="CM000"):
+            finding(severity, status)
+
+
+def test_findings_survive_json(remembering):
+    findings = findings_of(remembering)
+    assert msgspec.json.decode(msgspec.json.encode(findings), type=tuple[Finding, ...]) == findings
+
+
+def test_every_code_has_a_page_and_every_page_a_code():
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/findings").glob("CM*.md")}
+    assert set(pages) == set(CATALOG)
+    for code, entry in CATALOG.items():
+        assert pages[code].startswith(f"# {code}: {entry.title}\n")
+        assert (ROOT / docs_path(code)).is_file()
+        assert f"({code}.md)" in (ROOT / "docs/findings/README.md").read_text(encoding="utf-8")

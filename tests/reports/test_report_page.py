@@ -1,0 +1,374 @@
+"""The report: one file that loads nothing, says what the results say, shows no secret, and in which hostile text is text."""
+
+import base64
+import hashlib
+import json
+import stat
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import msgspec
+import numpy as np
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from coalmine import expose
+from coalmine.audits.exposure_results import CandidateScores, write_scores
+from coalmine.cli import report as report_command
+from coalmine.errors import InputError
+from coalmine.files import write_json
+from coalmine.randomness import arrays
+from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
+from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
+from coalmine.reports.findings.findings import Finding
+from coalmine.reports.page.html import report_page, reported
+from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
+from coalmine.reports.runs.reading import read_run, read_runs
+from coalmine.statistics.roc import roc_curve
+from reports import report_runs as made
+
+HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[2J\u202e`*_[x](http://x)"
+
+
+class Elements(HTMLParser):
+    """All elements of a page with their attributes, and the text of scripts."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.scripts, self.text, self._inside = [], [], [], None
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag):  # noqa: ARG002 - the parser's own signature
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            attrs, text = self.scripts[-1]
+            self.scripts[-1] = (attrs, text + data)
+        elif self._inside != "style":
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def full_run(tmp_path_factory):
+    """A run in which everything was tested that can be."""
+    directory = tmp_path_factory.mktemp("full")
+    canaries = made.audited_run(directory, claimed_epsilon=1.0)
+    made.save_training(directory, watched=made.watch_records(canaries))
+    made.recitation(baseline_hits=(1, 1, 1, 1)).save(directory / "recitation")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(full_run):
+    # The recitation is of another description of the scripted model, so the files are read as one run by hand.
+    runs = read_runs(full_run)
+    first = next(one for one in runs if one.exposures)
+    others = [one for one in runs if one is not first]
+    recitations = tuple(located for one in others for located in one.recitations)
+    return replace(first, recitations=recitations)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return report_page([run])
+
+
+def test_the_page_is_one_file_that_loads_nothing(page):
+    assert len(page.encode()) < 2_000_000
+    parsed = Elements(page)
+    for tag, attributes in parsed.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
+        assert "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+    policy = next(a["content"] for t, a in parsed.elements if t == "meta" and "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+    run_scripts = [
+        text for attributes, text in parsed.scripts if attributes.get("type") != "application/json"
+    ]
+    assert len(run_scripts) == 2
+    for text in run_scripts:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_the_page_answers_first_then_shows(page):
+    text = "".join(Elements(page).text)
+    order = [
+        "The model memorized 2 of 12 canaries and 2 of 12 can be extracted.",
+        "Did it memorize the canaries?",
+        "Can they be extracted?",
+        "What should I do?",
+        "What was found",
+        "What was not tested",
+        "Exposure against repetitions",
+        "Canaries, the most exposed first",
+        "Files that this report was made from",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "CM905" in text
+    ids = [attributes["id"] for _, attributes in Elements(page).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_all_figures_are_there_and_can_be_drawn(run):
+    figures = figures_of(run)
+    assert [figure.figure_id for figure in figures] == [
+        "exposure-by-repetitions",
+        "log-perplexity",
+        "exposure-and-extraction",
+        "losses",
+        "exposure-during-training",
+        "roc",
+        "epsilon",
+        "recitation-by-repetitions",
+    ]
+    for figure in figures:
+        assert figure.rows
+        assert all(len(row) == len(figure.columns) for row in figure.rows)
+    assert figure_png(figures[0]).startswith(b"\x89PNG")
+
+
+def test_figures_show_what_was_measured(run):
+    figures = {figure.figure_id: figure for figure in figures_of(run)}
+    rows = figures["exposure-by-repetitions"].rows
+    bits = {result.canary_id: result.exposure for result in run.exposure.results}
+    assert {row[0]: row[4] for row in rows} == pytest.approx(bits, abs=1e-4)
+    assert [row[4] for row in rows] == sorted((row[4] for row in rows), reverse=True)
+    # The exact ranking scored all 10,000 members.
+    assert sum(row[2] for row in figures["log-perplexity"].rows) == 10_000
+
+
+def test_the_roc_is_that_of_the_scores(tmp_path):
+    generator = arrays(0, "report", "roc")
+    references, planted = generator.normal(size=500), generator.normal(size=40) - 1.0
+    write_scores(
+        tmp_path / "scores.parquet", [CandidateScores("f0", "reference", np.arange(500), references + 50)]
+    )
+    from coalmine.statistics.exposure import reference_exposures
+
+    results = [
+        made.exposure_result(f"c{n}", one, times=4, bits=float(planted[n] + 50))
+        for n, one in enumerate(reference_exposures(planted + 50, references + 50))
+    ]
+    write_json(tmp_path / "exposure.json", made.exposure_document(results, method="references"))
+    figure = next(one for one in figures_of(read_run(tmp_path)) if one.figure_id == "roc")
+    fpr, tpr, _ = roc_curve(-planted, -references)
+    true = {(round(float(x), 7), round(float(y), 4)) for x, y in zip(fpr, tpr, strict=True)}
+    assert {(row[1], row[2]) for row in figure.rows} <= true
+    assert len(figure.rows) > 30
+    for row in figure.rows:
+        assert row[3] <= row[2] <= row[4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=8))
+def test_no_run_beats_one_of_the_frontier(pairs):
+    from coalmine.reports.figures.utility import _frontier
+
+    points = [{"loss": loss, "bits": bits} for loss, bits in pairs]
+    frontier = [(one["loss"], one["bits"]) for one in _frontier(points)]
+    beaten = {one for one in pairs if any(a <= one[0] and b <= one[1] and (a, b) != one for a, b in pairs)}
+    assert set(frontier) == set(pairs) - beaten
+
+
+def test_two_runs_are_compared(tmp_path):
+    for name, remembered in (("one", 0), ("two", 2)):
+        made.audited_run(tmp_path / name, remembered=remembered)
+        made.save_training(tmp_path / name)
+        for path in (tmp_path / name).rglob("*.json"):
+            document = json.loads(path.read_text())
+            if "model" in document:
+                document["model"]["weights"] = name
+                write_json(path, document)
+    runs = read_runs(tmp_path)
+    assert [run.name for run in runs] == ["one", "two"]
+    (figure,) = utility_figures(runs)
+    assert [row[0] for row in figure.rows] == ["one", "two"]
+    text = "".join(Elements(report_page(runs)).text)
+    assert "2 models compared" in text
+    assert "two: The model memorized 2 of 12 canaries" in text
+
+
+@pytest.fixture(scope="module")
+def hostile_run(tmp_path_factory):
+    """A run in which every text that comes from outside is an attack."""
+    from coalmine import CanarySet, Format
+    from coalmine.records import Canary
+
+    directory = tmp_path_factory.mktemp("hostile")
+    form = Format("</script><script>x {digits:2}")
+    characters = sorted(set(form.at(0)) | set("0123456789"))
+    listed = [
+        Canary(canary_id=f"{HOSTILE}{n}", format_id="</title>", text=form.at(n), repetitions=2, planted=n < 5)
+        for n in range(7)
+    ]
+    canaries = CanarySet(
+        listed, {"</title>": form}, references={"</title>": [form.at(n) for n in range(20, 60)]}
+    )
+    from coalmine import ScriptedModel
+
+    model = ScriptedModel("".join(characters), memory={form.at(1): 0.9}, name=HOSTILE)
+    canaries.save(directory / "canaries.json")
+    expose(model, canaries).save(directory / "exposure")
+    made.save_verified(directory / "extraction", model, canaries)
+    for path in directory.rglob("*.json"):
+        document = json.loads(path.read_text())
+        if "model" in document:
+            document["model"]["weights"] = HOSTILE
+            write_json(path, document)
+    return directory
+
+
+@pytest.mark.parametrize("reveal", [False, True])
+def test_hostile_text_is_text(hostile_run, reveal):
+    told = read_runs(hostile_run)
+    page = report_page(told, reveal=reveal)
+    parsed = Elements(page)
+    scripts = [attributes for attributes, _ in parsed.scripts]
+    assert scripts == [{"type": "application/json", "id": "report-data"}, {}, {}]
+    assert not [tag for tag, _ in parsed.elements if tag == "img"]
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    store = json.loads(parsed.scripts[0][1])
+    assert any(visible(HOSTILE) in row[0] for row in store["figures"]["exposure-by-repetitions"]["rows"])
+
+
+def test_hostile_text_is_text_for_machines_too(hostile_run):
+    told = reported(read_runs(hostile_run))
+    for content in (as_junit(told), as_sarif(told), as_markdown(told).encode()):
+        assert b"\x1b" not in content
+        assert "\u202e".encode() not in content
+    assert "<" not in as_markdown(told)
+    ET.fromstring(as_junit(told))
+    json.loads(as_sarif(told))
+
+
+@given(st.text())
+def test_embedded_text_comes_back_and_cannot_end_its_element(text):
+    embedded = embedded_json({"text": text})
+    assert json.loads(embedded) == {"text": text}
+    assert not set(embedded) & set("<>&\u2028\u2029")
+    assert not set(escaped(text)) & set("<>\"'\x00\x1b\u202e")
+
+
+def test_secrets_are_hidden_unless_asked_for(full_run, run):
+    secrets = [canary.text.removeprefix("my pin is ") for canary in run.canaries]
+    told = reported([run])
+    hidden = [
+        report_page([run]),
+        as_json(told).decode(),
+        as_markdown(told),
+        as_junit(told).decode(),
+        as_sarif(told).decode(),
+    ]
+    for page in hidden:
+        for secret in secrets:
+            assert f"my pin is {secret}" not in page
+        assert "once upon a time" not in page
+        assert "there was a secret" not in page
+    assert "my pin is ••••" in hidden[0]
+    shown = report_page([run], reveal=True)
+    assert all(f"my pin is {secret}" in shown for secret in secrets)
+    # The recitation was made without --reveal: what it holds is not taken for what may be shown.
+    assert "there was a secret" not in shown
+    assert full_run.is_dir()
+
+
+def test_a_member_of_an_unknown_format_is_hidden_whole():
+    assert hidden_member("a b c", "{word:3}", None) == "•••••"
+    assert hidden_member("my pin is 1234", "my pin is {digits:4}", None) == "my pin is ••••"
+    assert hidden_member("other", "my pin is {digits:4}", None) == "•••••"
+
+
+def test_json_holds_the_findings(run):
+    document = json.loads(as_json(reported([run])))
+    (one,) = document["runs"]
+    findings = msgspec.convert(one["findings"], tuple[Finding, ...])
+    assert {"CM101", "CM201", "CM905"} <= {finding.code for finding in findings}
+    assert one["not_tested"] == ["provenance"]
+
+
+def test_junit_fails_what_was_found_and_skips_what_was_not_tested(run):
+    told = reported([run])
+    suite = ET.fromstring(as_junit(told)).find("testsuite")
+    cases = {case.get("name").split()[0]: case for case in suite}
+    assert cases["CM101"].find("failure").get("type") == "critical"
+    assert "not tested" in cases["CM905"].find("skipped").get("message")
+    assert cases["CM105"].find("failure") is cases["CM105"].find("skipped") is None
+    assert int(suite.get("failures")) == len(suite.findall("testcase/failure"))
+    assert int(suite.get("skipped")) == len(suite.findall("testcase/skipped"))
+    assert int(suite.get("tests")) == len(told[0].findings) == len(list(suite))
+
+
+def test_sarif_has_a_rule_and_a_place_for_each_result(run):
+    document = json.loads(as_sarif(reported([run])))
+    assert document["version"] == "2.1.0"
+    (one,) = document["runs"]
+    rules = one["tool"]["driver"]["rules"]
+    for result in one["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].startswith(
+            "docs/findings/"
+        )
+        assert (result["kind"] == "fail") or result["level"] == "none"
+    levels = {result["ruleId"]: result["level"] for result in one["results"]}
+    assert levels["CM101"] == "error"
+
+
+def invoke(*arguments):
+    app = typer.Typer()
+    app.command()(report_command.command)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_writes_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made.audited_run(tmp_path / "run")
+    result = invoke("run")
+    assert result.exit_code == 0, result.output
+    assert "The model memorized 2 of 12 canaries and 2 of 12 can be extracted." in result.output
+    assert "Report: report.html" in result.output
+    assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) == 0o644
+    assert invoke("run", "--reveal", "-o", "shown.html").exit_code == 0
+    assert stat.S_IMODE((tmp_path / "shown.html").stat().st_mode) == 0o600
+    for kind, name in (
+        ("json", "report.json"),
+        ("junit", "report.junit.xml"),
+        ("sarif", "report.sarif"),
+        ("markdown", "report.md"),
+    ):
+        assert invoke("run", "--format", kind).exit_code == 0
+        assert (tmp_path / name).stat().st_size > 1000
+    assert invoke("run", "--format", "png", "-o", "drawn").exit_code == 0
+    assert (tmp_path / "drawn/roc.png").read_bytes().startswith(b"\x89PNG")
+    document = json.loads(invoke("run", "--json").output)
+    assert document["verdicts"] == ["The model memorized 2 of 12 canaries and 2 of 12 can be extracted."]
+    assert isinstance(invoke("run", "--reveal", "--format", "json").exception, InputError)
+    assert isinstance(invoke("nowhere").exception, InputError)
+
+
+def test_the_same_run_gives_the_same_bytes(full_run):
+    assert report_page(read_runs(full_run)) == report_page(read_runs(full_run))
+
+
+def test_without_the_figures_extra_the_numbers_are_still_there(run, monkeypatch):
+    monkeypatch.setattr("coalmine.reports.page.html.drawing_script", lambda: None)
+    page = report_page([run])
+    assert "The drawing needs vl-convert-python" in page
+    assert len(Elements(page).scripts) == 2
+    assert "Save as data" in page
