@@ -7,7 +7,7 @@ miss, what greedy decoding has written is the target itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ def follow_all(
     )
     while waiting:
         context, width = (len(part) for part in sequences[waiting[-1]][:2])
-        piece = max(1, min(width, PIECE))
+        piece = max(1, min(width, FIRST_PIECE if stop_at_miss else PIECE))
         judged = piece if hasattr(network, "read_last") else max(piece, min(context, PIECE))
         most = min(rows_at_a_time(context + width, judged), max(1, at_a_time // (context + piece)))
         batch = [i for i in waiting[-most:] if len(sequences[i].context) == context]
@@ -89,7 +89,7 @@ def _follow_batch(
     piece: int,
     device: torch.device,
 ) -> list[Followed]:
-    """Follow targets behind contexts of one length, side by side, at most `piece` tokens of each at a time."""
+    """Follow targets behind contexts of one length, side by side, `piece` tokens of each at a time; more where rows have left."""
     lengths = np.array([len(sequence.target) for sequence in sequences])
     width = int(lengths.max())
     padded = np.zeros((len(sequences), width), dtype=np.int64)
@@ -101,9 +101,9 @@ def _follow_batch(
     rows = np.flatnonzero(lengths > 0)
     tokens = torch.tensor([sequences[row].context for row in rows.tolist()], dtype=torch.int64, device=device)
     state = network.initial_state(len(rows))
-    for begin, end in _pieces(width, piece, stop_at_miss=stop_at_miss):
-        if not len(rows):
-            break
+    logits_at_a_time, end = piece * len(rows), 0
+    while len(rows) and end < width:
+        begin, end = end, min(width, end + max(piece, logits_at_a_time // len(rows)))
         own = targets[torch.from_numpy(rows).to(device)]
         read = torch.cat([tokens, own[:, max(0, begin - 1) : end - 1]], dim=1)
         logits, state = _read_last(network, read, state, end - begin)
@@ -127,14 +127,6 @@ def _follow_batch(
     return [
         Followed(None if miss < 0 else int(miss), log2[row]) for row, miss in enumerate(first_miss.tolist())
     ]
-
-
-def _pieces(width: int, piece: int, *, stop_at_miss: bool) -> Iterator[tuple[int, int]]:
-    begin, size = 0, min(piece, FIRST_PIECE) if stop_at_miss else piece
-    while begin < width:
-        yield begin, min(width, begin + size)
-        begin += size
-        size = min(piece, 2 * size)
 
 
 def _read_last(network: Network, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
