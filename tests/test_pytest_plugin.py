@@ -115,6 +115,13 @@ def test_a_suite_with_all_outcomes(made):
         def test_extraction_without_a_proof(coalmine_audit):
             audit(coalmine_audit).extraction.none(method="greedy", repetitions=1)
 
+        def test_bits_that_are_no_number(coalmine_audit):
+            audit(coalmine_audit).exposure.at_most(float("nan"), repetitions=1)
+
+        def test_count_that_is_no_number(coalmine_audit):
+            # More than so many can never come out.
+            audit(coalmine_audit).extraction.at_most(float("nan"), top=10)
+
         def test_measured_once(coalmine_audit):
             assert audit(coalmine_audit) is audit(coalmine_audit)
             assert audit(coalmine_audit) is coalmine_audit(Path("out/model"), Path("out/canaries.json"))
@@ -136,7 +143,7 @@ def test_a_suite_with_all_outcomes(made):
     )
     passed = set(re.findall(r"^PASSED test_of_the_user.py::(\w+)", shown, re.MULTILINE))
     assert code == 1
-    assert "7 failed, 6 passed" in shown
+    assert "9 failed, 6 passed" in shown
     assert passed == {
         "test_holds",
         "test_broken_is_an_assertion",
@@ -152,11 +159,13 @@ def test_a_suite_with_all_outcomes(made):
         "could not measure this: model not found: nowhere",
         "came out: f0-x400-0 at place 1",
         "expansions, which proves nothing",
+        "bits must be a finite number of at least 0, got nan",
+        "count must be a finite number of at least 0, got nan",
         "recited share at most 0.1: could not be measured; there is no result of this audit",
     ):
         assert said in shown, shown
     # A failure shows the evidence, and not how coalmine came to it.
-    assert "policy_rules.py" not in shown
+    assert "gate/rules.py" not in shown
     assert "pytest_plugin.py" not in shown
 
 

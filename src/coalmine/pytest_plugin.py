@@ -8,6 +8,7 @@ Nothing but pytest is imported until a test measures something. What could not b
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -125,6 +126,7 @@ class ExposureAssertions:
             from coalmine.reports.exposure_table import times_in_words
             from coalmine.reports.gate.rules import judge_exposures, planted_canaries
 
+            _check_limit("bits", bits)
             exposures = self._audit.exposures
             chosen = [
                 one
@@ -180,6 +182,7 @@ class ExtractionAssertions:
         with _told():
             from coalmine.reports.gate.rules import judge_extractions, smallest_budget
 
+            _check_limit("count", count)
             key = repr((top, sorted(options.items())))
             if key not in self._found:
                 self._found[key] = self._audit.extractions(top=top, **options)
@@ -195,6 +198,14 @@ class ExtractionAssertions:
                 accept_unproven=accept_unproven,
             )
         _judge([outcome])
+
+
+def _check_limit(name: str, limit: Any) -> None:
+    """Nothing is above a limit that is not a number, so every model would pass."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
+        from coalmine.errors import InputError
+
+        raise InputError(f"{name} must be a finite number of at least 0, got {limit!r}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import stat
+import time
 
 import numpy as np
 import pytest
@@ -207,7 +208,7 @@ def test_warnings_where_populations_are_small():
     small = planted_set(repetitions=(4,), each=6, references=12)
     result = membership(expose(model_with_memory(small), small, method="references"))
     (one,) = result.populations
-    assert any("no bound on epsilon could be above" in warning for warning in one.warnings)
+    assert any("the best bound on epsilon could not be above" in warning for warning in one.warnings)
     assert one.best.canary.low <= one.epsilon_ceiling + 1e-6
     shown = "\n".join(membership_warnings(result))
     assert "cannot be measured with 15 references" in shown
@@ -228,7 +229,7 @@ def test_what_people_read(canaries, exposures):
     assert "best, for one copy" in shown
     words = membership_in_plain_words(result)
     assert words[0].startswith("Planted once: median exposure")
-    assert "shows no memory" in words[0]
+    assert "no evidence of memory" in words[0]
     assert words[1].startswith("Nothing about epsilon can be proven")
     assert words[3].startswith("No training with an epsilon below")
     assert words[-1].startswith("Verdict: claimed epsilon 0.3 at delta 1e-05: ")
@@ -292,7 +293,20 @@ def test_the_command_on_files_of_scores(tmp_path, run, capsys):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "a,b\n1,2\n", "loss\n1\n", "1\nx\n", "1,2\n3,4\n", "score\n1\n\nnothing\n", "1\nnan\n", b"\xff\xfe"],
+    [
+        "",
+        "a,b\n1,2\n",
+        "loss\n1\n",
+        "1\nx\n",
+        "1,2\n3,4\n",
+        "score\n1\n\nnothing\n",
+        "1\nnan\n",
+        b"\xff\xfe",
+        # A comma for the decimal point: half of the number must not count.
+        "1\n2,5\n",
+        "id,score\na,2,5\n",
+        "1\n" + "9" * 200_000,
+    ],
 )
 def test_files_that_hold_no_scores(tmp_path, content, run):
     path = tmp_path / "in.csv"
@@ -309,6 +323,76 @@ def test_a_reference_model_without_scores_of_references_leaves_withheld_canaries
     canaries = planted_set(repetitions=(8,), each=16, references=40)
     model = model_with_memory(canaries)
     results = expose(model, canaries, method="references")
-    result = membership(results, reference=expose(model, canaries, method="bounded"))
+    base = model_with_memory(canaries, remembers=lambda _: False)
+    result = membership(results, reference=expose(base, canaries, method="bounded"))
     assert result.populations[0].out_count == 8
     assert any("40 references of format f0 were not scored" in warning for warning in result.warnings)
+
+
+def test_a_file_of_scores_from_a_spreadsheet(tmp_path):
+    (tmp_path / "scores.csv").write_bytes(b"\xef\xbb\xbfid,score\r\n1,2.5\r\n2,-3\r\n")
+    assert read_score_file(tmp_path / "scores.csv") == [2.5, -3.0]
+
+
+def test_a_model_is_no_reference_for_itself(exposures):
+    # All scores would be 0, and the model would look as if it remembered nothing.
+    with pytest.raises(InputError, match="not trained on the canaries"):
+        membership(exposures, reference=exposures)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda results: results.append(results[0]), "twice"),
+        (lambda results: results[0].update(repetitions=0), "planted 0 times"),
+    ],
+)
+def test_results_that_were_tampered_with(tmp_path, exposures, change, words):
+    exposures.save(tmp_path)
+    document = json.loads((tmp_path / "exposure.json").read_text())
+    change(document["results"])
+    (tmp_path / "exposure.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=words):
+        membership(tmp_path)
+
+
+def test_a_table_of_scores_that_are_no_numbers(tmp_path, exposures):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    exposures.save(tmp_path)
+    table = pq.read_table(tmp_path / "scores.parquet")
+    place = table.schema.get_field_index("log_perplexity_bits")
+    words = table.set_column(place, "log_perplexity_bits", pa.array(["x"] * len(table)))
+    pq.write_table(words, tmp_path / "scores.parquet")
+    with pytest.raises(InputError, match="not a scores"):
+        membership(tmp_path)
+
+
+def test_the_ceiling_knows_the_coin():
+    # Scores that do not overlap: the best bound is its ceiling, also where a coin is made fair by leaving some out.
+    for ins, outs, inclusion, delta in ((450, 150, 0.75, 1e-5), (40, 160, 0.2, 0.0), (300, 300, 0.5, 1e-3)):
+        found = membership_of_scores(
+            np.arange(ins) + 1e6, np.arange(outs), inclusion=inclusion, delta=delta, seed=3
+        )
+        (one,) = found.populations
+        assert one.best.canary.low == pytest.approx(one.epsilon_ceiling, abs=1e-5)
+
+
+def test_the_plain_words_say_what_the_bounds_rest_on():
+    words = membership_in_plain_words(membership_of_scores(np.arange(75.0), np.arange(25.0), inclusion=0.75))
+    (said,) = [line for line in words if line.startswith("What is said of epsilon holds if")]
+    assert "independent of each other" in said
+    assert "planted with probability 0.75" in said
+    alone = membership_of_scores([1.0], [0.0])
+    assert "where guessing gives 0;" in membership_in_plain_words(alone)[0]
+    assert "among 1 reference; guessing gives 0," in alone.populations[0].guessing.median.statement
+
+
+def test_ten_thousand_canaries_take_under_a_second():
+    rng = np.random.default_rng(0)
+    ins, outs = rng.normal(1, 1, 5000), rng.normal(0, 1, 5000)
+    membership_of_scores(ins[:50], outs[:50])  # imports
+    begin = time.process_time()
+    membership_of_scores(ins, outs)  # with the credible interval, which alone may take 5 seconds
+    assert time.process_time() - begin < 1.0

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from coalmine.audits.recitation_tries import chance_in_tries, log2_chance_in_tri
 from coalmine.cli.recite import command
 from coalmine.corpus.embedded import embedded_documents
 from coalmine.corpus.index.building import build_index
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import CorpusError, InputError, NotMeasurableError
 from coalmine.models.checkpoint import save_model
 from coalmine.models.protocols import Sampling
 from coalmine.models.scripted import ScriptedModel
@@ -221,15 +222,37 @@ def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
         {"sample": "both"},
         {"beam": 0},
         {"near": -1},
+        {"near": 10, "suffix": 10},
         {"tries": [0]},
+        {"tries": [10**400]},
+        {"contexts": [10**30]},
+        {"contexts": [10**30], "lengths": None},
+        {"contexts": [5, 31]},
         {"chance": 1.0},
         {"most": 0},
         {"temperature": 0.0},
+        {"temperature": 1e-40},
     ):
         with pytest.raises(InputError):
             recite(learned, index, **{**OPTIONS, **wrong})
     with pytest.raises(InputError):
         recite([], index)
+
+
+def test_a_context_that_nothing_is_long_enough_for_is_said(learned, index):
+    result = recite(learned, index, contexts=[5, 5_000], suffix=5, each=5)
+    assert {group.context for group in result.groups} == {5}
+    assert "5000" in result.warnings[0]
+
+
+def test_a_damaged_index_is_refused(learned, index, tmp_path):
+    shutil.copytree(index.path, tmp_path / "index")
+    damaged = tmp_path / "index" / "shard-00000.suffixes"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(CorpusError, match="damaged in shard 0"):
+        recite(learned, tmp_path / "index", **OPTIONS)
 
 
 def test_what_does_not_fit_a_models_positions_is_said(corpus, tmp_path):

@@ -168,6 +168,15 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["expose", "model", "planted", "--device", "cuda"], "cuda"),
         (["extract", "model"], "either --format F or --verify"),
         (["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"], "no member of"),
+        (["extract", "model", "-f", "{digits:3}", "--source-format", "{digits:3}"], "for models of pairs"),
+        (
+            ["extract", "model", "--verify", "planted", "--source-format", "{digits:3}"],
+            "leave --source-format out",
+        ),
+        (
+            ["extract", "model", "-f", "{digits:3}", "--source", "a", "--source-format", "{digits:3}"],
+            "leave --source-format out",
+        ),
         (["train", "planted", "-o", "corpus.txt"], "a file is in its way"),
         (["train", "planted", "-o", "other", "--threads", "0"], "threads"),
         (["frobnicate"], "No such command"),

@@ -213,7 +213,8 @@ def test_what_cannot_be_done_is_said(tmp_path):
     path.write_text("a\n")
     for options, problem in [
         ({"exact": None, "near": None}, "nothing to do"),
-        ({"exact": 3}, "at least 4 bytes"),
+        ({"exact": 3}, "from 4 to"),
+        ({"exact": 10**30}, "from 4 to"),
         ({"near": 1.5}, "at most 1"),
         ({"keep": "all"}, "'one' or 'none'"),
     ]:

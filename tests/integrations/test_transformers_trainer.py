@@ -16,6 +16,7 @@ from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
 from coalmine.models.huggingface import from_transformers
 from integrations.tiny_training import SECRET, planted_corpus, rows_of, tiny_gpt2
+from models.tiny_masked import TOKENIZERS, tiny_masked
 from models.tiny_transformers import byte_level
 
 
@@ -315,3 +316,14 @@ def test_what_cannot_be_watched_is_refused(planted, tmp_path):
     )
     with pytest.raises(InputError, match="schema"):
         read_watched(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5"])
+def test_a_model_that_is_not_causal_is_refused_before_the_first_step(planted, tmp_path, kind):
+    tokenizer = TOKENIZERS[kind]()
+    log = ExposureLog(ExposureCallback(planted.manifest, tokenizer).log.watch, trainer="a test")
+    log.begin(tmp_path / "watched.json", 0)
+    model = tiny_masked(kind, len(tokenizer), dtype=torch.float32).train()
+    with pytest.raises(ModelError, match="no causal language model"):
+        log.look(model, tokenizer, step=0, epoch=0.0, when="start")
+    assert all(module.training for module in model.modules())

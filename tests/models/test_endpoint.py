@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine import extract
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.conformance import check_model
 from coalmine.models.endpoints import connecting
@@ -358,6 +359,15 @@ class TestCapability:
                 assert "counts 0 bits" not in model.describe()["context"]
                 assert (model.score_text(["b"])[0].log2_probabilities < 0).all()
 
+    def test_a_secret_in_a_first_token_without_a_number_is_not_ranked(self, url):
+        with twisted(url, on_echo(first_unknown)) as place:
+            with connect(place.url) as model:
+                assert len(extract(model, "a {digits:1}", top=3).found) == 3
+                with pytest.raises(NotMeasurableError, match="holds a part of the secret"):
+                    extract(model, "{digits:1} a", top=3)
+            with connect(place.url, context="a") as model:
+                assert len(extract(model, "{digits:1} a", top=3).found) == 3
+
     def test_a_context_that_the_server_does_not_show(self, url, local):
         before = local.context + tuple(local.tokenizer.encode("so "))
         sequences = [TokenSequence(before, tuple(local.tokenizer.encode(text))) for text in TEXTS]
@@ -584,3 +594,12 @@ def test_a_server_that_sends_the_key_back(url, monkeypatch, tmp_path, status):
     assert "sk-0123456789" not in str(problem.value)
     assert "\x1b" not in str(problem.value)
     assert all(b"sk-0123456789" not in path.read_bytes() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shift", range(280, 300, 4))
+def test_a_key_is_hidden_also_where_an_error_is_cut(url, monkeypatch, shift):
+    monkeypatch.setenv("COALMINE_API_KEY", "sk-0123456789")
+    page = b"<" + b"x" * shift + b" sk-0123456789 and more"
+    with twisted(url, lambda *_: (400, page)) as place, pytest.raises(ModelError) as problem:
+        connect(place.url)
+    assert "sk-0" not in str(problem.value)

@@ -310,6 +310,21 @@ class TestLimits:
             assert 1.9 < spent["cost"] <= 2.0
             assert spent["cost"] == pytest.approx(spent["tokens"] / 1000)
 
+    def test_a_server_that_counts_below_zero_gives_no_credit(self, url):
+        def negative(_, document):
+            document["usage"]["total_tokens"] = -1_000_000
+            return document
+
+        with twisted(url, negative) as place, connect(place.url, **QUICK) as model:
+            assert model.spent()["tokens"] > 0
+
+    def test_many_retries_are_possible(self, url):
+        with (
+            twisted(url, lambda *_: (500, b"")) as place,
+            pytest.raises(NotMeasurableError, match="in 1101 tries"),
+        ):
+            connect(place.url, **{**QUICK, "retries": 1100, "back_off": 0.0})
+
     def test_the_budget_holds_for_requests_under_way(self):
         budget = Budget(None, 1.0, 1e6)
         budget.reserve(0)

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from coalmine import CanarySet, Format, expose, extract, load_model
-from coalmine.errors import ModelError
+from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.conformance import check_model
 from coalmine.models.huggingface import from_transformers
+from coalmine.models.protocols import TokenSequence
 from coalmine.search.lifting import TokenTree
+from models.tiny_masked import TOKENIZERS as TOKENIZERS_OF_MASKED
+from models.tiny_masked import tiny_masked
 from models.tiny_transformers import byte_level, metaspace, tiny
 from oracles import brute_force_bits, brute_force_ranks
 
@@ -160,3 +163,34 @@ def test_a_checkpoint_without_its_head_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"its weights have no lm_head\.weight"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("bert", "come after"), ("roberta", "come after"), ("t5", "a source")]
+)
+def test_a_model_that_sees_what_comes_is_not_taken_for_a_causal_one(kind, why):
+    tokenizer = TOKENIZERS_OF_MASKED[kind]()
+    with pytest.raises(ModelError, match=why):
+        from_transformers(tiny_masked(kind, len(tokenizer)), tokenizer)
+
+
+def test_a_masked_checkpoint_that_is_called_causal_is_refused(tmp_path):
+    tokenizer = TOKENIZERS_OF_MASKED["roberta"]()
+    tiny_masked("roberta", len(tokenizer), dtype=torch.float32).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="no causal language model"):
+        load_model(tmp_path, kind="causal")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "opt"])
+def test_what_is_longer_than_the_model_can_read_is_said(kind):
+    model = audited(kind)  # of 64 places
+    (longest,) = model.score([TokenSequence(model.context, (5,) * 64)])  # the last one is not read
+    assert np.isfinite(longest.log2_probabilities).all()
+    assert len(model.generate([(*model.context, *(5,) * 40)], length=24)[0]) == 24
+    with pytest.raises(NotMeasurableError, match="longer than the 64"):
+        model.score([TokenSequence(model.context, (5,) * 65)])
+    with pytest.raises(NotMeasurableError, match="longer than the 64"):
+        model.generate([(*model.context, *(5,) * 40)], length=25)
+    with pytest.raises(NotMeasurableError, match="longer than the 64"):
+        extract(model, "pin " * 80 + "{digits:2}")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.models import following
+from coalmine.models import following, stateful
 from coalmine.models.conformance import check_model
 from coalmine.models.encoder_decoder import from_transformers_pairs
 from coalmine.models.huggingface import from_transformers
@@ -119,6 +119,28 @@ def test_logits_of_the_context_are_not_made():
     sequences = [TokenSequence((*model.context, *range(5, 45)), tuple(range(10)))] * 3
     model.follow(sequences)
     assert [shape[:2] for shape in shapes if shape[0] == 3] == [(3, 10)]
+
+
+def test_no_more_logits_are_made_than_memory_has_room_for_and_few_until_the_first_miss(monkeypatch):
+    network = tiny("gpt2", len(byte_level()))
+    model = from_transformers(network, byte_level())
+    room = 6 * following.FIRST_PIECE
+    monkeypatch.setattr(stateful, "LOGITS_AT_A_TIME", room * model.tokenizer.size)
+    prompts = [(*model.context, *prompt) for prompt in random_prompts(model.tokenizer.size, many=6)]
+    prompts = [(prompt * 9)[:9] for prompt in prompts]
+    written = model.generate(prompts, length=SUFFIX)
+    targets = [
+        (*tokens[:-1], (tokens[-1] + 1) % 7) if place else tokens for place, tokens in enumerate(written)
+    ]
+    shapes = []
+    network.lm_head.register_forward_hook(lambda _, __, output: shapes.append(output.shape[:2]))
+    sequences = [
+        TokenSequence(prompt, tuple(tokens)) for prompt, tokens in zip(prompts, targets, strict=True)
+    ]
+    model.follow(sequences, stop_at_miss=True)
+    read = [shape for shape in shapes if shape[1] <= SUFFIX]
+    assert (6, following.FIRST_PIECE) in read
+    assert all(rows * tokens <= max(room, following.PIECE) for rows, tokens in read)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from coalmine.records import Estimate
 from coalmine.reports.comparison import compare_runs, given_utility, save_comparison
 from coalmine.reports.comparison_table import comparison_in_words
 from coalmine.reports.figures.comparison import comparison_figure, save_figure
+from coalmine.statistics.exposure import reference_exposures
 
 SIZE = 10**6
 SIZE_BITS = math.log2(SIZE)
@@ -95,6 +97,24 @@ def test_of_equal_utility_the_less_exposed_one_is_preferred():
     assert pair.statement.endswith("prefer b")
     assert "without an interval" in pair.statement
     assert [run.on_frontier for run in found.runs] == [True, True]
+
+
+def test_canaries_that_share_few_references_are_warned_of():
+    def told(references):
+        estimates = reference_exposures(np.arange(8.0) + 50.5, np.arange(float(references)))
+        runs = []
+        for name in ("a", "b"):
+            one = strategy(name, LESS, method="references")
+            results = [
+                msgspec.structs.replace(result, estimate=estimate)
+                for result, estimate in zip(one.exposure.results, estimates, strict=True)
+            ]
+            exposure = msgspec.structs.replace(one.exposure, results=tuple(results))
+            runs.append(one._replace(exposure=exposure))
+        return " ".join(compare(runs).warnings)
+
+    assert "share the error" in told(70)
+    assert "share the error" not in told(90)
 
 
 def test_a_worse_model_that_exposes_less_is_a_trade_and_one_that_is_worse_in_both_is_beaten():

@@ -1,5 +1,6 @@
 """Findings: they say what is there, nothing that is not, and never call safe what was not looked at."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -22,7 +23,7 @@ from coalmine.reports.findings.catalog import CATALOG, docs_path
 from coalmine.reports.findings.chance import group_p_value, judged
 from coalmine.reports.findings.findings import SEVERITIES, Finding, findings_of, worst_severity
 from coalmine.reports.page.conclusion import conclusion_of
-from coalmine.reports.runs.reading import Located, read_run, read_runs
+from coalmine.reports.runs.reading import Located, names_of, read_run, read_runs
 from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
 from reports import report_runs as made
 
@@ -405,6 +406,93 @@ def test_a_damaged_file_is_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=re.escape(Path(name).name)):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["exposure/exposure.json", "membership/membership.json"])
+def test_a_byte_that_is_no_text_is_named(tmp_path, name):
+    made.audited_run(tmp_path)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content.replace(b'"method": "', b'"method": "\xc3', 1))
+    with pytest.raises(InputError, match=re.escape(Path(name).name)):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, {"repetitions": "x"}, {"status": "fine"}, {"low": {}}, {"exposure": "<b>"}]
+)
+@pytest.mark.parametrize("name", ["training.json", "exposure-during-training.json"])
+def test_a_damaged_look_during_training_is_named(tmp_path, name, entry):
+    made.save_training(tmp_path, watched=made.watch_records(made.canary_set()))
+    document = json.loads((tmp_path / "training.json").read_text())
+    (tmp_path / "training.json").unlink()
+    if name != "training.json":
+        looks = [
+            {"step": one["step"], "epoch": one["epoch"], "seen": one["seen"]} for one in document["watched"]
+        ]
+        document = {"schema": "coalmine.watched/1", "watch": {}, "watched": looks}
+        made.canary_set().save(tmp_path / "canaries.json")
+    write_json(tmp_path / name, document)
+    assert read_run(tmp_path).watched is not None
+    seen = document["watched"][1]["seen"][2]
+    document["watched"][1]["seen"][2] = {**seen, **entry} if entry else {}
+    write_json(tmp_path / name, document)
+    with pytest.raises(InputError, match=re.escape(name)):
+        read_run(tmp_path)
+
+
+def test_a_file_that_two_paths_lead_to_counts_once(tmp_path, monkeypatch):
+    made.audited_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    run = read_run("run", tmp_path / "run" / "extraction", "run/../run")
+    assert (len(run.verifications), len(run.exposures)) == (1, 2)
+
+
+def test_no_result_is_left_out_because_another_came_first(tmp_path):
+    canaries = made.audited_run(tmp_path, remembered=0)
+    assert not by_code(findings_of(read_run(tmp_path)), "CM201")
+    planted = [canary for canary in canaries if canary.planted]
+    made.save_verified(tmp_path / "extraction-later", made.scripted(planted[-1:]), canaries)
+    # Without the search beside it, it belongs to the only model there is.
+    (tmp_path / "extraction-later" / "extraction-f0.json").unlink()
+    assert the(findings_of(read_run(tmp_path)), "CM201").status == "found"
+    write_json(tmp_path / "recitation.json", made.recitation(hits=(0, 0, 0, 0), of=500))
+    write_json(tmp_path / "later" / "recitation.json", made.recitation())
+    findings = [one for run in read_runs(tmp_path) for one in findings_of(run)]
+    assert {one.status for one in by_code(findings, "CM401")} == {"clear", "found"}
+
+
+def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
+    made.audited_run(tmp_path, remembered=0)
+    others = made.canary_set(repetitions=(4,))
+    model = made.scripted([canary for canary in others if canary.planted])
+    document = expose(model, others, method="references").to_document()
+    # The same model, as far as its description goes.
+    first = read_run(tmp_path).exposure
+    write_json(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))
+    findings = findings_of(read_run(tmp_path))
+    assert "other/exposure.json" in the(findings, "CM503").evidence
+    found = conclusion_of(findings)
+    assert found.tone != "good"
+    assert found.sentence.startswith("It cannot be said")
+
+
+def test_a_model_of_other_data_is_not_called_free_of_memory(forgetful):
+    clear = conclusion_of(findings_of(forgetful))
+    assert (clear.answers[0].tone, clear.answers[1].tone) == ("good", "good")
+    document = msgspec.structs.replace(forgetful.exposure, warnings=("the model was trained on other data",))
+    run = dataclasses.replace(
+        forgetful, exposures=(Located(forgetful.exposures[0].path, document), *forgetful.exposures[1:])
+    )
+    doubted = conclusion_of(findings_of(run))
+    assert [one.tone for one in doubted.answers] == ["open", "open", "warn"]
+    assert doubted.answers[2].answer == "Mend the measurement"
+    assert "no memory" not in doubted.sentence
+
+
+def test_runs_have_different_names_whatever_they_are_called(tmp_path):
+    runs = [dataclasses.replace(made.run_with(tmp_path), name=name) for name in ("m", "m", "m (2)", "m (2)'")]
+    names = names_of(runs)
+    assert len(set(names)) == 4
 
 
 def test_nothing_to_read_is_an_error(tmp_path):

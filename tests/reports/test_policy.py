@@ -22,17 +22,19 @@ from coalmine.audits.extraction_results import CanaryExtraction
 from coalmine.audits.membership import membership_of_scores
 from coalmine.audits.recitation_results import Group, ModelFacts, Recitation, Settings, share_estimate
 from coalmine.cli.main import app
+from coalmine.cli.output import Output
 from coalmine.errors import InputError
 from coalmine.files import write_json
 from coalmine.records import Canary, Estimate
 from coalmine.reports.gate.checking import check
+from coalmine.reports.gate.outcomes import RuleOutcome
 from coalmine.reports.gate.policy import TEMPLATE, Policy, parse_policy, read_policy
 from coalmine.reports.gate.rules import (
     MeasuredCanary,
     judge_exposures,
     judge_extractions,
 )
-from coalmine.reports.gate.table import gate_in_words, write_junit
+from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
 from coalmine.reports.runs.reading import read_run
 from coalmine.statistics.exposure import exact_exposure, reference_exposure, sampled_exposures
 from coalmine.statistics.importance import bounded_exposure
@@ -564,3 +566,23 @@ def test_the_process_ends_with_the_exit_code(run, tmp_path):
 
 def test_the_policy_is_a_record_that_equals_itself():
     assert msgspec.json.decode(msgspec.json.encode(Policy()), type=Policy) == Policy()
+
+
+def test_names_of_files_are_text_to_the_terminal(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    app(["policy", "init", "[/red][bold].toml"], standalone_mode=False)
+    assert "Wrote [/red][bold].toml." in capsys.readouterr().out
+    outcome = RuleOutcome(
+        rule="membership.auc_at_most ([/red]/membership.json)",
+        asks="",
+        outcome="holds",
+        words="holds",
+        evidence="",
+        judged=1,
+        warnings=("[/red]",),
+    )
+    found = msgspec.structs.replace(
+        check(read_run(run), parse_policy("[exposure]\nat_most = 10")), rules=(outcome,)
+    )
+    Output(json=False, quiet=False).say(gate_table(found), *gate_in_words(found))
+    assert "Warning (membership.auc_at_most ([/red]/membership.json)): [/red]." in capsys.readouterr().out

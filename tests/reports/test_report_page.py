@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shutil
 import stat
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -24,10 +25,12 @@ from coalmine.files import write_json
 from coalmine.randomness import arrays
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
+from coalmine.reports.figures.epsilon import epsilon_figure
+from coalmine.reports.figures.recitation import recitation_figures
 from coalmine.reports.findings.findings import Finding
 from coalmine.reports.page.html import report_page, reported
 from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
-from coalmine.reports.runs.reading import read_run, read_runs
+from coalmine.reports.runs.reading import Located, read_run, read_runs
 from coalmine.statistics.roc import roc_curve
 from reports import report_runs as made
 
@@ -175,17 +178,6 @@ def test_the_roc_is_that_of_the_scores(tmp_path):
         assert row[3] <= row[2] <= row[4]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=8))
-def test_no_run_beats_one_of_the_frontier(pairs):
-    from coalmine.reports.figures.utility import _frontier
-
-    points = [{"loss": loss, "bits": bits} for loss, bits in pairs]
-    frontier = [(one["loss"], one["bits"]) for one in _frontier(points)]
-    beaten = {one for one in pairs if any(a <= one[0] and b <= one[1] and (a, b) != one for a, b in pairs)}
-    assert set(frontier) == set(pairs) - beaten
-
-
 def test_two_runs_are_compared(tmp_path):
     for name, remembered in (("one", 0), ("two", 2)):
         made.audited_run(tmp_path / name, remembered=remembered)
@@ -202,6 +194,12 @@ def test_two_runs_are_compared(tmp_path):
     text = "".join(Elements(report_page(runs)).text)
     assert "2 models compared" in text
     assert "two: The model memorized 2 of 12 canaries" in text
+    assert "one and two: no difference in exposure is shown" in text
+    # Losses of other documents say nothing about each other: no frontier, and a reason.
+    made.save_training(tmp_path / "two", data_sha256="5" * 64)
+    apart = read_runs(tmp_path)
+    assert utility_figures(apart) == []
+    assert "measured on different documents" in "".join(Elements(report_page(apart)).text)
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +291,80 @@ def test_a_member_of_an_unknown_format_is_hidden_whole():
     assert hidden_member("a b c", "{word:3}", None) == "•••••"
     assert hidden_member("my pin is 1234", "my pin is {digits:4}", None) == "my pin is ••••"
     assert hidden_member("other", "my pin is {digits:4}", None) == "•••••"
+
+
+@pytest.mark.parametrize("scores", [[1.0, float("nan")], [1.0, None], ["a", "b"]])
+def test_scores_that_are_no_numbers_are_not_drawn(full_run, tmp_path, scores):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    shutil.copytree(full_run, tmp_path / "run")
+    table = {"format_id": ["f0", "f0"], "kind": ["reference", "reference"], "log_perplexity_bits": scores}
+    pq.write_table(pa.table(table), tmp_path / "run" / "references" / "scores.parquet")
+    with pytest.raises(InputError, match=r"scores\.parquet is not"):
+        report_page(read_runs(tmp_path / "run"))
+
+
+def test_addresses_carry_no_keys(full_run, tmp_path):
+    shutil.copytree(full_run, tmp_path / "run")
+    command = ["coalmine", "expose", "https://me:hunter2@host/v1?key=hunter3", "canaries.json"]
+    write_json(tmp_path / "run" / "run.json", {"schema": "coalmine.run/1", "command": command})
+    page = report_page(read_runs(tmp_path / "run"))
+    assert "https://•@host/v1?•" in page
+    assert "hunter" not in page
+
+
+def test_messages_for_machines_have_no_links_and_no_placeholders(run):
+    name = "[see](https://evil) {0} www.evil.com"
+    told = [one._replace(name=name) for one in reported([run])]
+    for result in json.loads(as_sarif(told))["runs"][0]["results"]:
+        assert result["message"]["text"].startswith(r"\[see\](https://evil) {{0}} ")
+    said = as_markdown(told)
+    assert "www." not in said
+    assert "](" not in said.replace(r"\](", "")
+
+
+def test_recitation_of_several_models_is_drawn_apart_in_the_same_colors(tmp_path):
+    hits = (5, 20, 35, 50)
+    one, other = made.recitation(hits), made.recitation(hits, name="a model with a long name")
+    both = msgspec.structs.replace(
+        one, models=(*one.models, *other.models), groups=(*one.groups, *other.groups)
+    )
+    (figure,) = recitation_figures(made.run_with(tmp_path, recitations=(Located(tmp_path, both),)))
+    for spec in figure.specs.values():
+        points = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "point")
+        places = {(row["x"], row["at"]) for row in points["data"]["values"]}
+        assert len(places) == 2 * len(hits)
+        assert len({x for x, _ in places}) == len(hits)
+        color = points["encoding"]["color"]
+        assert color["scale"]["domain"] == ["asked", "a model with a long name"]
+        assert color["legend"]["columns"] == 2
+    assert len(figure.rows) == 2 * len(hits)
+
+
+def test_bounds_beside_a_claim_are_for_one_copy_as_the_claim_is(run):
+    assert run.membership.verdict is not None
+    shown = {(row[0], row[1]): row[2] for row in epsilon_figure(run.membership).rows}
+    many = next(one for one in run.membership.populations if one.copies > 1)
+    assert many.best.one_copy.low < many.best.canary.low
+    assert shown[many.name, many.best.one_copy.method] == round(many.best.one_copy.low, 4)
+    alone = msgspec.structs.replace(run.membership, verdict=None)
+    shown = {(row[0], row[1]): row[2] for row in epsilon_figure(alone).rows}
+    assert shown[many.name, many.best.canary.method] == round(many.best.canary.low, 4)
+
+
+@pytest.mark.parametrize("kept", [b"", b"\xff\xfe", b"window.something = 1;"])
+def test_a_damaged_cache_is_made_again(tmp_path, monkeypatch, kept):
+    from coalmine.reports.page import bundle
+
+    script = bundle.drawing_script()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bundle.drawing_script.cache_clear()
+    place = bundle._kept()
+    place.parent.mkdir()
+    place.write_bytes(kept)
+    assert bundle.drawing_script() == script
+    assert place.read_text(encoding="utf-8") == script
 
 
 def test_json_holds_the_findings(run):

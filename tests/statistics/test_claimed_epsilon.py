@@ -80,3 +80,11 @@ def test_copies_make_a_claim_harder_to_refute():
 def test_claims_that_are_none(arguments):
     with pytest.raises(InputError):
         judge_claim([1.0, 2.0], [0.0, 1.0], **arguments)
+
+
+@pytest.mark.parametrize(("claimed", "copies"), [(1000.0, 1), (1.0, 1000), (1e300, 10)])
+def test_a_claim_too_large_to_refute_is_no_crash(claimed, copies):
+    scores = np.arange(50.0)
+    verdict = judge_claim(scores + 100, scores, claimed_epsilon=claimed, copies=copies)
+    assert verdict.p_value == 1.0
+    assert verdict.words == "the audit has too little power to say"

@@ -143,6 +143,22 @@ def test_no_bound_becomes_looser_with_more_canaries(bound):
     assert means[-1] > means[0] + 0.5
 
 
+def test_one_canary_more_never_loosens_a_bound_of_scores_that_do_not_overlap():
+    # Past each size at which a rung or a number of guesses is added: 8, 32, 128, 512 of a side and 24, 96, 384, 1,536 of all.
+    sizes = [*range(3, 50), *range(125, 131), *range(189, 195), *range(509, 515), *range(765, 771)]
+    for bound in (epsilon_ladder, epsilon_one_run):
+        lows = [bound(np.ones(n), np.zeros(n), delta=1e-5).low for n in sizes]
+        assert all(later > earlier - 1e-5 for earlier, later in itertools.pairwise(lows)), bound
+
+
+def test_a_new_rung_takes_its_share_bit_by_bit():
+    def gain(seed):
+        ins, outs = normal_scores(512, seed)
+        return epsilon_ladder(ins, outs, delta=1e-5).low - epsilon_ladder(ins[1:], outs[1:], delta=1e-5).low
+
+    assert np.mean([gain(seed) for seed in range(20)]) > -0.006
+
+
 def test_ties_cost_little():
     # Randomized response has two scores only; the bound must come close to its epsilon all the same.
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from coalmine.statistics.epsilon_one_run import (
     OneRunTest,
     epsilon_one_run,
     guesses_at_ends,
+    thinned,
 )
 from coalmine.statistics.epsilon_thresholds import (
     Rule,
@@ -22,7 +23,7 @@ from coalmine.statistics.epsilon_thresholds import (
     split_scores,
 )
 from coalmine.statistics.membership_scores import MembershipScores
-from private_mechanisms import MECHANISMS, gaussian, randomized_response
+from private_mechanisms import MECHANISMS, gaussian, laplace, randomized_response
 
 AUDITS, LEVEL, CANARIES = 1000, 0.95, 240
 
@@ -107,6 +108,40 @@ def test_the_one_run_bound_holds_for_a_mechanism_that_fails_all_at_once():
     assert too_high <= 0.05 * 4000
     # Without the correction it would not hold: the failures come on top of the 5 %.
     assert OneRunTest(Guesses(m, m, m)).p_value(1.0, 0.0) < 1e-12
+
+
+def test_a_sorted_file_gives_an_unfair_coin_no_luck_of_its_own():
+    # Each audit has the default seed. If that alone chose who is left out, it would be the same places in every sorted file.
+    mechanism, refuted = laplace(1.0), 0
+    for seed in range(AUDITS):
+        rng = np.random.default_rng(seed)
+        members = rng.binomial(600, 0.1)
+        scores = MembershipScores(*map(np.sort, mechanism.draw(rng, members, 600 - members)))
+        refuted += OneRunLadder(thinned(scores, 0.1, 0), 0.0).p_value(1.0, 0.0) <= 1 - LEVEL
+    assert refuted <= 0.05 * AUDITS
+
+
+def test_parts_are_drawn_anew_for_each_audit():
+    # The lowest 300 scores of each side stand first, and which of them is taken must not depend on the size alone.
+    shares = []
+    for audit in range(40):
+        scores = MembershipScores(np.arange(500.0) + audit / 100, np.arange(500.0))
+        parts = (
+            split_scores(scores, 0.2, 0)[0],
+            thinned(scores, 0.8, 0),
+            scores.part(100, 100, 0, "one run"),
+        )
+        shares.append([np.mean(part.in_scores < 300) for part in parts])
+    assert all(len(set(column)) > 5 for column in zip(*shares, strict=True))
+    assert np.mean(shares, axis=0) == pytest.approx([0.6, 0.6, 0.6], abs=0.05)
+
+
+def test_the_canaries_that_the_correction_bears_are_a_random_part():
+    scores = MembershipScores(np.arange(700.0), np.arange(300.0))
+    test = OneRunLadder(scores, 1e-3).tests[0]
+    assert test.guesses.canaries == 200
+    # So small a delta that 1 / delta is infinite leaves all of them.
+    assert OneRunLadder(scores, 5e-324).tests[0].guesses.canaries == 1000
 
 
 @pytest.mark.parametrize("inclusion", [0.2, 0.75])

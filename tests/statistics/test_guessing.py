@@ -95,6 +95,7 @@ def test_a_median_that_beats_everything_is_called_so():
         ([1.0], [math.inf], ModelOutputError),
         ([[1.0]], [1.0], InputError),
         (["a"], [1.0], InputError),
+        ([10**400], [1.0], InputError),
     ],
 )
 def test_bad_scores_are_an_error_and_never_a_number(ins, outs, error):

@@ -29,6 +29,8 @@ from coalmine.statistics.medians import median_estimate
 
 # A format and a number of repetitions: only canaries with the same of both are alike.
 _Stratum = tuple[str, int]
+# Methods that place all canaries among the same others.
+_AMONG_OTHERS = frozenset({"references", "sampled"})
 
 
 class _Options(NamedTuple):
@@ -138,6 +140,19 @@ def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun]) -> li
     if len({run.methods for run in runs}) > 1:
         methods = "; ".join(f"{run.name}: {', '.join(run.methods)}" for run in runs)
         found.append(f"exposure was measured by different methods ({methods}), whose errors differ")
+    shared = [
+        one.name
+        for one in strategies
+        if any(
+            r.method in _AMONG_OTHERS and r.estimate.n < 10 * len(one.exposure.results)
+            for r in one.exposure.results
+        )
+    ]
+    if shared:
+        found.append(
+            f"the canaries of {', '.join(shared)} were compared with fewer than ten references or samples for each: all of them share "
+            "the error of those, which no interval here has; draw more, or measure by the exact or guided method"
+        )
     for one in strategies:
         found += [f"{one.name}: {warning}" for warning in one.exposure.warnings]
     if any(run.utility is not None and run.utility.low is None for run in runs):

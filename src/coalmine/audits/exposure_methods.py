@@ -324,7 +324,15 @@ def _references(question: Question) -> Measured:
         raise NotMeasurableError(
             f"the manifest has no references for format {question.format_id}; plant with references, or use another method"
         )
-    scores = question.members.score(texts, [f"reference {i}" for i in range(len(texts))])
+    names = [f"reference {i}" for i in range(len(texts))]
+    batch = question.members.batch
+    parts = []
+    question.progress.start(f"Scoring {len(texts):,} references", len(texts))
+    for start in range(0, len(texts), batch):
+        parts.append(question.members.score(texts[start : start + batch], names[start : start + batch]))
+        question.progress.advance(len(parts[-1]))
+    question.progress.finish()
+    scores = np.concatenate(parts)
     estimates = reference_exposures(
         question.thresholds, scores, question.confidence, canary_ids=question.canary_ids
     )

@@ -178,7 +178,7 @@ def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
         place /= RESULTS_FILE
     try:
         document = msgspec.json.decode(read_bytes(place, "the exposure results"), type=ExposureDocument)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise InputError(f"{place} is not a result of `coalmine expose` ({problem}); run it again") from None
     if document.schema != SCHEMA:
         raise InputError(

@@ -82,9 +82,11 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
     ceiling = epsilon_ceiling(
         len(in_scores),
         len(out_scores),
-        coin_counts=None if one.coins is None else (len(one.coins.in_scores), len(one.coins.out_scores)),
+        coin_counts=None if coins is None else (len(coins.scores.in_scores), len(coins.scores.out_scores)),
+        inclusion=0.5 if coins is None else coins.inclusion,
         delta=options.delta,
         confidence=level,
+        seed=options.seed,
     )
     quartile = guessing.guessing.quantile_bits(0.75)
     return Population(
@@ -160,7 +162,7 @@ def _warnings(one: ScoredPopulation, ceiling: float) -> tuple[str, ...]:
     found = []
     if min(m, n) < FEW:
         found.append(
-            f"{m:,} in against {n:,} out are few: whatever the scores, no bound on epsilon could be above {ceiling:.2f}"
+            f"{m:,} in against {n:,} out are few: whatever the scores, the best bound on epsilon could not be above {ceiling:.2f}"
         )
     if one.pooled:
         found.append(

@@ -104,7 +104,7 @@ def read_membership(path: str | os.PathLike[str]) -> Membership:
         place /= RESULTS_FILE
     try:
         found = msgspec.json.decode(read_bytes(place, "the membership results"), type=Membership)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise InputError(
             f"{place} is not a result of `coalmine membership` ({problem}); run it again"
         ) from None

@@ -67,12 +67,13 @@ def _read_scores(path: Path) -> list[CandidateScores]:
         raise MissingExtraError("reading scores.parquet", "pyarrow", "tables") from None
     try:
         table = pq.read_table(path, columns=["format_id", "kind", "index", "log_perplexity_bits"])
+        scores = table["log_perplexity_bits"].cast(pa.float64())
     except (pa.ArrowException, KeyError) as problem:
         raise InputError(
             f"{path} is not a scores.parquet of `coalmine expose` ({problem}); run it again"
         ) from None
     formats, kinds = (np.asarray(table[name].cast(pa.string())) for name in ("format_id", "kind"))
-    indices, bits = np.asarray(table["index"]), np.asarray(table["log_perplexity_bits"])
+    indices, bits = np.asarray(table["index"]), np.asarray(scores)
     found = []
     for format_id in dict.fromkeys(formats.tolist()):
         for kind in dict.fromkeys(kinds[formats == format_id].tolist()):
@@ -87,6 +88,7 @@ def populations(
     canaries: CanarySet | str | os.PathLike[str] | None = None,
 ) -> tuple[list[ScoredPopulation], list[str]]:
     """Each format's canaries by how often they were planted, then pooled; and what there is to beware of."""
+    _check_results(source.document.results)
     _check_same_canaries(source, reference)
     if canaries is not None:
         planned = {one.canary_id: one.repetitions for one in as_canary_set(canaries)}
@@ -246,6 +248,20 @@ def _uniform_candidates(source: Source, format_id: str) -> CandidateScores | Non
     return of_format[0] if of_format else None
 
 
+def _check_results(results: Sequence[ExposureResult]) -> None:
+    seen: set[str] = set()
+    for result in results:
+        if result.canary_id in seen:
+            raise InputError(
+                f"the results have canary {result.canary_id!r} twice, and one score must not count twice; run expose again"
+            )
+        if result.planted and result.repetitions < 1:
+            raise InputError(
+                f"the results say that canary {result.canary_id!r} was planted {result.repetitions} times; run expose again"
+            )
+        seen.add(result.canary_id)
+
+
 def _check_same_canaries(source: Source, reference: Source | None) -> None:
     if reference is None:
         return
@@ -258,6 +274,12 @@ def _check_same_canaries(source: Source, reference: Source | None) -> None:
     if missing:
         raise InputError(
             f"the reference results have no canary {missing[0]!r}; run expose again for the reference model"
+        )
+    before = {result.canary_id: result.log_perplexity_bits for result in reference.document.results}
+    if all(before[result.canary_id] == result.log_perplexity_bits for result in source.document.results):
+        raise InputError(
+            "the reference results give every canary the same score as the model, so nothing would be left of what it "
+            "remembers; give those of a model that was not trained on the canaries"
         )
 
 

@@ -19,6 +19,7 @@ from coalmine.audits.recitation_questions import (
     ask_about,
     ask_whole,
     check_tokens,
+    not_asked,
     plan_cuts,
     sample_sequences,
 )
@@ -31,6 +32,8 @@ from coalmine.models.protocols import MaskedModel, Model, PairModel, Sampling
 from coalmine.progress import Progress, Silent
 
 TRIES = (1, 100, 10_000)
+# Beyond this, a float does not hold every whole number.
+MOST_TRIES = 2**53
 
 
 def recite(
@@ -90,11 +93,11 @@ def recite(
     """
     asked = [models] if isinstance(models, Model) else list(models)
     everyone = asked if baseline is None else [*asked, baseline]
-    corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index, verify=False)
+    corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index)
     shown = progress or Silent()
     masked = _kind(everyone)
     check_tokens(everyone, corpus)
-    _check_options(tries, chance, beam, near)
+    _check_options(tries, chance, beam, near, suffix)
     cuts = (
         Cuts(tuple(sorted(set(lengths or LENGTHS))), ())
         if masked
@@ -160,7 +163,7 @@ def recite(
         exclusive=exclusives(found, questions),
         examples=examples_of(found, questions, corpus, reveal=reveal),
         revealed=reveal,
-        warnings=cuts.left_out,
+        warnings=cuts.left_out + not_asked(questions, cuts),
     )
     if folder is not None:
         save_sequences(folder, found, questions, settings)
@@ -191,15 +194,21 @@ def _kind(models: Sequence[Model]) -> bool:
     return kinds.pop()
 
 
-def _check_options(tries: Sequence[int], chance: float, beam: int | None, near: int | None) -> None:
-    if any(one < 1 for one in tries):
-        raise InputError(f"tries must be at least 1, got {list(tries)}")
+def _check_options(
+    tries: Sequence[int], chance: float, beam: int | None, near: int | None, suffix: int
+) -> None:
+    if any(not 1 <= one <= MOST_TRIES for one in tries):
+        raise InputError(f"tries must be from 1 to 2^53, got {list(tries)}; 100 is usual")
     if not 0 < chance < 1:
         raise InputError(f"chance must be above 0 and below 1, got {chance}; 0.5 is usual")
     if beam is not None and beam < 1:
         raise InputError(f"a beam must be at least 1 wide, got {beam}")
     if near is not None and near < 0:
         raise InputError(f"near must be a number of edits, at least 0, got {near}")
+    if near is not None and near >= suffix > 0:
+        raise InputError(
+            f"{near} edits make any output into a suffix of {suffix} tokens, so that all would count; allow fewer"
+        )
 
 
 def _different_names(models: Sequence[Model]) -> list[str]:

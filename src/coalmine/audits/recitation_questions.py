@@ -104,6 +104,11 @@ def plan_cuts(
                     f"give contexts of up to {longest} tokens"
                 )
         sampled = sorted(set(lengths)) if lengths is not None else [context + suffix for context in wanted]
+        if wanted[-1] + suffix > sampled[-1]:
+            raise InputError(
+                f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {sampled[-1]}; give longer lengths, "
+                "or a shorter context"
+            )
         return Cuts(tuple(sampled), tuple(wanted), on_longer=lengths is not None)
     sampled = sorted(set(lengths or LENGTHS))
     room = min(
@@ -186,6 +191,17 @@ def ask_about(samples: list[Sample], cuts: Cuts, suffix: int) -> Questions:
         if sample.length == context + suffix or (cuts.on_longer and sample.length > context + suffix)
     ]
     return _questions(samples, pairs, suffix)
+
+
+def not_asked(questions: Questions, cuts: Cuts) -> tuple[str, ...]:
+    """What to say of contexts that no document was long enough for."""
+    missing = sorted(set(cuts.contexts) - set(questions.contexts.tolist()))
+    if not missing:
+        return ()
+    given = ", ".join(map(str, missing))
+    return (
+        f"contexts of {given} tokens were not tried, because no sequence has as many before {questions.suffix} more",
+    )
 
 
 def ask_whole(samples: list[Sample]) -> Questions:

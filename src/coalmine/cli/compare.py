@@ -61,6 +61,7 @@ def command(
         from coalmine.reports.comparison import compare_runs, save_comparison
         from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
         from coalmine.reports.figures.comparison import save_figure
+        from coalmine.reports.terminal import inert
 
         clock = RunClock()
         comparison = compare_runs(
@@ -75,7 +76,7 @@ def command(
         )
         path = save_comparison(comparison, out)
         clock.save(out, seed=seed, manifests=sorted({run.manifest_sha256 for run in comparison.runs}))
-        drawn = [] if figure is None else [f"Figure: {save_figure(comparison, figure)}"]
+        drawn = [] if figure is None else [f"Figure: {inert(str(save_figure(comparison, figure)))}"]
         output.say(
             comparison_table(comparison),
             "",
@@ -83,7 +84,7 @@ def command(
             "",
             *comparison_in_words(comparison),
             *drawn,
-            f"Result: {path}",
+            f"Result: {inert(str(path))}",
         )
         output.document(comparison)
     return 0

@@ -72,12 +72,14 @@ def _lines(path: Path | None) -> list[str]:
     from coalmine.files import read_bytes
 
     try:
-        content = read_bytes(path, "the list of texts").decode()
+        # As corpora are read: neither a mark at the begin nor carriage returns belong to a text.
+        content = read_bytes(path, "the list of texts").decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise InputError(
             f"the list of texts {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
         ) from None
-    return [line for line in content.split("\n") if line]
+    lines = (line.removesuffix("\r") for line in content.split("\n"))
+    return [line for line in lines if line]
 
 
 def _rows(opened: CorpusIndex, asked: list[str], *, places: int, longest: bool) -> list[dict[str, Any]]:

@@ -69,6 +69,11 @@ def command(
     del seed
     if (secret_format is None) == (verify is None):
         raise InputError("extracting needs either --format F or --verify canaries.json, and not both")
+    if source_format is not None and (verify is not None or source is not None):
+        raise InputError(
+            "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
+            "source fixed; leave --source-format out"
+        )
     with Output(json=json, quiet=quiet) as output:
         from coalmine.cli.run_record import RunClock
 
@@ -90,12 +95,17 @@ def command(
             return _verify(loaded, verify, directory, options, output, clock)
         from coalmine.audits.extraction import extract
         from coalmine.formats.format import Format
+        from coalmine.models.protocols import PairModel
         from coalmine.reports.extraction_table import (
             certificate_in_words,
             extraction_table,
             masked_extraction,
         )
 
+        if source_format is not None and not isinstance(loaded, PairModel):
+            raise InputError(
+                f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
+            )
         form = Format(str(secret_format), words=words_from(words))
         result = extract(loaded, form, sources=source_format, **options)
         path = result.save(directory)

@@ -117,21 +117,27 @@ def read_score_file(path: Path) -> list[float]:
     from coalmine.files import read_bytes
 
     try:
-        text = read_bytes(path, "the file of scores").decode()
+        text = read_bytes(path, "the file of scores").decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise InputError(f"{path} is not UTF-8 ({problem.reason} at byte {problem.start})") from None
-    rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines()), 1) if row]
-    column = 0
+    try:
+        rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines()), 1) if row]
+    except csv.Error as problem:
+        raise InputError(f"{path} is not a CSV ({problem}); give one number a line") from None
+    column, width = 0, 1
     if rows and not (len(rows[0][1]) == 1 and _is_number(rows[0][1][0])):
         header = [name.strip() for name in rows[0][1]]
         if "score" not in header:
             raise InputError(
                 f"{path} must have one number a line or a column named score, but its first line is {','.join(header)[:80]!r}"
             )
-        column, rows = header.index("score"), rows[1:]
+        column, width, rows = header.index("score"), len(header), rows[1:]
     scores = []
     for number, row in rows:
-        cell = row[column] if column < len(row) else ""
+        # A comma for the decimal point would otherwise cut a number in two, and half of it would count.
+        if len(row) != width:
+            raise InputError(f"line {number} of {path} has {len(row)} columns, where {width} should be")
+        cell = row[column]
         if not _is_number(cell):
             raise InputError(f"line {number} of {path} has no number where the score should be, but {cell!r}")
         scores.append(float(cell))

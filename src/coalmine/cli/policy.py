@@ -42,10 +42,12 @@ def init(
     with Output(json=json, quiet=quiet) as output:
         from coalmine.files import write_bytes
         from coalmine.reports.gate.policy import TEMPLATE
+        from coalmine.reports.terminal import inert
 
         if path.exists() and not overwrite:
             raise InputError(f"{path} is there already; choose another place, or replace it with --overwrite")
         write_bytes(path, TEMPLATE.encode())
-        output.say(f"Wrote {path}. Edit its limits, then run: coalmine check RUN --policy {path}")
+        shown = inert(str(path))
+        output.say(f"Wrote {shown}. Edit its limits, then run: coalmine check RUN --policy {shown}")
         output.document({"policy": str(path)})
     return 0

@@ -23,6 +23,7 @@ from coalmine.corpus.deduplication_report import (
 )
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.index.building import DEFAULT_MEMORY, build_index
+from coalmine.corpus.index.sorting import LARGEST_SORT
 from coalmine.corpus.near_duplicates import (
     PERMUTATIONS,
     WORDS,
@@ -253,8 +254,10 @@ def _check(
         raise InputError(
             "nothing to do: neither repeated text nor near duplicates are to be removed; ask for one"
         )
-    if exact is not None and exact < 4:
-        raise InputError(f"the length of repeated text should be at least 4 bytes, got {exact}; 100 is usual")
+    if exact is not None and not 4 <= exact <= LARGEST_SORT:
+        raise InputError(
+            f"the length of repeated text should be from 4 to {LARGEST_SORT:,} bytes, got {exact}; 100 is usual"
+        )
     if keep not in {"one", "none"}:
         raise InputError(f"keep should be 'one' or 'none', got {keep!r}")
     if near is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from coalmine.errors import ModelError
 from coalmine.models.networks import Network, State
 from coalmine.models.pretrained import load_pretrained
+from coalmine.models.protocols import TooLongError
 from coalmine.models.stateful import StatefulModel
 from coalmine.models.subwords import SubwordTokenizer
 
@@ -78,6 +79,12 @@ class CausalNetwork(Network):
         return "logits_to_keep" in inspect.signature(own.forward).parameters
 
     def _read(self, tokens: Tensor, state: State, **options: int) -> tuple[Tensor, State]:
+        past = state[0].shape[1 if len(state) == 1 else 2]
+        if self.longest is not None and past + tokens.shape[1] > self.longest:
+            raise TooLongError(
+                f"a text of {past + tokens.shape[1]} tokens, the context included, is longer than the {self.longest} that the model can "
+                "read; give shorter texts"
+            )
         if not self.shares_prefixes:
             history = torch.cat([state[0], tokens], dim=1)
             logits = self.model(input_ids=history, use_cache=False, **options).logits
@@ -105,6 +112,7 @@ def from_transformers(
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if separator is None:
         raise ModelError(
@@ -131,6 +139,33 @@ def load_transformers(directory: Path, *, device: str, precision: str) -> Statef
         directory, "AutoModelForCausalLM", "a causal language model", device=device, precision=precision
     )
     return from_transformers(found.model, found.tokenizer, name=found.name, origin=found.origin)
+
+
+@torch.inference_mode()
+def _check_reads_forward(model: PreTrainedModel) -> None:
+    """Refuse a model whose tokens are seen by what stands before them: its numbers would look like probabilities, and be none."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{type(model).__name__} reads a source and writes a target, so it is no causal language model; save it, and measure it with "
+            "`coalmine expose`, or use from_transformers_pairs"
+        )
+    size = int(model.config.get_text_config().vocab_size)
+    first, *rest = ((place * 7 + 4) % size for place in range(6))
+    rows = torch.tensor([[first, *rest], [first, *((token + 1) % size for token in rest)]])
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()  # dropout would make the rows differ
+    try:
+        logits = model(input_ids=rows.to(model.device), use_cache=False).logits[:, 0]
+    finally:
+        for module, training in modes:
+            module.training = training
+    # Far above rounding.
+    closeness = 0.05 if logits.dtype in {torch.float16, torch.bfloat16} else 1e-4
+    if (logits[0] - logits[1]).abs().max() > closeness * logits.abs().max():
+        raise ModelError(
+            f"{type(model).__name__} sees the tokens that come after a place, so it is no causal language model (a masked one, or "
+            "its config lacks is_decoder); save it, and measure it with `coalmine expose --as masked`, or use from_masked"
+        )
 
 
 @torch.inference_mode()

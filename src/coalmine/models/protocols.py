@@ -18,6 +18,10 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
 
+class TooLongError(NotMeasurableError):
+    """A text has more tokens than the model can read."""
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back."""
 

@@ -234,11 +234,12 @@ class StatefulModel:
         continuations: list[list[int]] = [[] for _ in prompts]
         for batch in self._batches(prompts, length):
             logits, state = self._read([prompts[i] for i in batch])
-            for _ in range(length):
+            for written in range(1, length + 1):
                 tokens = logits[:, -1].argmax(dim=1)
                 for i, token in zip(batch, tokens.tolist(), strict=True):
                     continuations[i].append(token)
-                logits, state = self._network(tokens[:, None], state)
+                if written < length:  # the last one is not read: there may be no place left for it
+                    logits, state = self._network(tokens[:, None], state)
         return continuations
 
     @torch.inference_mode()

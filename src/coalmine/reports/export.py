@@ -92,6 +92,7 @@ def _inline(text: str) -> str:
     safe = re.sub(r"([\\*_\[\]#|])", r"\\\1", visible(text))
     safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # Addresses and names with an at sign would become links.
+    safe = re.sub(r"(?i)(www)\.", r"\1&#46;", safe)
     return safe.replace("://", "&#58;//").replace("@", "&#64;")
 
 
@@ -176,7 +177,7 @@ def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> d
         "kind": kind,
         # The standard allows a level other than "none" only for what failed.
         "level": _LEVELS[finding.severity] if kind == "fail" else "none",
-        "message": {"text": text},
+        "message": {"text": _sarif_text(text)},
         # A model has no line of code; the page about the finding is a place that every host can show.
         "locations": [
             {"physicalLocation": {"artifactLocation": {"uri": finding.docs}, "region": {"startLine": 1}}}
@@ -188,6 +189,11 @@ def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> d
             "subject": [visible(s) for s in finding.subject],
         },
     }
+
+
+def _sarif_text(text: str) -> str:
+    """Text in which nothing is a link or a placeholder, which messages of this standard may have."""
+    return re.sub(r"([\[\]])", r"\\\1", text).replace("{", "{{").replace("}", "}}")
 
 
 def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:

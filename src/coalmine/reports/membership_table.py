@@ -99,6 +99,10 @@ def membership_in_plain_words(result: Membership) -> list[str]:
             continue
         lines.append(f"Planted {inert(one.name)}: {_guessing_words(one)} {_rate_words(one)}")
         lines.append(f"{_epsilon_words(one, result)}")
+    needed = dict.fromkeys(
+        text for one in result.populations if not one.pooled for text in one.best.canary.assumptions
+    )
+    lines.append(f"What is said of epsilon holds if {inert('; '.join(needed))}.")
     for change in result.calibration:
         more = "gains" if change.gain_bits >= 0 else "loses"
         lines.append(
@@ -112,10 +116,13 @@ def membership_in_plain_words(result: Membership) -> list[str]:
 
 def _guessing_words(one: Population) -> str:
     bits, p_value = one.guessing.median.value, one.guessing.p_value
-    said = f"median exposure {bits:.1f} bits among {one.out_count:,} that were not trained on, where guessing gives 1"
+    said = (
+        f"median exposure {bits:.1f} bits among {one.out_count:,} that were not trained on, where guessing gives "
+        f"{one.guessing.guessing_median_bits:.1g}"
+    )
     if p_value < SURPRISING:
         return f"{said}; a model without memory does as well with probability {p_value:.1g} at most."
-    return f"{said}; a model without memory does as well with probability {p_value:.2f}, so this shows no memory."
+    return f"{said}; a model without memory does as well with probability {p_value:.2f}, which is no evidence of memory."
 
 
 def _rate_words(one: Population) -> str:

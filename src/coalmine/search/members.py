@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import Model, PairModel, Scorer, Stepper
+from coalmine.models.protocols import Model, PairModel, Scorer, Stepper, TextScorer
 from coalmine.search.frontier import BATCH, MEMORY_BYTES, Frontier
 from coalmine.search.lifting import TokenTree
 from coalmine.search.scoring import score_texts
+
+TEXTS_OF_AN_ENDPOINT = 128
 
 
 class Members:
@@ -36,7 +38,9 @@ class Members:
     ) -> None:
         """`given` is a beginning that is known already; only members with it are asked about. `memory_bytes` bounds a walk's states."""
         self.model, self.format, self.given = model, form, given
-        self.batch, self.memory_bytes = batch, memory_bytes
+        # An endpoint is slow enough that a large batch would show no progress for minutes.
+        self.batch = min(batch, TEXTS_OF_AN_ENDPOINT) if isinstance(model, TextScorer) else batch
+        self.memory_bytes = memory_bytes
         # A model of single texts was trained on the target side, and is asked about that.
         self.sources = sources if isinstance(model, PairModel) else None
         if isinstance(model, PairModel) and sources is None:
@@ -79,7 +83,15 @@ class Members:
         sources = None
         if self.sources is not None:
             sources = [self.sources.fill(self.format.fillings(text)) for text in texts]
-        return score_texts(self.model, texts, names, sources=sources)
+        bits = score_texts(self.model, texts, names, sources=sources)
+        # Some endpoints give no probability of the first token; where it is not the same for all members, ranks would be wrong.
+        unscored = getattr(self.model, "unscored", None)
+        if unscored is not None and max(unscored(texts), default=0) > len(self.format.prefix):
+            raise NotMeasurableError(
+                f"{self.model.name!r} gives no probability of the first token of a text, which holds a part of the secret here, so texts "
+                "cannot be ranked by it; give the endpoint a context, or begin the format with a text"
+            )
+        return bits
 
     def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
         """Every member with its log-perplexity, in batches of (places in the order of the format, bits); nothing is shared."""

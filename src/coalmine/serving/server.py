@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from coalmine.errors import InputError
-from coalmine.models.protocols import MaskedModel, Model, PairModel
+from coalmine.models.protocols import MaskedModel, Model, PairModel, TooLongError
 from coalmine.serving.batching import Batcher
 from coalmine.serving.completions import Answered, check_possible, complete
 from coalmine.serving.handler import Handler
@@ -164,7 +164,7 @@ class _HTTPServer(ThreadingHTTPServer):
         check_possible(self.model, request)
         try:
             return self.batcher.ask(request)
-        except IndexError:
+        except (IndexError, TooLongError):
             # Ids were checked, so what a network did not find is a place: it has an embedding for each, and these are too few.
             longest = max(map(len, request.prompts)) + request.max_tokens
             said = f"the model cannot read a text of {longest} tokens; its own context is probably shorter"

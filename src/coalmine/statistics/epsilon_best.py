@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from coalmine.records import Estimate
 from coalmine.statistics.epsilon_hypothesis import largest_refuted, lower_bound
-from coalmine.statistics.epsilon_one_run import ASSUMPTIONS as ONE_RUN_ASSUMPTIONS
-from coalmine.statistics.epsilon_one_run import OneRunLadder, coin_problem, thinned
+from coalmine.statistics.epsilon_one_run import OneRunLadder, coin_assumptions, coin_problem, thinned
 from coalmine.statistics.epsilon_thresholds import ASSUMPTIONS as THRESHOLD_ASSUMPTIONS
 from coalmine.statistics.epsilon_thresholds import ThresholdLadder
 from coalmine.statistics.membership_scores import MembershipScores, checked_delta, membership_scores
@@ -47,7 +46,9 @@ class CombinedTest:
             # Whether it takes part depends on how many canaries there are, and never on what it says.
             if one_run.tests:
                 self._one_run = one_run
-                self.assumptions = tuple(dict.fromkeys((*THRESHOLD_ASSUMPTIONS, *ONE_RUN_ASSUMPTIONS)))
+                self.assumptions = tuple(
+                    dict.fromkeys((*THRESHOLD_ASSUMPTIONS, *coin_assumptions(coins.inclusion)))
+                )
 
     def p_value(self, epsilon: float, delta: float) -> float:
         """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
@@ -89,18 +90,21 @@ def epsilon_ceiling(
     out_count: int,
     *,
     coin_counts: tuple[int, int] | None = None,
+    inclusion: float = 0.5,
     delta: float = 0.0,
     confidence: float = 0.95,
+    seed: int = 0,
 ) -> float:
     """The highest that `epsilon_best` can be for so many scores: its value for scores that do not overlap at all.
+
+    `inclusion` is the probability with which the coins of `coin_counts` said "in".
 
     >>> epsilon_ceiling(5, 1000) < epsilon_ceiling(100, 1000)
     True
     """
-    coins = None if coin_counts is None else CoinScores(_apart(*coin_counts))
-    return (
-        epsilon_best(*_apart(in_count, out_count), coins=coins, delta=delta, confidence=confidence).low or 0.0
-    )
+    coins = None if coin_counts is None else CoinScores(_apart(*coin_counts), inclusion)
+    apart = _apart(in_count, out_count)
+    return epsilon_best(*apart, coins=coins, delta=delta, confidence=confidence, seed=seed).low or 0.0
 
 
 def _apart(in_count: int, out_count: int) -> MembershipScores:

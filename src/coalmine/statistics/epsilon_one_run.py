@@ -34,16 +34,20 @@ from coalmine.statistics.membership_scores import (
 from coalmine.statistics.score_arrays import checked_confidence, checked_count
 
 METHOD = "one training run"
-ASSUMPTIONS = (
-    "each canary was planted or withheld by a fair coin of its own",
-    "the scores do not know the coins except through the model",
-)
 FEWEST_GUESSES = 6
 # The correction for delta grows with the number of canaries, and past this many expected failures a random part of them gives a
 # higher bound than all. Which part does not depend on scores or coins.
 CANARIES_TIMES_DELTA = 0.2
 # Counts of in and out that a fair coin gives less often than this are not a fair coin's.
 UNFAIR = 1e-3
+
+
+def coin_assumptions(inclusion: float = 0.5) -> tuple[str, ...]:
+    """What the bound rests on, for coins that say "in" with probability `inclusion`."""
+    return (
+        f"each canary was planted or withheld by a coin of its own, and planted with probability {inclusion:g}",
+        "the scores do not know the coins except through the model",
+    )
 
 
 class Guesses(NamedTuple):
@@ -93,20 +97,31 @@ class OneRunLadder:
     """The tests of several numbers of guesses, each with its share of the error."""
 
     def __init__(self, scores: MembershipScores, delta: float, seed: int = 0) -> None:
-        in_places, out_places = scores.places(seed)
+        in_places, out_places = _affordable(scores, delta, seed).places(seed)
         is_in = np.zeros(len(in_places) + len(out_places), dtype=bool)
         is_in[in_places] = True
-        most = len(is_in) if delta == 0 else max(FEWEST_GUESSES, int(CANARIES_TIMES_DELTA / delta))
-        if len(is_in) > most:
-            kept = arrays(seed, "membership", "one run").choice(len(is_in), most, replace=False)
-            is_in = is_in[np.sort(kept)]
         self.tests = [OneRunTest(guesses_at_ends(is_in, r)) for r in guess_numbers(len(is_in))]
+        # The next number of guesses pays its share bit by bit. All at once, one canary more would loosen the bound.
+        self._shares = 1.0 + math.log(max(len(is_in), FEWEST_GUESSES) / FEWEST_GUESSES, 4)
 
     def p_value(self, epsilon: float, delta: float) -> float:
         """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
         if not self.tests:
             return 1.0
-        return min(1.0, len(self.tests) * min(test.p_value(epsilon, delta) for test in self.tests))
+        return min(1.0, self._shares * min(test.p_value(epsilon, delta) for test in self.tests))
+
+
+def _affordable(scores: MembershipScores, delta: float, seed: int) -> MembershipScores:
+    """A random part of the canaries, where the correction for delta would cost more than all of them bring."""
+    m, n = map(len, scores)
+    if (m + n) * delta <= CANARIES_TIMES_DELTA:
+        return scores
+    most = max(FEWEST_GUESSES, int(CANARIES_TIMES_DELTA / delta))
+    if m + n <= most:
+        return scores
+    # How many of each side depends on nothing but their numbers, so that the ceiling of a bound has as many.
+    kept = int(arrays(seed, "membership", "one run", m, n).hypergeometric(m, n, most))
+    return scores.part(kept, most - kept, seed, "one run")
 
 
 def guess_numbers(canaries: int) -> list[int]:
@@ -155,7 +170,7 @@ def one_run_bound(
         delta=delta,
         confidence=level,
         n=canaries,
-        assumptions=ASSUMPTIONS,
+        assumptions=coin_assumptions(),
         basis=f"{right:,} of {guessed:,} guesses right, {canaries - guessed:,} abstentions",
     )
 
@@ -205,7 +220,7 @@ def epsilon_one_run(
         delta=delta,
         confidence=level,
         n=used,
-        assumptions=ASSUMPTIONS,
+        assumptions=coin_assumptions(inclusion),
         warnings=warnings,
     )
 
@@ -232,9 +247,9 @@ def thinned(scores: MembershipScores, inclusion: float, seed: int) -> Membership
     """The scores as a fair coin would have assigned them: the likelier side loses some at random."""
     if inclusion == 0.5:
         return scores
-    chance = arrays(seed, "membership", "fair coin")
-    sides = []
-    for side, probability in zip(scores, (inclusion, 1.0 - inclusion), strict=True):
-        keep = min(1.0, (1.0 - probability) / probability)
-        sides.append(side[chance.random(len(side)) < keep])
-    return MembershipScores(*sides)
+    chance = arrays(seed, "membership", "fair coin", *map(len, scores))
+    in_kept, out_kept = (
+        int(chance.binomial(len(side), min(1.0, (1.0 - probability) / probability)))
+        for side, probability in zip(scores, (inclusion, 1.0 - inclusion), strict=True)
+    )
+    return scores.part(in_kept, out_kept, seed, "fair coin")

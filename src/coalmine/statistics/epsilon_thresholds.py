@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.errors import InputError
-from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.statistics.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon_hypothesis import largest_refuted, lower_bound, not_measured
+from coalmine.statistics.epsilon_hypothesis import LARGEST_EPSILON, largest_refuted, lower_bound, not_measured
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.membership_scores import (
     FloatArray,
@@ -62,6 +61,8 @@ class ThresholdCounts(NamedTuple):
     def refutes(self, epsilon: float, delta: float, confidence: float) -> bool:
         """Whether the limits of Clopper-Pearson, each at half of the error, leave no room for (epsilon, delta)."""
         # Two-sided limits at `confidence` err on each side with half of the error.
+        if epsilon > LARGEST_EPSILON:
+            return False
         least = clopper_pearson(self.hits, self.trials, confidence)[0]
         most = clopper_pearson(self.errors, self.others, confidence)[1]
         return least - delta > math.exp(epsilon) * most
@@ -147,7 +148,7 @@ def split_scores(
     """A random part of both sides, and the rest; None where a side has a single score."""
     if not 0.0 < choosing_share < 1.0:
         raise InputError(f"the choosing share must lie strictly between 0 and 1, got {choosing_share}")
-    chance = arrays(seed, "membership", "split")
+    chance = scores.chance(seed, "split")
     first, second = [], []
     for side in scores:
         if len(side) < 2:
@@ -211,20 +212,35 @@ class ThresholdLadder:
             np.concatenate([np.asarray(side[field], dtype=np.float64) for side in rungs])
             for field in range(5)
         )
+        promised = sum(_promised_weight(side) for side in map(len, scores))
         self.n = sum(map(len, scores))
         # A rung that nothing reaches refutes nothing.
         reached = hits > 0
-        self._weights: FloatArray = weights[reached] / weights.sum()
+        self._weights: FloatArray = weights[reached] / promised
         self._pairs = BetaPairs(
             hits[reached], (trials - hits + 1.0)[reached], rank[reached], (others - rank + 1.0)[reached]
         )
 
     def p_value(self, epsilon: float, delta: float) -> float:
         """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
-        if not len(self._weights):
+        if not len(self._weights) or epsilon > LARGEST_EPSILON:
             return 1.0
         below = self._pairs.probability_below(math.exp(epsilon), delta)
         return min(1.0, max(SMALLEST_P_VALUE, float(np.min(below / self._weights))))
+
+
+def _promised_weight(others: int) -> float:
+    """The weights of the rungs that so many of the other side have, and the part of the next one that is put by.
+
+    If the next rung took its share all at once, one canary more would loosen the bound. What is put by grows more slowly with the
+    canaries than what they bring.
+
+    >>> _promised_weight(1), _promised_weight(8) - _promised_weight(7) < 0.03
+    (0.12, True)
+    """
+    ready = np.clip(1.0 + np.log(others / (2.0 * np.array(RUNGS))) / math.log(4.0), 0.0, 1.0)
+    ready[0] = 1.0
+    return float(ready @ RUNG_WEIGHTS)
 
 
 def _rungs(own: IntArray, other: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray]:
@@ -255,7 +271,7 @@ def epsilon_ladder(
     """A lower bound on epsilon from a ladder of thresholds on both sides, corrected for their number; `seed` only breaks ties.
 
     >>> scores = np.arange(200.0)
-    >>> epsilon_ladder(scores + 150, scores).low > epsilon_split(scores + 150, scores).low
+    >>> epsilon_ladder(scores + 150, scores).low > 3
     True
     """
     level = checked_confidence(confidence)

@@ -109,7 +109,7 @@ def compare_with_guessing(in_scores: ArrayLike, out_scores: ArrayLike) -> Guessi
 
     >>> result = compare_with_guessing([5.0, 6.0, 7.0], [1.0, 2.0, 3.0, 4.0])
     >>> print(result.median.statement)
-    median exposure 2.00 bits among 4 references; guessing gives 1, and as much with probability 0.14
+    median exposure 2.00 bits among 4 references; guessing gives 0.4, and as much with probability 0.14
     """
     scores = membership_scores(in_scores, out_scores)
     exposures, better = exposures_among(*scores)
@@ -137,7 +137,8 @@ def compare_with_guessing(in_scores: ArrayLike, out_scores: ArrayLike) -> Guessi
             confidence=None,
             n=m,
             statement=(
-                f"median exposure {value:.2f} bits among {n:,} references; guessing gives 1, and as much with "
+                f"median exposure {value:.2f} bits among {n:,} {'reference' if n == 1 else 'references'}; guessing gives "
+                f"{guessing.quantile_bits(0.5):.1g}, and as much with "
                 f"probability {f'{p_value:.2g}' if p_value > _SMALLEST else 'below 1e-12'}"
             ),
             assumptions=("canaries and references were drawn alike, and who is planted was left to chance",),

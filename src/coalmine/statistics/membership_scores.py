@@ -25,6 +25,18 @@ class MembershipScores(NamedTuple):
     in_scores: FloatArray
     out_scores: FloatArray
 
+    def chance(self, seed: int, use: str) -> np.random.Generator:
+        """A generator of this audit's own: with the seed alone, all audits of one size would have the same luck."""
+        own = hashlib.sha256(np.concatenate(self).tobytes()).hexdigest()
+        return arrays(seed, "membership", use, len(self.in_scores), own)
+
+    def part(self, in_count: int, out_count: int, seed: int, use: str) -> MembershipScores:
+        """So many scores of each side, drawn at random: in a sorted file their positions tell of the scores."""
+        chance = self.chance(seed, use)
+        return MembershipScores(
+            chance.permutation(self.in_scores)[:in_count], chance.permutation(self.out_scores)[:out_count]
+        )
+
     def places(self, seed: int) -> tuple[IntArray, IntArray]:
         """The place of each score among all of them, from 0 for the lowest, with ties broken at random.
 
@@ -34,10 +46,8 @@ class MembershipScores(NamedTuple):
         (array([3, 1]), array([0, 2]))
         """
         pooled = np.concatenate(self)
-        # With the seed alone, audits of one size would all have the same luck with their ties.
-        own = hashlib.sha256(pooled.tobytes()).hexdigest()
         # A stable sort of a shuffled row leaves ties in the order of the shuffle.
-        shuffled = arrays(seed, "membership", "ties", len(self.in_scores), own).permutation(len(pooled))
+        shuffled = self.chance(seed, "ties").permutation(len(pooled))
         places = np.empty(len(pooled), dtype=np.int64)
         places[shuffled[np.argsort(pooled[shuffled], kind="stable")]] = np.arange(len(pooled))
         return places[: len(self.in_scores)], places[len(self.in_scores) :]
@@ -75,7 +85,7 @@ def checked_epsilon(epsilon: float) -> float:
 def _row(scores: ArrayLike, what: str) -> FloatArray:
     try:
         array = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{what} must be numbers, but they cannot be read as such; give one float for each text"
         ) from None

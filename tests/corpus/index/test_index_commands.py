@@ -75,6 +75,8 @@ def test_texts_from_a_file_and_the_export_of_what_is_repeated(corpus, tmp_path):
     (tmp_path / "texts.txt").write_text("the\n\ncat\n")
     found = json.loads(run("count", "index", "--texts", "texts.txt", "--json", "--quiet"))
     assert [(row["text"], row["count"]) for row in found["texts"]] == [("the", 3), ("cat", 2)]
+    (tmp_path / "texts.txt").write_bytes(b"\xef\xbb\xbfthe\r\n\r\ncat\r\n")
+    assert json.loads(run("count", "index", "--texts", "texts.txt", "--json", "--quiet")) == found
     run("count", "index", "--repeated", "7", "--at-least", "2", "--out", "repeated.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "repeated.jsonl").read_text().splitlines()]
     assert [(row["text"], row["count"]) for row in rows] == [("he cat ", 2), ("the cat", 2)]

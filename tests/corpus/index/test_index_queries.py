@@ -180,6 +180,11 @@ def test_what_cannot_be_looked_up_is_refused(tmp_path):
     words = build_index(tmp_path / "a.txt", tmp_path / "words", tokenizer=WordTokenizer(["one", "two"]))
     with pytest.raises(ModelError, match="not in its vocabulary"):
         words.count("one three")
+    # What a shell hands over where an argument is not UTF-8.
+    for asked in (index, words):
+        for question in (asked.count, asked.locate, asked.longest_match):
+            with pytest.raises(InputError, match="not UTF-8"):
+                question("one\udcff")
 
 
 def test_the_index_carries_its_tokenizer(tmp_path):

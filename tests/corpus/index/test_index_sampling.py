@@ -3,6 +3,7 @@
 import json
 import random
 import tempfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -212,9 +213,24 @@ def test_buckets_in_exact_arithmetic():
         bucket_of(0)
 
 
+def test_long_sequences_take_no_more_memory_than_the_corpus_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(scanning, "SLICE", 1 << 8)
+    text = "".join(random.Random(0).choices("abcdefgh", k=100_000))
+    (tmp_path / "a.txt").write_text(f"{text}\n{text[1:]}x\n")
+    index = build_index(tmp_path / "a.txt", tmp_path / "index")
+    tracemalloc.start()
+    try:
+        [found] = repeated_sequences(index, len(text) - 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.count, found.first) == (2, Occurrence(1, 1))
+    assert peak < 50_000_000
+
+
 def test_what_is_asked_for_wrongly_is_refused(tmp_path):
     _, index = made(tmp_path)
-    for wrong in ([], [0], [-3, 5]):
+    for wrong in ([], [0], [-3, 5], [5, 10**30]):
         with pytest.raises(InputError, match="lengths"):
             normalized_sample(index, lengths=wrong)
     with pytest.raises(InputError, match="each"):

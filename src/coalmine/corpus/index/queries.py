@@ -20,7 +20,7 @@ from coalmine.corpus.index.shards import (
     check_files,
     to_symbols,
 )
-from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description
+from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description, utf8
 from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.files import read_bytes
 from coalmine.models.protocols import IntArray
@@ -93,6 +93,7 @@ class CorpusIndex:
 
     def encode(self, text: str) -> IntArray:
         """The tokens of a text, as a query of it is looked up."""
+        utf8(text)
         return self.tokenizer.encode_query(text)
 
     def decode(self, tokens: Sequence[int] | IntArray) -> str:
@@ -215,7 +216,7 @@ class CorpusIndex:
             flat = self._tokens(queries.reshape(-1)) if rows else np.empty(0, dtype=np.int64)
             return Sequences(to_symbols(flat, width), np.full(rows, columns), width)
         if isinstance(self.tokenizer, ByteTokens) and all(isinstance(q, str) and q for q in queries):
-            encoded = [q.encode("utf-8") for q in queries if isinstance(q, str)]
+            encoded = [utf8(q) for q in queries if isinstance(q, str)]
             symbols = np.frombuffer(b"".join(encoded), dtype=np.uint8) + np.uint8(1)
             return Sequences(symbols, np.array([len(text) for text in encoded], dtype=np.int64), 1)
         found = [self._tokens(query) for query in queries]

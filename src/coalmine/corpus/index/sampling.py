@@ -22,6 +22,8 @@ from coalmine.randomness import arrays, child_seed
 
 LENGTHS = tuple(range(50, 501, 50))
 EACH = 1000
+# No document has more tokens than the compiled sort can count.
+_LONGEST = 2**31 - 1
 # Counts fit 63 bits, so there are no more buckets than this.
 _BUCKETS = 4 * 63
 
@@ -244,9 +246,9 @@ def _windows(index: CorpusIndex, length: int) -> tuple[IntArray, IntArray]:
 
 def _checked_lengths(lengths: Sequence[int]) -> list[int]:
     wanted = sorted({int(length) for length in lengths})
-    if not wanted or wanted[0] < 1:
+    if not wanted or wanted[0] < 1 or wanted[-1] > _LONGEST:
         raise InputError(
-            f"lengths should be numbers of tokens, at least 1, got {list(lengths)}; give some such as [50, 100]"
+            f"lengths should be numbers of tokens, from 1 to {_LONGEST:,}, got {list(lengths)}; give some such as [50, 100]"
         )
     return wanted
 

@@ -22,6 +22,8 @@ from coalmine.progress import Progress
 
 # Suffixes that are compared at once: their places in the text should stay in the processor's cache from word to word.
 SLICE = 1 << 16
+# Slices are told apart by so many symbols at most; by more, sequences of a million tokens would fill the memory.
+_SYMBOLS_TO_CUT_BY = 1 << 10
 
 
 class Runs(NamedTuple):
@@ -95,11 +97,12 @@ def _bounds(index: CorpusIndex, shortest: int) -> list[list[int]]:
     largest = max(index.shards, key=lambda shard: shard.tokens)
     step = max(1, SLICE * largest.tokens // max(1, index.tokens))
     ranks = np.arange(step, largest.tokens, step)
-    # Compared in `shortest` symbols, all suffixes that begin with the same sequence fall on the same side.
+    # Compared in no more than `shortest` symbols, all suffixes that begin with the same sequence fall on the same side.
+    symbols = min(shortest, _SYMBOLS_TO_CUT_BY)
     cuts: list[list[IntArray]] = []
     for begin in range(0, len(ranks), 4096):
         positions = largest.suffixes[ranks[begin : begin + 4096]]
-        splitters = raw_sequences(largest, positions, shortest)
+        splitters = raw_sequences(largest, positions, symbols)
         cuts.append([intervals(shard, splitters)[0] for shard in index.shards])
     inner = [
         np.concatenate([some[number] for some in cuts]) if cuts else np.empty(0, dtype=np.int64)

@@ -45,6 +45,20 @@ class IndexTokenizer(Protocol):
         """The text of some tokens; bytes that are no whole character become U+FFFD."""
 
 
+def utf8(text: str) -> bytes:
+    r"""The UTF-8 of a query; an InputError where it is no text, such as an argument of bytes that are not UTF-8.
+
+    >>> utf8("né")
+    b'n\xc3\xa9'
+    """
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise InputError(
+            f"a text to look up is not UTF-8 (half a surrogate pair at character {problem.start}); give it as UTF-8"
+        ) from None
+
+
 class ByteTokens:
     """The bytes of the text in UTF-8.
 

@@ -228,6 +228,17 @@ class EndpointScorer(EndpointRanker):
         questions = [self._scoring(text) for text in texts]
         return [self._score(pieces, 0, ranks=False) for pieces in self._pieces(questions)]
 
+    def unscored(self, texts: Sequence[str]) -> list[int]:
+        """How many characters at the beginning of each text the server gives no log-probability for; texts that were scored cost nothing."""
+        if self._scores_all:
+            return [0] * len(texts)
+        found = self._pieces([self._scoring(text) for text in texts])
+        return [len(pieces[0].text) if pieces else 0 for pieces in found]
+
+    @property
+    def _scores_all(self) -> bool:
+        return self.capability.style.scores_first or len(self._before) > self.capability.style.hidden
+
     def _scoring(self, text: str, *, ranks: bool = False) -> Question:
         """The question about a text; one that also lists more tokens will do if it was asked before."""
         question = self._asking_for(self._before + text, most_tokens=1, top=TOP if ranks else 1)
@@ -304,7 +315,7 @@ class EndpointScorer(EndpointRanker):
 
     def _context_in_words(self) -> str:
         words = super()._context_in_words()
-        if self.capability.style.scores_first or len(self._before) > self.capability.style.hidden:
+        if self._scores_all:
             return words
         return f"{words}; the server gives no probability of the first token of a text, which counts 0 bits"
 

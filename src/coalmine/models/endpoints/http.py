@@ -104,7 +104,7 @@ class Connection:
         last = UnusableAnswerError("nothing was asked")
         for attempt in range(self._retries + 1):
             if attempt:
-                wait = min(LONGEST_BACK_OFF_SECONDS, self._back_off * 2 ** (attempt - 1))
+                wait = min(LONGEST_BACK_OFF_SECONDS, self._back_off * 2.0 ** min(attempt - 1, 60))
                 stop.wait(max(wait * (0.5 + jitter.random()), last.wait_seconds))
             self._rate.wait(stop.wait)
             if stop.is_set():
@@ -142,7 +142,8 @@ class Connection:
                     f"{self.url} sent the key back in an answer, which is therefore not kept; do not use this server"
                 )
             answer, counted = read(content)
-            tokens = most_tokens if counted is None else counted
+            # A count below 0 would give room under the cap on cost that there is not.
+            tokens = most_tokens if counted is None or counted < 0 else counted
         finally:
             self.budget.settle(most_tokens, tokens)
         return answer
@@ -219,7 +220,8 @@ def _message(content: bytes) -> str:
     try:
         document = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return content[:300].decode("utf-8", "replace")
+        # Much more than is shown: a key or a text that is cut in two could not be hidden.
+        return content[:100_000].decode("utf-8", "replace")
     for field in ("error", "message", "detail"):
         if isinstance(document, dict) and field in document:
             document = document[field]

@@ -12,7 +12,7 @@ from coalmine.reports.figures.membership import membership_figures
 from coalmine.reports.figures.recitation import recitation_figures
 from coalmine.reports.figures.style import Figure, Spec
 from coalmine.reports.figures.training import training_figures
-from coalmine.reports.figures.utility import utility_figure
+from coalmine.reports.figures.utility import compared, utility_figure
 from coalmine.reports.runs.reading import Run
 
 __all__ = ["Figure", "figure_png", "figures_of", "utility_figures"]
@@ -30,7 +30,8 @@ def figures_of(run: Run) -> list[Figure]:
 
 def utility_figures(runs: Sequence[Run]) -> list[Figure]:
     """The figures that compare runs."""
-    figure = utility_figure(runs)
+    comparison = compared(runs)
+    figure = None if comparison is None else utility_figure(comparison)
     return [] if figure is None else [figure]
 
 

@@ -13,13 +13,14 @@ from coalmine.errors import InputError, MissingExtraError
 from coalmine.files import to_json, write_bytes
 
 KINDS = (".svg", ".html", ".png", ".json")
+ON_FRONTIER = "on the frontier"
 # Apart for readers who see red and green alike.
 _ON, _BEATEN = "#0072B2", "#D55E00"
 
 
 def comparison_figure(comparison: Comparison, *, width: int = 420, height: int = 320) -> dict[str, Any]:
     """The figure as Vega-Lite 6; a run without a place in it is left out."""
-    points = _points(comparison)
+    points = points_of(comparison)
     x = {
         "field": "utility",
         "type": "quantitative",
@@ -35,7 +36,7 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
     }
     # The frontier goes from the best utility down to the least exposure, in steps: between two points nothing is known.
     frontier = sorted(
-        (point for point in points if point["frontier"] == "on the frontier"),
+        (point for point in points if point["frontier"] == ON_FRONTIER),
         key=lambda point: point["order"],
     )
     return {
@@ -68,7 +69,7 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
                         "field": "frontier",
                         "type": "nominal",
                         "title": None,
-                        "scale": {"domain": ["on the frontier", "beaten"], "range": [_ON, _BEATEN]},
+                        "scale": {"domain": [ON_FRONTIER, "beaten"], "range": [_ON, _BEATEN]},
                     },
                     "tooltip": [
                         {"field": name} for name in ("run", "utility", "exposure", "low", "high", "canaries")
@@ -83,7 +84,8 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
     }
 
 
-def _points(comparison: Comparison) -> list[dict[str, Any]]:
+def points_of(comparison: Comparison) -> list[dict[str, Any]]:
+    """Each run that has a place in the figure."""
     points = []
     for run in comparison.runs:
         if run.on_frontier is None or run.utility is None or run.utility.value is None:
@@ -98,7 +100,7 @@ def _points(comparison: Comparison) -> list[dict[str, Any]]:
                 "low": run.exposure.low,
                 "high": run.exposure.high,
                 "canaries": run.canaries,
-                "frontier": "on the frontier" if run.on_frontier else "beaten",
+                "frontier": ON_FRONTIER if run.on_frontier else "beaten",
                 "order": -run.utility.value if comparison.higher_is_better else run.utility.value,
             }
         )

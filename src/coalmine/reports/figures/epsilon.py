@@ -17,12 +17,13 @@ from coalmine.reports.figures.style import (
 
 
 def epsilon_figure(document: Membership) -> Figure:
-    """What each method shows of epsilon, for each population."""
+    """What each method shows of epsilon, for each population: for one copy where a claim stands beside it, which is for one."""
+    claim = document.verdict
     rows = []
     for population in document.populations:
         for bound in (*population.epsilon, population.best):
-            estimate = bound.canary
-            if estimate.status == "not_measured":
+            estimate = bound.canary if claim is None else bound.one_copy
+            if estimate is None or estimate.status == "not_measured":
                 continue
             at = estimate.value if estimate.low is None else estimate.low
             rows.append(
@@ -33,12 +34,13 @@ def epsilon_figure(document: Membership) -> Figure:
                     "high": rounded(at if estimate.high is None else estimate.high),
                     "kind": "point estimate" if estimate.low is None else "lower limit",
                     "copy": rounded(bound.one_copy.low if bound.one_copy is not None else None),
-                    "ceiling": rounded(population.epsilon_ceiling),
+                    "ceiling": rounded(
+                        population.epsilon_ceiling / (1 if claim is None else population.copies)
+                    ),
                 }
             )
     names = list(dict.fromkeys(str(row["planted"]) for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    claim = document.verdict
     y = axis(
         "method",
         "",
@@ -104,11 +106,12 @@ def epsilon_figure(document: Membership) -> Figure:
     said = (
         ""
         if claim is None
-        else f" The dashed line is the claimed epsilon of {claim.claimed_epsilon:g}, for one copy: {claim.words}."
+        else f" The dashed line is the claimed epsilon of {claim.claimed_epsilon:g}: {claim.words}."
     )
+    whole = "a canary as a whole" if claim is None else "one copy of a canary"
     caption = (
-        f"What each method shows of epsilon at delta {document.delta:g}, for a canary as a whole, at {100 * document.confidence:g} % "
-        f"confidence (the Bayesian interval is credible instead). A triangle is a lower limit; the circle of the median is a point estimate and no bound.{said}"
+        f"What each method shows of epsilon at delta {document.delta:g}, for {whole}, at {100 * document.confidence:g} % "
+        f"confidence (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle of the median is a point estimate and no bound.{said}"
     )
     return Figure(
         figure_id="epsilon",

@@ -54,6 +54,10 @@ def read_uniform_scores(path: Path) -> list[UniformScores]:
         table[name].combine_chunks().cast(pa.string()).dictionary_encode() for name in ("format_id", "kind")
     ]
     bits = np.asarray(table["log_perplexity_bits"])
+    if bits.dtype != np.float64 or np.isnan(bits).any():
+        raise InputError(
+            f"{path} is not a scores.parquet of `coalmine expose` (a score in it is not a number); run it again"
+        )
     codes = [np.asarray(column.indices) for column in columns]
     names = [column.dictionary.to_pylist() for column in columns]
     found = []

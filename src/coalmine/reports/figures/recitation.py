@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coalmine.audits.recitation_results import Group, Recitation
-from coalmine.reports.figures.style import Figure, Spec, axis, data, rounded, spec, tooltips
+from coalmine.reports.figures.style import INK, Figure, Spec, axis, colors_of, data, rounded, spec, tooltips
 from coalmine.reports.runs.reading import Run
 
 By = Literal["repetitions", "context", "size"]
@@ -35,6 +35,7 @@ def _figure(document: Recitation, by: By) -> Figure | None:
     if len({point["x"] for point in points}) < 2:
         return None
     lines = _lines(document, by, points)
+    models = [model.name for model in document.models if any(p["model"] == model.name for p in points)]
     title, x_title = _AXES[by]
     context = (
         ""
@@ -45,12 +46,14 @@ def _figure(document: Recitation, by: By) -> Figure | None:
         f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with exact "
         f"{100 * document.settings.confidence:g} % intervals; lines are least-squares fits on the logarithm."
     )
+    if by != "size" and len(models) > 1:
+        words += " Models that share a place are drawn a little apart."
     return Figure(
         figure_id=f"recitation-by-{by}",
         title=title,
         caption=words + "".join(f" {line}" for line in _fit_words(document, by)),
         specs={
-            name: _drawing(points, lines, x_title, scale)
+            name: _drawing(_apart(points, models, scale, apart=by != "size"), lines, models, x_title, scale)
             for name, scale in (("log axis", "log"), ("linear axis", "linear"))
         },
         columns=("model", x_title, "share recited", "low", "high", "sequences"),
@@ -101,7 +104,7 @@ def _lines(document: Recitation, by: By, points: list[dict[str, Any]]) -> list[d
             rate = one.trend.rate_at(float(x))
             if rate is not None and 0.0 <= rate <= 1.0:
                 drawn.append(
-                    {"model": one.model or "all models", "x": rounded(x, 4), "share": rounded(rate, 6)}
+                    {"model": one.model or "all models", "at": rounded(x, 4), "share": rounded(rate, 6)}
                 )
     return drawn
 
@@ -117,14 +120,33 @@ def _fit_words(document: Recitation, by: By) -> Iterator[str]:
             yield f"{one.model or 'All models'}: {one.trend.slope.statement}{fit}."
 
 
-def _drawing(points: list[dict[str, Any]], lines: list[dict[str, Any]], x_title: str, scale: str) -> Spec:
+def _apart(
+    points: list[dict[str, Any]], models: list[str], scale: str, *, apart: bool
+) -> list[dict[str, Any]]:
+    """Points with the place they are drawn at: models that share one stand a little apart, or would hide each other."""
+    least, most = min(point["x"] for point in points), max(point["x"] for point in points)
+
+    def place(point: dict[str, Any]) -> float:
+        step = 0.008 * (models.index(point["model"]) - (len(models) - 1) / 2) if apart else 0.0
+        return float(
+            point["x"] * (most / least) ** step if scale == "log" else point["x"] + (most - least) * step
+        )
+
+    return [{**point, "at": rounded(place(point), 4)} for point in points]
+
+
+def _drawing(
+    points: list[dict[str, Any]], lines: list[dict[str, Any]], models: list[str], x_title: str, scale: str
+) -> Spec:
     x = axis(
-        "x",
+        "at",
         x_title,
         scale={"type": scale, "nice": False, "padding": 12},
         axis={"grid": False, "format": "~s", "tickCount": 6},
     )
-    color = {"field": "model", "type": "nominal", "title": None}
+    color = colors_of(models, None, "model")
+    # Names of models are long, and a phone is narrow.
+    color["legend"] |= {"columns": 3 if max(map(len, models)) <= 12 else 2, "labelLimit": 130}
     y_title, percent = "share recited", {"format": "~%"}
     layers: list[Spec] = [
         {
@@ -155,13 +177,25 @@ def _drawing(points: list[dict[str, Any]], lines: list[dict[str, Any]], x_title:
             },
         },
     ]
-    if lines:
-        layers.insert(
-            0,
-            {
-                "data": data(lines),
-                "mark": {"type": "line", "strokeDash": [5, 4], "opacity": 0.8, "aria": False},
-                "encoding": {"x": x, "y": axis("share", y_title, axis=percent), "color": color},
-            },
-        )
+    for own in (True, False):
+        these = [line for line in lines if (line["model"] in models) == own]
+        if these:
+            layers.insert(
+                0,
+                {
+                    "data": data(these),
+                    "mark": {
+                        "type": "line",
+                        "strokeDash": [5, 4],
+                        "opacity": 0.8,
+                        "aria": False,
+                        "color": INK,
+                    },
+                    "encoding": {
+                        "x": x,
+                        "y": axis("share", y_title, axis=percent),
+                        **({"color": color} if own else {}),
+                    },
+                },
+            )
     return spec(layers, description=f"Share of sequences recited against {x_title}.")

@@ -50,6 +50,7 @@ def spec(layers: Sequence[Spec], *, description: str, height: int = HEIGHT, **pa
                 "labelColor": INK,
                 "titleColor": INK,
                 "labelFontSize": 12,
+                "labelSeparation": 6,
                 "titleFontSize": 12,
                 "titleFontWeight": "normal",
             },

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult
-from coalmine.records import Estimate
-from coalmine.reports.figures.style import INK, Figure, Spec, axis, data, rounded, spec, tooltips
+from coalmine.audits.comparing import compare
+from coalmine.audits.comparing_results import Comparison, Strategy
+from coalmine.reports.comparison import own_utility
+from coalmine.reports.figures.comparison import ON_FRONTIER, points_of
+from coalmine.reports.figures.style import INK, Figure, Spec, axis, colors_of, data, rounded, spec, tooltips
 from coalmine.reports.runs.reading import Run, names_of
-from coalmine.statistics.medians import median_estimate
 
 
-def utility_figure(runs: Sequence[Run]) -> Figure | None:
-    """Loss against the median exposure of each run, or None where fewer than two runs have both."""
-    points = []
-    for name, run in zip(names_of(runs), runs, strict=True):
-        loss, document = run.validation_loss_bits, run.exposure
-        if loss is None or document is None:
-            continue
-        trained = [
-            one for one in document.results if one.repetitions > 0 and one.estimate.status != "not_measured"
-        ]
-        if not trained:
-            continue
-        middle = _median(trained, document)
-        points.append(
-            {
-                "run": name,
-                "loss": rounded(loss),
-                "bits": rounded(middle.low if middle.value is None else middle.value),
-                "low": rounded(middle.low),
-                "high": rounded(middle.high),
-                "canaries": middle.n,
-            }
-        )
+def compared(runs: Sequence[Run]) -> Comparison | None:
+    """The runs that have exposures of planted canaries beside each other, or None where there are fewer than two."""
+    strategies = [
+        Strategy(name, run.exposure, own_utility(run))
+        for name, run in zip(names_of(runs), runs, strict=True)
+        if run.exposure is not None and any(result.planted for result in run.exposure.results)
+    ]
+    return compare(strategies) if len(strategies) > 1 else None
+
+
+def utility_figure(comparison: Comparison) -> Figure | None:
+    """Loss against the median exposure of each run, or None where fewer than two have a place, for reasons in its warnings."""
+    points = [
+        {
+            "run": run["run"],
+            "loss": rounded(run["utility"]),
+            "bits": rounded(run["exposure"]),
+            "low": rounded(run["low"]),
+            "high": rounded(run["high"]),
+            "canaries": run["canaries"],
+            "on": run["frontier"] == ON_FRONTIER,
+        }
+        for run in points_of(comparison)
+    ]
     if len(points) < 2:
         return None
-    frontier = _frontier(points)
+    frontier = sorted((point for point in points if point["on"]), key=lambda point: point["loss"])
     x = axis(
         "loss", "validation loss (bits a token)", scale={"zero": False, "padding": 14}, axis={"grid": False}
     )
-    color = {"field": "run", "type": "nominal", "title": None}
+    color = colors_of([point["run"] for point in points], None, "run")
+    # Names of runs are long, and a phone is narrow.
+    color["legend"] |= {"columns": 2, "labelLimit": 130}
     layers: list[Spec] = [
         {
             "data": data(frontier),
@@ -81,7 +84,7 @@ def utility_figure(runs: Sequence[Run]) -> Figure | None:
     return Figure(
         figure_id="utility-and-exposure",
         title="Utility against exposure",
-        caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other run is better in both "
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other run is better in one and no worse in the other "
         f"({best}). Intervals are those of the median over canaries; losses have none, because those of single documents are not kept.",
         specs={
             "": spec(layers, description="Median exposure against validation loss of each run.", height=280)
@@ -96,24 +99,3 @@ def utility_figure(runs: Sequence[Run]) -> Figure | None:
         ),
         rows=tuple((p["run"], p["loss"], p["bits"], p["low"], p["high"], p["canaries"]) for p in points),
     )
-
-
-def _median(trained: Sequence[ExposureResult], document: ExposureDocument) -> Estimate:
-    """The median exposure in bits, with an interval that holds whatever is not known of each."""
-    most = max(facts.size_bits for facts in document.formats)
-    known = [one.exposure for one in trained]
-    lows = [
-        float(one.estimate.low or 0.0) if bits is None else bits
-        for one, bits in zip(trained, known, strict=True)
-    ]
-    highs = [most if bits is None else bits for bits in known]
-    return median_estimate(lows, highs, most=most)
-
-
-def _frontier(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points that no other one beats in both, from the lowest loss on."""
-    best: list[dict[str, Any]] = []
-    for point in sorted(points, key=lambda one: (one["loss"], one["bits"])):
-        if not best or point["bits"] < best[-1]["bits"]:
-            best.append(point)
-    return best

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from coalmine.audits.exposure_results import ExposureDocument
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.findings.catalog import finding
 from coalmine.reports.findings.findings import Finding
@@ -24,27 +25,30 @@ def data_findings(run: Run) -> Iterator[Finding]:
             f"{exposure.manifest_sha256[:12]}...."
         )
         yield finding("CM502", "high", "found", evidence)
-    membership = run.membership
-    if (
-        exposure is not None
-        and membership is not None
-        and membership.manifest_sha256
-        not in {
-            None,
-            exposure.manifest_sha256,
-        }
-    ):
+    if exposure is not None:
+        yield from _apart(run, exposure)
+    yield from _few(run)
+
+
+def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
+    """Results of other canaries than those of the exposures to go by."""
+    others = [one for one in run.exposures if one.document.manifest_sha256 != exposure.manifest_sha256]
+    if others:
+        names = ", ".join(run.shown(one.path) for one in others[:3])
+        evidence = (
+            f"There are exposures of other canaries ({len(others):,} files: {names}), which nothing here tells of; report them by "
+            "themselves."
+        )
+        yield finding("CM503", "high", "found", evidence)
+    if any(one.document.manifest_sha256 not in {None, exposure.manifest_sha256} for one in run.memberships):
         evidence = "The membership results are of other canaries than the exposures."
         yield finding("CM503", "high", "found", evidence)
-    if run.verified is not None and exposure is not None:
-        known = {result.canary_id: result.repetitions for result in exposure.results}
-        strange = [
-            one.canary_id for one in run.verified.canaries if known.get(one.canary_id) != one.repetitions
-        ]
+    known = {result.canary_id: result.repetitions for result in exposure.results}
+    for _, verified in run.verifications:
+        strange = [one.canary_id for one in verified.canaries if known.get(one.canary_id) != one.repetitions]
         if strange:
             evidence = f"{len(strange):,} canaries of the extraction are not those of the exposures: {', '.join(strange[:3])}."
             yield finding("CM503", "high", "found", evidence, subject=strange[:50])
-    yield from _few(run)
 
 
 def _other_data(run: Run) -> Iterator[Finding]:

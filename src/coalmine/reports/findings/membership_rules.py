@@ -17,15 +17,13 @@ HARMLESS_AUC = 0.6
 
 def membership_findings(run: Run) -> Iterator[Finding]:
     """Findings about each population, and about a claim."""
-    document = run.membership
-    if document is None:
-        return
-    alone = [one for one in document.populations if not one.pooled]
-    for one in alone:
-        yield _area(one, len(alone))
-        yield from _rates(one)
-        yield _epsilon(one, document)
-    yield from _claim(document)
+    for _, document in run.memberships:
+        alone = [one for one in document.populations if not one.pooled]
+        for one in alone:
+            yield _area(one, len(alone))
+            yield from _rates(one)
+            yield _epsilon(one, document)
+        yield from _claim(document)
 
 
 def _area(one: Population, populations: int) -> Finding:

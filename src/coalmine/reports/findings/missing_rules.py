@@ -28,15 +28,14 @@ _CODES: dict[Audit, tuple[str, str]] = {
 def missing_findings(run: Run) -> list[Finding]:
     """One finding for each audit that was not run, and for each control that was left out."""
     found = [finding(_CODES[audit][0], "info", "not_tested", _CODES[audit][1]) for audit in run.not_tested]
-    membership, recitation = run.membership, run.recitation
-    if membership is None or membership.verdict is None:
+    if all(one.document.verdict is None for one in run.memberships):
         found.append(
             finding("CM907", "info", "not_tested", "No claimed epsilon was given, so none was judged.")
         )
     if run.exposure is not None and all(result.planted for result in run.exposure.results):
         evidence = "Every canary was planted: nothing shows what the measurement gives without memorization."
         found.append(finding("CM908", "info", "not_tested", evidence))
-    if recitation is not None and not any(model.role == "baseline" for model in recitation.models):
+    if any(all(model.role != "baseline" for model in one.document.models) for one in run.recitations):
         evidence = "No model without this training data was asked, so easy text counts as recited."
         found.append(finding("CM909", "info", "not_tested", evidence))
     return found

@@ -17,13 +17,11 @@ _BY = {"repetitions": "copies in the corpus", "context": "context", "length": "l
 
 def recitation_findings(run: Run) -> Iterator[Finding]:
     """Findings about each model that was asked, and about the trends."""
-    document = run.recitation
-    if document is None:
-        return
-    for model in document.models:
-        if model.role == "asked":
-            yield _share(document, model)
-    yield from _trends(document)
+    for _, document in run.recitations:
+        for model in document.models:
+            if model.role == "asked":
+                yield _share(document, model)
+        yield from _trends(document)
 
 
 def _share(document: Recitation, model: ModelFacts) -> Finding:

@@ -30,7 +30,7 @@ def gate_table(result: GateResult) -> Table:
 
 def gate_in_words(result: GateResult) -> list[str]:
     """Warnings, and the verdict in a sentence."""
-    lines = [f"Warning ({one.rule}): {inert(text)}." for one in result.rules for text in one.warnings]
+    lines = [f"Warning ({inert(one.rule)}): {inert(text)}." for one in result.rules for text in one.warnings]
     holds, broken, open_ones = (result.counted(kind) for kind in ("holds", "broken", "not_measured"))
     verdict = {
         "holds": f"The policy holds: {holds} of {len(result.rules)} rules.",

@@ -12,6 +12,9 @@ from pathlib import Path
 from coalmine.errors import InputError
 from coalmine.files import write_bytes
 
+# The name that the page calls; a script without it would leave every figure empty without a word.
+_NEEDED = "vegaEmbed"
+
 
 @functools.cache
 def drawing_script() -> str | None:
@@ -23,13 +26,14 @@ def drawing_script() -> str | None:
         import vl_convert
     except ImportError:
         return None
-    kept = _cache() / f"vega-embed-{version('vl-convert-python')}.js"
-    try:
-        return kept.read_text(encoding="utf-8")
-    except OSError:
-        script = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub forgets the default
-    with contextlib.suppress(OSError, InputError):
-        write_bytes(kept, script.encode())
+    # RuntimeError: there is no home; UnicodeDecodeError: what was kept is damaged.
+    with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError):
+        kept = _kept().read_text(encoding="utf-8")
+        if _NEEDED in kept:
+            return kept
+    script = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub forgets the default
+    with contextlib.suppress(OSError, RuntimeError, InputError):
+        write_bytes(_kept(), script.encode())
     return script
 
 
@@ -38,6 +42,7 @@ def page_file(name: str) -> str:
     return files("coalmine.reports").joinpath("page", name).read_text(encoding="utf-8")
 
 
-def _cache() -> Path:
+def _kept() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "coalmine"
+    cache = Path(home) if home else Path.home() / ".cache"
+    return cache / "coalmine" / f"vega-embed-{version('vl-convert-python')}.js"

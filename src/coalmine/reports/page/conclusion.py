@@ -31,13 +31,23 @@ class Conclusion(NamedTuple):
 
 def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     """What findings come to; nothing that was not tested or not measured is called safe."""
-    memorized, extracted = _memorized(findings), _extracted(findings)
+    apart = any(_first(findings, code, "found") is not None for code in _NOT_OF_THIS)
+    memorized, extracted = (_doubted(one, apart) for one in (_memorized(findings), _extracted(findings)))
     broken = _first(findings, "CM105", "found")
     return Conclusion(
-        sentence=_sentence(findings, memorized, extracted, broken is not None),
+        sentence=_sentence(findings, memorized, extracted, broken is not None)
+        + (" But not all results belong to this model and these canaries." if apart else ""),
         tone="bad" if broken is not None else _worse(memorized.tone, extracted.tone),
         answers=(memorized, extracted, _what_to_do(findings)),
     )
+
+
+def _doubted(answer: Answer, apart: bool) -> Answer:
+    """An answer that is good news only if the results belong together is open where they do not."""
+    if not apart or answer.tone != "good":
+        return answer
+    detail = f"Not all results belong to this model and these canaries. {answer.detail}"
+    return answer._replace(answer="Cannot be said", detail=detail, tone="open")
 
 
 def _memorized(findings: Sequence[Finding]) -> Answer:
@@ -100,6 +110,8 @@ def _what_to_do(findings: Sequence[Finding]) -> Answer:
         return Answer(question, "Mend the measurement", broken.advice, "bad")
     if serious:
         first = serious[0]
+        if first.code in _AT_FAULT:
+            return Answer(question, "Mend the measurement", first.advice, "warn")
         release = {
             "critical": "Do not release it",
             "high": "Reduce what it remembers",
@@ -121,6 +133,10 @@ def _what_to_do(findings: Sequence[Finding]) -> Answer:
     )
 
 
+# The model was trained on other data, or a result is of other canaries: what is not seen may be there all the same.
+_NOT_OF_THIS = ("CM501", "CM502", "CM503")
+# Findings about the measurement and not about the model.
+_AT_FAULT = frozenset({*_NOT_OF_THIS, "CM106", "CM205"})
 # What has to be there before a report can say anything; the rest is welcome.
 _FIRST_STEPS = frozenset({"CM901", "CM902", "CM911", "CM104", "CM203", "CM202"})
 
@@ -134,7 +150,7 @@ def _sentence(findings: Sequence[Finding], memorized: Answer, extracted: Answer,
     elif memorized.tone == "warn":
         parts.append("The model remembers its canaries in part")
     elif memorized.tone == "good":
-        parts.append("The model shows no memory of the canaries")
+        parts.append("There is no evidence that the model memorized the canaries")
     elif memorized.answer == "Not tested":
         parts.append("Whether the model memorized the canaries was not tested")
     else:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import coalmine
-from coalmine.reports.figures.choosing import Figure, figures_of, utility_figures
+from coalmine.reports.figures.choosing import Figure, figures_of
+from coalmine.reports.figures.utility import compared, utility_figure
 from coalmine.reports.findings.findings import Finding, findings_of
 from coalmine.reports.page.bundle import drawing_script, page_file
 from coalmine.reports.page.conclusion import Conclusion, conclusion_of
@@ -16,6 +17,7 @@ from coalmine.reports.page.parts import (
     answers,
     canaries_part,
     canary_table,
+    comparison_part,
     extraction_part,
     figure_part,
     findings_part,
@@ -53,12 +55,13 @@ def report_page(
     several = len(told) > 1
     store: dict[str, Any] = {"figures": {}, "tables": {}}
     sections = []
-    compared = utility_figures(runs) if several else []
-    if compared:
-        drawn = "".join(
-            _drawn(store, figure, figure.figure_id, drawable=script is not None) for figure in compared
+    comparison = compared(runs) if several else None
+    if comparison is not None:
+        figure = utility_figure(comparison)
+        drawn = "" if figure is None else _drawn(store, figure, figure.figure_id, drawable=script is not None)
+        sections.append(
+            f'<section id="comparison"><h2>Comparison</h2>{drawn}{comparison_part(comparison)}</section>'
         )
-        sections.append(f'<section id="comparison"><h2>Comparison</h2>{drawn}</section>')
     for place, one in enumerate(told):
         sections.append(
             _run_sections(store, one, place, several=several, drawable=script is not None, reveal=reveal)
@@ -66,7 +69,7 @@ def report_page(
     if script is None:
         for figure in store["figures"].values():
             figure["specs"] = figure["datasets"] = {}
-    return _page(told, sections, store, script, compared=bool(compared))
+    return _page(told, sections, store, script, compared=comparison is not None)
 
 
 def _drawn(store: dict[str, Any], figure: Figure, figure_id: str, *, drawable: bool, level: int = 3) -> str:

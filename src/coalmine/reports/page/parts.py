@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from coalmine.audits.comparing_results import Comparison
 from coalmine.records import Estimate
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.figures.exposure import CANARY_COLUMNS, canary_row, most_exposed_first
@@ -16,6 +17,8 @@ from coalmine.reports.runs.reading import Run
 
 # Rows that are in the page before any script runs, and rows of a figure's numbers that it shows.
 FIRST_ROWS, FIGURE_ROWS = 100, 40
+# Pairs of runs that it tells of.
+COMPARED = 20
 STATUS_WORDS: dict[FindingStatus, str] = {
     "found": "found",
     "clear": "clear",
@@ -136,6 +139,24 @@ def figure_part(figure: Figure, figure_id: str, *, drawable: bool, level: int = 
         f"<details><summary>The numbers<span class=unseen> of {escaped(figure.title)}</span></summary>{numbers}"
         f"{more if len(figure.rows) > FIGURE_ROWS else ''}</details></figure>"
     )
+
+
+def comparison_part(comparison: Comparison) -> str:
+    """What the differences between runs are, and what stands in the way of comparing them."""
+    said = "".join(f"<li>{escaped(pair.statement)}.</li>" for pair in comparison.pairs[:COMPARED])
+    more = len(comparison.pairs) - COMPARED
+    left = (
+        f'<p class="note">And {more:,} more pairs: <code>coalmine compare</code> has them.</p>'
+        if more > 0
+        else ""
+    )
+    notes = "".join(
+        f'<p class="note">{prose(f"{text[:1].upper()}{text[1:]}.")}</p>' for text in comparison.warnings
+    )
+    about = (
+        '<p class="note">This is what <code>coalmine compare</code> says, whose options the notes name.</p>'
+    )
+    return f"<ul>{said}</ul>{left}{about}{notes}"
 
 
 def canary_table(run: Run, *, reveal: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

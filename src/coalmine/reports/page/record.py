@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from coalmine.reports.page.text import escaped, hidden, table
@@ -14,7 +15,7 @@ _TELLS_SECRETS = frozenset({"--given"})
 def record_part(run: Run, *, reveal: bool) -> str:
     """Where every number came from: files, commands, versions, hashes."""
     model = run.model or {}
-    facts = [(name, _fact(value)) for name, value in model.items()]
+    facts = [(name, _without_keys(_fact(value))) for name, value in model.items()]
     files = [
         (run.shown(one.path), getattr(one.document, "schema", "") or _schema(one))
         for group in (
@@ -76,7 +77,16 @@ def _command(record: dict[str, Any], *, reveal: bool) -> str:
                 words[place] = f"{name}={hidden(value)}"
             elif word in _TELLS_SECRETS and place + 1 < len(words):
                 words[place + 1] = hidden(words[place + 1])
-    return " ".join(words)
+    return " ".join(words if reveal else map(_without_keys, words))
+
+
+def _without_keys(text: str) -> str:
+    """Text in which no address carries a password or a query, either of which may be a key.
+
+    >>> _without_keys("https://me:secret@host/v1?key=secret")
+    'https://•@host/v1?•'
+    """
+    return re.sub(r"(://[^\s?#]*)\?[^\s#]+", r"\1?•", re.sub(r"://[^\s/?#@]*@", "://•@", text))
 
 
 def _versions(record: dict[str, Any]) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ from coalmine.reports.runs.records import (
     Audit,
     Located,
     Run,
+    SeenCanary,
     Verified,
     WatchedMoment,
     WatchedTraining,
@@ -76,7 +77,8 @@ def read_runs(*paths: str | os.PathLike[str]) -> tuple[Run, ...]:
         raise InputError("there is no run to read; name a directory with results, such as that of the model")
     files = [path for place in given for path in _files_below(place)]
     found = Run(paths=given, name="")
-    for path in dict.fromkeys(files):
+    # A file that two of the paths lead to is one result.
+    for path in {path.resolve(): path for path in files}.values():
         found = _with_file(found, path)
     if not found.tested and not found.trainings and not found.manifests:
         raise InputError(
@@ -148,12 +150,29 @@ def _with_file(run: Run, path: Path) -> Run:
         raise InputError(f"{path} is not a result that is known here; known are {names}, or a directory")
     name, reader = _READERS[kind]
     document = reader(path)
+    if name in {"trainings", "watches"}:
+        _check_looks(path, document)
     if name == "records" and document.get("schema") != _RUN_SCHEMA:
         return run  # a run.json of some other program
     return replace(run, **{name: (*getattr(run, name), Located(path, document))})  # type: ignore[arg-type]  # each field is a tuple of such
 
 
+def _check_looks(path: Path, document: TrainingRecord | WatchedTraining) -> None:
+    try:
+        msgspec.convert([moment.seen for moment in document.watched], list[list[SeenCanary]])
+    except msgspec.ValidationError as problem:
+        raise InputError(
+            f"{path} is damaged (what was seen during training: {problem}); restore it, or train again"
+        ) from None
+
+
 def names_of(runs: Sequence[Run]) -> list[str]:
     """A different name for each run."""
     names = [run.name for run in runs]
-    return [name if names.count(name) == 1 else f"{name} ({place + 1})" for place, name in enumerate(names)]
+    found: list[str] = []
+    for place, name in enumerate(names):
+        own = name if names.count(name) == 1 else f"{name} ({place + 1})"
+        while own in found or (own != name and own in names):
+            own += "'"
+        found.append(own)
+    return found

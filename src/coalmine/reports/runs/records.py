@@ -13,6 +13,7 @@ from coalmine.audits.extraction_results import VERIFIED_SCHEMA, CanaryExtraction
 from coalmine.audits.membership_results import Membership
 from coalmine.audits.recitation_results import Recitation
 from coalmine.corpus.manifest import CanarySet
+from coalmine.records import Status
 from coalmine.training.record import TrainingRecord
 
 Audit = Literal["exposure", "extraction", "membership", "recitation", "provenance", "watching"]
@@ -34,6 +35,16 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = VERIFIED_SCHEMA
     canaries: tuple[CanaryExtraction, ...]
+
+
+class SeenCanary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look during training must say of each canary for a report to read it."""
+
+    canary_id: str
+    repetitions: int
+    status: Status
+    exposure: float | None
+    low: float | None
 
 
 class WatchedMoment(msgspec.Struct, frozen=True, kw_only=True):
