@@ -131,6 +131,11 @@ def test_texts_are_masked_unless_they_are_asked_for(learned, index, tmp_path):
     assert not any(word in kept for word in words if len(word) > 6)
 
 
+def test_vowel_signs_and_accents_are_masked_as_letters_are():
+    # Written with escapes, because an accent of its own cannot be told from a letter that has one.
+    assert masked_text("\u0915\u0947 cafe\u0301!") == "•• •••••!"
+
+
 def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_path, monkeypatch):
     monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
     recite(learned, index, **OPTIONS, out=tmp_path / "whole")

@@ -510,6 +510,8 @@ def test_a_key_never_travels_in_the_open(monkeypatch):
         {"requests_per_second": 0},
         {"most_requests": -1},
         {"most_cost": 1.0},
+        {"timeout": 1e300},
+        {"requests_per_second": 1e-320},
         {"tokenizer": "no/such/directory"},
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import category
 
 import numpy as np
 
@@ -69,9 +70,11 @@ def _was_written(answers: Answers, question: int) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """A text with every letter and digit hidden; its shape is left.
+    """A text with every letter, vowel sign, accent and digit hidden; its shape is left.
 
     >>> masked_text("My PIN is 1234.")
     '•• ••• •• ••••.'
     """
-    return "".join("•" if character.isalnum() else character for character in text)
+    return "".join(
+        "•" if character.isalnum() or category(character).startswith("M") else character for character in text
+    )

@@ -17,12 +17,14 @@ from coalmine.errors import InputError, ModelOutputError
 from coalmine.models.networks import Network, State
 from coalmine.models.protocols import Followed, Sampling, TokenSequence
 
-# Tokens of a target that are judged at a time; where rows that missed leave the batch, fewer at first, and then twice as many
-# each time.
-PIECE, FIRST_PIECE = 64, 4
+# Logits divided by less may be more than a float can hold.
+LOWEST_TEMPERATURE = 1e-6
+# Tokens of a target that are judged at a time; where rows that missed leave the batch, fewer at first, so that the batch can be
+# larger, and then as many more as the rows that left make room for.
+PIECE, FIRST_PIECE = 64, 2
 # Tokens that all rows of a batch read at a time. More are no faster, and what layers make of them takes memory: a processor's cache
 # holds less than an accelerator needs to be busy.
-TOKENS_AT_A_TIME = {"cpu": 1 << 11}
+TOKENS_AT_A_TIME = {"cpu": 1 << 12}
 TOKENS_ELSEWHERE = 1 << 15
 
 
@@ -33,9 +35,9 @@ def check_samplings(samplings: Sequence[Sampling], *, stop_at_miss: bool = False
             "the probability of a target needs all of it: leave samplings out, or do not stop at a miss"
         )
     for temperature, top_k in samplings:
-        if not (math.isfinite(temperature) and temperature > 0):
+        if not (math.isfinite(temperature) and temperature >= LOWEST_TEMPERATURE):
             raise InputError(
-                f"a temperature must be above 0, got {temperature}; greedy decoding is measured anyway"
+                f"a temperature must be at least {LOWEST_TEMPERATURE:g}, got {temperature}; greedy decoding is measured anyway"
             )
         if top_k is not None and top_k < 1:
             raise InputError(f"top-k must be at least 1 token, got {top_k}; leave it out for all")
@@ -101,9 +103,9 @@ def _follow_batch(
     rows = np.flatnonzero(lengths > 0)
     tokens = torch.tensor([sequences[row].context for row in rows.tolist()], dtype=torch.int64, device=device)
     state = network.initial_state(len(rows))
-    logits_at_a_time, end = piece * len(rows), 0
+    room, size, end = max(PIECE, piece * len(rows)), piece, 0
     while len(rows) and end < width:
-        begin, end = end, min(width, end + max(piece, logits_at_a_time // len(rows)))
+        begin, end = end, min(width, end + size)
         own = targets[torch.from_numpy(rows).to(device)]
         read = torch.cat([tokens, own[:, max(0, begin - 1) : end - 1]], dim=1)
         logits, state = _read_last(network, read, state, end - begin)
@@ -124,6 +126,7 @@ def _follow_batch(
                 rows = rows[going]
                 state = network.select(state, torch.from_numpy(going).to(device))
                 tokens = targets[: len(rows), :0]
+            size = max(piece, room // max(1, len(rows)))
     return [
         Followed(None if miss < 0 else int(miss), log2[row]) for row, miss in enumerate(first_miss.tolist())
     ]

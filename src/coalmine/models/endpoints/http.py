@@ -26,6 +26,7 @@ T = TypeVar("T")
 MOST_BYTES = 64_000_000
 LONGEST_BACK_OFF_SECONDS = 60.0
 LONGEST_RETRY_AFTER_SECONDS = 600.0
+LONGEST_TIMEOUT_SECONDS = 86_400.0
 # Statuses that another try may mend, besides 5xx.
 WORTH_RETRYING = {408, 409, 425, 429}
 
@@ -70,9 +71,9 @@ class Connection:
         rate: RateLimit,
         budget: Budget,
     ) -> None:
-        if retries < 0 or not timeout > 0 or not back_off >= 0:
+        if retries < 0 or not 0 < timeout <= LONGEST_TIMEOUT_SECONDS or not back_off >= 0:
             raise InputError(
-                "retries and back_off must be at least 0, and timeout above 0; "
+                f"retries and back_off must be at least 0, and timeout above 0 and at most {LONGEST_TIMEOUT_SECONDS:,.0f} seconds; "
                 f"got {retries}, {back_off} and {timeout}"
             )
         self.url = url

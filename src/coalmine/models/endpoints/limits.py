@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from coalmine.errors import InputError, NotMeasurableError
 
+FEWEST_A_SECOND = 1e-5  # about one a day
+
 
 class RateLimit:
     """Requests begin at least 1 / `per_second` apart, over all threads; None is no limit.
@@ -16,9 +18,9 @@ class RateLimit:
     """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        if per_second is not None and not per_second > 0:
+        if per_second is not None and not per_second >= FEWEST_A_SECOND:
             raise InputError(
-                f"requests_per_second must be above 0, got {per_second}; leave it out for no limit"
+                f"requests_per_second must be at least {FEWEST_A_SECOND:g}, got {per_second}; leave it out for no limit"
             )
         self._between = 0.0 if per_second is None else 1 / per_second
         self._clock = clock
