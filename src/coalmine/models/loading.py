@@ -37,7 +37,7 @@ def load_model(
     are kept, so that nothing is asked twice.
     """
     if kind not in get_args(Kind):
-        raise InputError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+        raise InputError(f"a model is used as one of {', '.join(get_args(Kind))}, got {kind!r}")
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if is_endpoint(where):
@@ -57,7 +57,9 @@ def load_model(
 def is_endpoint(where: str | os.PathLike[str]) -> bool:
     """Whether a model is reached by HTTP, by its URL or a TOML file that has it."""
     text = os.fspath(where)
-    return text.startswith(("http://", "https://")) or (text.endswith(".toml") and Path(text).is_file())
+    return text.lower().startswith(("http://", "https://")) or (
+        text.endswith(".toml") and Path(text).is_file()
+    )
 
 
 def _load_directory(directory: Path, kind: Kind, *, device: str, precision: str) -> Model:

@@ -61,7 +61,9 @@ def load_pretrained(
     finally:
         if bars:
             its_own.enable_progress_bar()
-    weights = sorted(directory.glob("*.safetensors"))
+    # What an adapter does depends on the weights that it is put on.
+    places = [directory] if base is None else [base, directory]
+    weights = [path for place in places for path in sorted(place.glob("*.safetensors"))]
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
 

@@ -40,7 +40,9 @@ def connect_as_told(where: str, *, answers: Path | None = None) -> Model:
     """The model behind a URL, or behind what a TOML file says; `answers` is the file that keeps its answers."""
     from coalmine.models.endpoints.connecting import connect
 
-    told = EndpointFile(url=where) if where.startswith(("http://", "https://")) else _read(Path(where))
+    told = (
+        EndpointFile(url=where) if where.lower().startswith(("http://", "https://")) else _read(Path(where))
+    )
     options = msgspec.structs.asdict(told)
     return connect(options.pop("url"), cache=answers, **options)
 
