@@ -131,9 +131,12 @@ def _panel(
         {**point, "x": point["x"] * step ** (names.index(point["model"]) - (len(names) - 1) / 2)}
         for point in points
     ]
-    x = alt.X("x:Q", title=title, scale=alt.Scale(type="log", domain=[low / 1.2, high * 1.2]))
+    # Labels of a logarithmic axis run into each other where decades are short.
+    axis = alt.Axis(labelOverlap="greedy", labelSeparation=8)
+    x = alt.X("x:Q", title=title, axis=axis, scale=alt.Scale(type="log", domain=[low / 1.2, high * 1.2]))
     colors = [COLORS[place % len(COLORS)] for place in range(len(names))]
-    color = alt.Color("model:N", title=None, scale=alt.Scale(domain=names, range=colors), sort=names)
+    legend = alt.Legend(title=None, labelLimit=300)
+    color = alt.Color("model:N", legend=legend, scale=alt.Scale(domain=names, range=colors), sort=names)
     top = min(1.0, 1.05 * max(point["high"] for point in points))
     y = alt.Y(
         "share:Q",
