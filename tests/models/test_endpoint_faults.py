@@ -17,7 +17,7 @@ import pytest
 
 from coalmine.errors import CoalmineError, InputError, ModelError, NotMeasurableError
 from coalmine.models.checkpoint import save_model
-from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, check_length, read_answer
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.connecting import connect
 from coalmine.models.endpoints.limits import Budget, RateLimit
@@ -60,9 +60,16 @@ def bits(model, texts=TEXTS):
     return [score.log_perplexity_bits for score in model.score_text(texts)]
 
 
+def _options(kind):
+    if kind == "delay":
+        return {**QUICK, "timeout": 0.5}
+    # A stale answer is told by its id, once the answer that it repeats has come: one request at a time.
+    return {**QUICK, "concurrency": 1} if kind == "stale" else QUICK
+
+
 @pytest.mark.parametrize("kind", [*FAULTS, *BENIGN])
 def test_every_third_answer_is_spoiled(url, expected, written, kind):
-    options = {**QUICK, "timeout": 0.5} if kind == "delay" else QUICK
+    options = _options(kind)
     with (
         FaultProxy(url, [Fault(kind, every=3)], delay=0.8, retry_after=0) as proxy,
         connect(proxy.url, **options) as model,
@@ -78,7 +85,7 @@ def test_every_third_answer_is_spoiled(url, expected, written, kind):
 def test_servers_that_can_do_less_lose_nothing_either(url, written, liar, kind):
     with (
         FaultProxy(url, [Fault(kind, every=3)], liar=liar) as proxy,
-        connect(proxy.url, **QUICK) as model,
+        connect(proxy.url, **_options(kind)) as model,
     ):
         assert model.complete(TEXTS, length=3) == written
 
@@ -420,3 +427,14 @@ class TestConcurrency:
             told.clear()
             model.score_text(TEXTS)
         assert told == [("asking the endpoint", len(TEXTS)), *[(1, "")] * len(TEXTS), "end"]
+
+
+def test_an_answer_to_a_shorter_question_is_refused():
+    asked = Question(prompt="1", most_tokens=3)
+    short = {"choices": [{"text": "1", "finish_reason": "length"}], "usage": {"completion_tokens": 1}}
+    answer = read_answer(json.dumps(short).encode())
+    with pytest.raises(UnusableAnswerError, match="after 1 tokens, and 3 were asked for"):
+        check_length(asked, answer, answer.tokens_generated)
+    short["choices"][0]["finish_reason"] = "stop"  # the text ends there
+    ended = read_answer(json.dumps(short).encode())
+    check_length(asked, ended, ended.tokens_generated)

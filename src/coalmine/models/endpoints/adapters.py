@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from coalmine.errors import InputError, ModelError, NotMeasurableError
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
+from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, check_length
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import Echo, Piece, read_echo
 from coalmine.models.endpoints.probing import Capability
@@ -109,7 +109,8 @@ class EndpointGenerator:
         return Question(prompt=self._before + prompt, most_tokens=length)
 
     def _check_continuation(self, question: Question, answer: Answer) -> None:
-        """Without echo, there is nothing in an answer that could show what it is an answer to."""
+        """Without echo, little in an answer shows what it is an answer to."""
+        check_length(question, answer, answer.tokens_generated)
 
     def _cut(self, text: str) -> list[str]:
         return list(text)
@@ -294,7 +295,7 @@ class EndpointScorer(EndpointRanker):
         return self._asking_for(self._before + prompt, most_tokens=length, top=1)
 
     def _check_continuation(self, question: Question, answer: Answer) -> None:
-        self._echo(question, answer)
+        check_length(question, answer, len(self._echo(question, answer).generated))
 
     def _check_top(self, question: Question, answer: Answer) -> None:
         echo = self._echo(question, answer)

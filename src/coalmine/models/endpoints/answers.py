@@ -72,10 +72,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     tokens_generated: int | None = None
     tokens_used: int | None = None
     answer_id: str | None = None
+    # Why the text ends: "length" where as much was written as was asked for.
+    finish_reason: str | None = None
 
 
 class _Choice(msgspec.Struct):
     text: str
+    finish_reason: str | None = None
     logprobs: dict[str, Any] | None = None
 
 
@@ -135,9 +138,18 @@ def read_answer(content: bytes) -> Answer:
         tokens_generated=usage.completion_tokens,
         tokens_used=usage.total_tokens,
         answer_id=response.id,
+        finish_reason=response.choices[0].finish_reason,
     )
     _check(answer)
     return answer
+
+
+def check_length(question: Question, answer: Answer, generated: int | None) -> None:
+    """Refuse a text that stopped for its length before the length that was asked for: it answers a shorter question."""
+    if answer.finish_reason == "length" and generated is not None and generated < question.most_tokens:
+        raise UnusableAnswerError(
+            f"the answer stops for its length after {generated} tokens, and {question.most_tokens} were asked for"
+        )
 
 
 def _columns(logprobs: dict[str, Any] | None) -> _Columns | None:
