@@ -6,6 +6,7 @@ import torch
 from coalmine import CanarySet, Format, expose, extract
 from coalmine.errors import NotMeasurableError
 from coalmine.records import Canary
+from coalmine.reports.extraction_table import certificate_in_words
 from models.random_networks import random_model
 from oracles import brute_force_bits
 
@@ -62,6 +63,7 @@ def test_extraction_is_by_brute_force_and_proven(model):
     assert [one.text for one in scored.found] == [one.text for one in walked.found]
     assert scored.proven
     assert scored.method == "brute"
+    assert certificate_in_words(scored) == "Proven: each of the 1,000 members was scored."
     begun = extract(scorer, PIN, top=3, given="pin 4")
     assert [one.text for one in begun.found] == [
         one.text for one in extract(model, PIN, top=3, given="pin 4").found

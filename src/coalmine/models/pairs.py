@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.networks import Network
 from coalmine.models.protocols import IntArray, SequenceScore, Tokenizer, TokenSequence
-from coalmine.models.stateful import LOGITS_AT_A_TIME, RESOLUTION_BITS, StatefulModel, _judge
+from coalmine.models.stateful import LOGITS_AT_A_TIME, RESOLUTION_BITS, StatefulModel, judge
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import ReferenceTokenizer
 
@@ -199,7 +199,7 @@ class PairNetworkModel:
         # Padding of a target is read after it, so it cannot reach any number that is used; the last token of each target is
         # only predicted, never read.
         logits = self.network(sources, lengths, targets[:, :-1])
-        judged = _judge(logits, targets[:, 1:], ranks=ranks)
+        judged = judge(logits, targets[:, 1:], ranks=ranks)
         scores = []
         for row, (context, target, _) in enumerate(sequences):
             own = slice(len(context) - 1, len(context) + len(target) - 1)

@@ -145,7 +145,7 @@ class StatefulModel:
         shared = _shared_length(rows)
         # What the shared prefix says of its own tokens (all but the first, which nothing predicts).
         logits, state = self._read([rows[0][:shared]])
-        prefix = _judge(
+        prefix = judge(
             logits[:, :-1], self._tensor(np.array([rows[0][1:shared]], dtype=np.int64)), ranks=ranks
         )
         expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): what the prefix expects next
@@ -177,7 +177,7 @@ class StatefulModel:
             # token of each text is only predicted, never read.
             read, _ = self._network(tokens[:, :-1], self._repeated(state, len(rests)))
             logits = torch.cat([logits, read], dim=1)
-        return _judge(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
+        return judge(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
 
     @torch.inference_mode()
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
@@ -333,7 +333,7 @@ def _log2_softmax(logits: Tensor) -> Tensor:
     return torch.log_softmax(precise, dim=-1).mul(1 / math.log(2))
 
 
-def _judge(logits: Tensor, tokens: Tensor, *, ranks: bool) -> _Judged:
+def judge(logits: Tensor, tokens: Tensor, *, ranks: bool) -> _Judged:
     """Log2 probability, whether it is the argmax, and on request the rank, of each token under its logits."""
     log2 = _log2_softmax(logits)  # (batch, time, vocabulary)
     own = log2.gather(2, tokens[:, :, None])  # (batch, time, 1)
