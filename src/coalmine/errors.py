@@ -8,6 +8,7 @@
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
+    │   └── TooLongError         a text has more tokens than the model can read
     └── ModelOutputError         the model answered with something that is not a log-probability
 
 The command line prints the message of any of them as one line and exits with 2. Any other exception is a bug.
@@ -83,6 +84,10 @@ class MissingExtraError(InputError):
 
 class NotMeasurableError(CoalmineError):
     """The question is well put, but there is no honest number for it with what was given."""
+
+
+class TooLongError(NotMeasurableError):
+    """A text has more tokens than the model can read."""
 
 
 class ModelOutputError(CoalmineError):

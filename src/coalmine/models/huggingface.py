@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from coalmine.errors import ModelError
+from coalmine.errors import ModelError, TooLongError
 from coalmine.models.networks import Network, State
 from coalmine.models.pretrained import load_pretrained
-from coalmine.models.protocols import TooLongError
 from coalmine.models.stateful import StatefulModel
 from coalmine.models.subwords import SubwordTokenizer
 

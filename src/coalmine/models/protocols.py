@@ -18,10 +18,6 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
 
-class TooLongError(NotMeasurableError):
-    """A text has more tokens than the model can read."""
-
-
 class Tokenizer(Protocol):
     """Text to token ids and back."""
 

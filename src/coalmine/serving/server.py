@@ -14,8 +14,8 @@ from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Self
 
-from coalmine.errors import InputError
-from coalmine.models.protocols import MaskedModel, Model, PairModel, TooLongError
+from coalmine.errors import InputError, TooLongError
+from coalmine.models.protocols import MaskedModel, Model, PairModel
 from coalmine.serving.batching import Batcher
 from coalmine.serving.completions import Answered, check_possible, complete
 from coalmine.serving.handler import Handler
