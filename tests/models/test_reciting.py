@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models import following, stateful
@@ -111,36 +113,98 @@ def test_no_budget_of_memory_changes_an_answer(monkeypatch, piece, at_a_time):
         assert second.log2_probabilities == pytest.approx(first.log2_probabilities, abs=1e-9)
 
 
-def test_logits_of_the_context_are_not_made():
+def test_logits_of_the_context_and_of_padding_are_not_made():
     network = tiny("gpt2", len(byte_level()))
     model = from_transformers(network, byte_level())
-    shapes = []
-    network.lm_head.register_forward_hook(lambda _, __, output: shapes.append(tuple(output.shape)))
-    sequences = [TokenSequence((*model.context, *range(5, 45)), tuple(range(10)))] * 3
+    context = (*model.context, *range(5, 45))
+    sequences = [TokenSequence(context, tuple(range(length))) for length in (10, 3, 7)]
     model.follow(sequences)
-    assert [shape[:2] for shape in shapes if shape[0] == 3] == [(3, 10)]
+    made = count_logits(network)
+    model.follow(sequences)
+    assert sum(made) == 10 + 3 + 7
+
+
+def count_logits(network):
+    """Of how many tokens at a time its last layer makes logits from now on."""
+    made = []
+    network.lm_head.register_forward_hook(lambda _, __, output: made.append(math.prod(output.shape[:-1])))
+    return made
 
 
 def test_no_more_logits_are_made_than_memory_has_room_for_and_few_until_the_first_miss(monkeypatch):
     network = tiny("gpt2", len(byte_level()))
     model = from_transformers(network, byte_level())
-    room = 6 * following.FIRST_PIECE
-    monkeypatch.setattr(stateful, "LOGITS_AT_A_TIME", room * model.tokenizer.size)
-    prompts = [(*model.context, *prompt) for prompt in random_prompts(model.tokenizer.size, many=6)]
+    many, room = 50, 20
+    prompts = [(*model.context, *prompt) for prompt in random_prompts(model.tokenizer.size, many=many)]
     prompts = [(prompt * 9)[:9] for prompt in prompts]
     written = model.generate(prompts, length=SUFFIX)
+    # One is recited, and all others are left at the first token.
     targets = [
-        (*tokens[:-1], (tokens[-1] + 1) % 7) if place else tokens for place, tokens in enumerate(written)
+        ((tokens[0] + 1) % 7, *tokens[1:]) if place else tokens for place, tokens in enumerate(written)
     ]
-    shapes = []
-    network.lm_head.register_forward_hook(lambda _, __, output: shapes.append(output.shape[:2]))
     sequences = [
         TokenSequence(prompt, tuple(tokens)) for prompt, tokens in zip(prompts, targets, strict=True)
     ]
-    model.follow(sequences, stop_at_miss=True)
-    read = [shape for shape in shapes if shape[1] <= SUFFIX]
-    assert (6, following.FIRST_PIECE) in read
-    assert all(rows * tokens <= max(room, following.PIECE) for rows, tokens in read)
+    model.follow(sequences[:1])
+    made = count_logits(network)
+    monkeypatch.setitem(following.LOGITS_IN_CACHE, "cpu", room * model.tokenizer.size)
+    misses = [one.first_miss for one in model.follow(sequences, stop_at_miss=True)]
+    assert misses == [None] + [0] * (many - 1)
+    assert max(made) <= room
+    assert sum(made) == many + SUFFIX - 1
+    monkeypatch.setattr(stateful, "LOGITS_AT_A_TIME", 3 * model.tokenizer.size)
+    made.clear()
+    assert [one.first_miss for one in model.follow(sequences, stop_at_miss=True)] == misses
+    assert max(made) <= 3
+
+
+def scaled_logits(kind):
+    """Models that do something to what their last layer makes: divide it, or bend it."""
+    shape = {
+        "vocab_size": len(byte_level()),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.5,
+    }
+    torch.manual_seed(0)
+    if kind == "granite":
+        return GraniteForCausalLM(GraniteConfig(**shape, logits_scaling=8.0)).eval()
+    return Gemma2ForCausalLM(Gemma2Config(**shape, head_dim=16, final_logit_softcapping=2.0)).eval()
+
+
+@pytest.mark.parametrize("kind", ["granite", "gemma2"])
+def test_what_a_model_does_to_its_logits_is_not_left_out(kind):
+    model = from_transformers(scaled_logits(kind), byte_level())
+    prompts = [(*model.context, *prompt) for prompt in random_prompts(model.tokenizer.size)]
+    targets, misses = targets_of(model.generate(prompts, length=SUFFIX), model.tokenizer.size)
+    sequences = [TokenSequence(*pair) for pair in zip(prompts, targets, strict=True)]
+    assert [one.first_miss for one in model.follow(sequences, stop_at_miss=True)] == misses
+    for sequence, one in zip(sequences, model.follow(sequences, samplings=[Sampling()]), strict=True):
+        [score] = model.score([sequence])
+        assert one.log2_probabilities[0] == pytest.approx(-score.log_perplexity_bits, abs=1e-4)
+
+
+def test_an_adapter_is_followed_with_and_without_it():
+    base = tiny("llama", len(byte_level()))
+    torch.manual_seed(1)
+    adapted = get_peft_model(
+        base, LoraConfig(r=4, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    )
+    model = from_transformers(adapted, byte_level())
+    context = (*model.context, 5, 6, 7)
+    found = []
+    for one in (model, model.reference):
+        [written] = one.generate([context], length=SUFFIX)
+        sequence = TokenSequence(context, tuple(written))
+        [followed] = one.follow([sequence], samplings=[Sampling()])
+        [score] = one.score([sequence])
+        assert followed.first_miss is None
+        assert followed.log2_probabilities[0] == pytest.approx(-score.log_perplexity_bits, abs=1e-4)
+        found.append(written)
+    assert found[0] != found[1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -210,10 +274,11 @@ def test_what_cannot_be_followed_is_refused():
             model.follow([fine], samplings=samplings)
     with pytest.raises(InputError):
         model.follow([fine], samplings=[Sampling()], stop_at_miss=True)
-    with torch.no_grad():
-        model._network.output.bias[0] = torch.nan
-    with pytest.raises(ModelOutputError):
-        model.follow([fine])
+    for broken in (torch.nan, torch.inf):
+        with torch.no_grad():
+            model._network.output.bias[0] = broken
+        with pytest.raises(ModelOutputError):
+            model.follow([fine])
 
 
 def test_the_conformance_suite_sees_a_reciter_that_is_wrong(monkeypatch):

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -60,24 +60,52 @@ class CausalNetwork(Network):
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits, and the keys and values (or the tokens) so far."""
-        with contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter():
-            return self._read(tokens, state)
+        with self._reading():
+            output, state = self._read(self.model, tokens, state)
+        return output.logits[:, -tokens.shape[1] :], state
 
-    def read_last(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
-        """As `forward`, with the logits of the last `keep` tokens only; others are not made where the architecture allows it."""
-        with contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter():
+    def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
+        """What the last layer makes logits of; the logits themselves where the model does something else to it too."""
+        with self._reading():
+            if self._layers is not None:
+                output, state = self._read(self._layers.backbone, tokens, state)
+                return output.last_hidden_state[:, -keep:], state
             some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
-            logits, state = self._read(tokens, state, **some)
-        return logits[:, -keep:], state
+            output, state = self._read(self.model, tokens, state, **some)
+        return output.logits[:, -keep:], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The last layer alone, where it stands alone."""
+        if self._layers is None:
+            return hidden
+        with self._reading():
+            return cast("Tensor", self._layers.head(hidden))
+
+    def numbers_read(self, length: int, keep: int) -> int:
+        """Those of hidden states, or of logits."""
+        if self._layers is not None:
+            return self._layers.width * length
+        return self.vocabulary * (keep if self._keeps_some_logits else length)
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter()
+
+    @cached_property
+    def _layers(self) -> _Layers | None:
+        with self._reading():
+            return _split(self._own_model, self.model)
 
     @cached_property
     def _keeps_some_logits(self) -> bool:
-        own = (
-            cast("Any", self.model).get_base_model() if hasattr(self.model, "disable_adapter") else self.model
-        )
-        return "logits_to_keep" in inspect.signature(own.forward).parameters
+        return "logits_to_keep" in inspect.signature(self._own_model.forward).parameters
 
-    def _read(self, tokens: Tensor, state: State, **options: int) -> tuple[Tensor, State]:
+    @property
+    def _own_model(self) -> PreTrainedModel:
+        """The model inside of what an adapter wraps around it."""
+        adapted = hasattr(self.model, "disable_adapter")
+        return cast("Any", self.model).get_base_model() if adapted else self.model
+
+    def _read(self, model: Any, tokens: Tensor, state: State, **options: int) -> tuple[Any, State]:
         past = state[0].shape[1 if len(state) == 1 else 2]
         if self.longest is not None and past + tokens.shape[1] > self.longest:
             raise TooLongError(
@@ -86,14 +114,21 @@ class CausalNetwork(Network):
             )
         if not self.shares_prefixes:
             history = torch.cat([state[0], tokens], dim=1)
-            logits = self.model(input_ids=history, use_cache=False, **options).logits
-            return logits[:, -tokens.shape[1] :], (history,)
+            return model(input_ids=history, use_cache=False, **options), (history,)
         from transformers import DynamicCache
 
         cache = DynamicCache(zip(state[::2], state[1::2], strict=True)) if len(state) > 1 else DynamicCache()
-        output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
+        output = model(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
         layers = output.past_key_values.layers
-        return output.logits, tuple(part for layer in layers for part in (layer.keys, layer.values))
+        return output, tuple(part for layer in layers for part in (layer.keys, layer.values))
+
+
+class _Layers(NamedTuple):
+    """A model in two parts: all but the last layer, and the last, which makes logits of `width` numbers a token."""
+
+    backbone: Any
+    head: Any
+    width: int
 
 
 def from_transformers(
@@ -165,6 +200,20 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
             f"{type(model).__name__} sees the tokens that come after a place, so it is no causal language model (a masked one, or "
             "its config lacks is_decoder); save it, and measure it with `coalmine expose --as masked`, or use from_masked"
         )
+
+
+@torch.inference_mode()
+def _split(model: PreTrainedModel, whole: PreTrainedModel) -> _Layers | None:
+    """The two parts of a model, if together they give its very logits; none if it scales or bends what the last layer makes."""
+    backbone, head = model.base_model, cast("Any", model).get_output_embeddings()
+    if backbone is model or head is None:
+        return None
+    size = int(model.config.get_text_config().vocab_size)
+    probe = torch.tensor([[(place * 7 + 4) % size for place in range(6)]], device=model.device)
+    hidden = getattr(backbone(input_ids=probe, use_cache=False), "last_hidden_state", None)
+    if hidden is None or not torch.equal(head(hidden), whole(input_ids=probe, use_cache=False).logits):
+        return None
+    return _Layers(backbone, head, int(hidden.shape[-1]))
 
 
 @torch.inference_mode()

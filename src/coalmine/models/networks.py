@@ -6,7 +6,7 @@ gives the same numbers. A state is a tuple of tensors whose batch is on `state_b
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 import torch
@@ -16,6 +16,9 @@ from torch.nn import functional as F
 from coalmine.errors import InputError
 
 State = tuple[Tensor, ...]
+
+# Tokens that are read at a time where only what comes after them is asked for.
+AHEAD = 64
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +78,25 @@ class Network(nn.Module):
         """(batch, time) ids to (batch, time, vocabulary) logits, and the state after the last of them."""
         raise NotImplementedError
 
+    def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
+        """As `forward`, with what `project` makes logits of, for the last `keep` tokens only.
+
+        A network that cannot be read without its last layer gives the logits themselves, and makes those of other tokens in vain.
+        """
+        ahead = tokens.shape[1] - keep
+        for begin in range(0, ahead, AHEAD):
+            _, state = self(tokens[:, begin : min(ahead, begin + AHEAD)], state)
+        logits, state = self(tokens[:, ahead:], state)
+        return logits, state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The logits of what `read_hidden` gave, for the caller to overwrite."""
+        return hidden
+
+    def numbers_read(self, length: int, keep: int) -> int:
+        """How many numbers `read_hidden` makes at most of a row of `length` tokens, besides the state."""
+        return self.vocabulary * min(length, max(keep, AHEAD))
+
     def select(self, state: State, rows: Tensor) -> State:
         """The state of some rows, in their order; a row may be named many times."""
         return tuple(part.index_select(self.state_batch_dim, rows) for part in state)
@@ -83,7 +105,36 @@ class Network(nn.Module):
         return next(self.parameters()).new_zeros(shape)
 
 
-class RecurrentNetwork(Network):
+class _SplitNetwork(Network):
+    """A network whose last layer, `output`, is apart from the others."""
+
+    output: nn.Linear
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits, and the state after the last token."""
+        hidden, state = self.read_hidden(tokens, state, tokens.shape[1])
+        return self.output(hidden), state
+
+    def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
+        """What the last layer makes logits of."""
+        hidden, state = self._read(tokens, state)
+        return hidden[:, hidden.shape[1] - keep :], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The last layer alone."""
+        return cast("Tensor", self.output(hidden))
+
+    def numbers_read(self, length: int, keep: int) -> int:
+        """Those that the last layer reads."""
+        del keep
+        return self.output.in_features * length
+
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """What the last layer reads for each token, and the state after the last of them."""
+        raise NotImplementedError
+
+
+class RecurrentNetwork(_SplitNetwork):
     """The Secret Sharer's: an embedding, layers of LSTM (or GRU), and a projection onto the vocabulary."""
 
     state_batch_dim = 1
@@ -104,18 +155,17 @@ class RecurrentNetwork(Network):
         parts = 2 if self.config.architecture == "lstm" else 1
         return tuple(self._zeros(self.config.layers, batch, self.config.hidden) for _ in range(parts))
 
-    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits, and the state after the last token."""
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         embedded = self.dropout(self.embedding(tokens))  # (batch, time, embedding)
         if self.config.architecture == "lstm":
             hidden, state = self.recurrent(embedded, state)
         else:
             hidden, last = self.recurrent(embedded, state[0])
             state = (last,)
-        return self.output(self.dropout(hidden)), state
+        return self.dropout(hidden), state
 
 
-class ConvolutionalNetwork(Network):
+class ConvolutionalNetwork(_SplitNetwork):
     """Causal convolutions with growing dilation; the state is the tail of each layer's input."""
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -133,18 +183,17 @@ class ConvolutionalNetwork(Network):
         reach = self.config.kernel - 1
         return tuple(self._zeros(batch, self.config.hidden, reach * 2**i) for i in range(self.config.layers))
 
-    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits, and the tails that the next piece needs."""
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         hidden = self.dropout(self.embedding(tokens)).transpose(1, 2)  # (batch, hidden, time)
         tails = []
         for convolution, tail in zip(self.convolutions, state, strict=True):
             seen = torch.cat([tail, hidden], dim=2)
             tails.append(seen[:, :, seen.shape[2] - tail.shape[2] :])
             hidden = hidden + self.dropout(F.glu(convolution(seen), dim=1))
-        return self.output(hidden.transpose(1, 2)), tuple(tails)
+        return hidden.transpose(1, 2), tuple(tails)
 
 
-class TransformerNetwork(Network):
+class TransformerNetwork(_SplitNetwork):
     """A decoder with rotary positions; the state is the keys and values of every layer."""
 
     carries_state = False
@@ -163,14 +212,13 @@ class TransformerNetwork(Network):
         heads, width = self.config.heads, self.config.hidden // self.config.heads
         return tuple(self._zeros(batch, heads, 0, width) for _ in range(2 * self.config.layers))
 
-    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits, and the keys and values so far."""
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         hidden = self.embedding(tokens)
         following: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             hidden, keys, values = block(hidden, state[2 * i], state[2 * i + 1])
             following += [keys, values]
-        return self.output(self.norm(hidden)), tuple(following)
+        return self.norm(hidden), tuple(following)
 
 
 class _Block(nn.Module):

@@ -126,7 +126,8 @@ class StatefulModel:
             sequences,
             samplings=samplings,
             stop_at_miss=stop_at_miss,
-            rows_at_a_time=self._rows_at_a_time,
+            rows_at_a_time=self._states_at_a_time,
+            logits_at_a_time=LOGITS_AT_A_TIME,
             device=self._device,
         )
 
@@ -284,10 +285,15 @@ class StatefulModel:
 
     def _rows_at_a_time(self, length: int, read: int) -> int:
         """How many rows of `length` tokens to make at a time, of which each reads the last `read`."""
+        return min(
+            max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * max(1, read))), self._states_at_a_time(length)
+        )
+
+    def _states_at_a_time(self, length: int) -> int:
+        """Of how many rows of `length` tokens to make states at a time."""
         state = self._bytes_of_state[0] + length * self._bytes_of_state[1]
-        logits = self._tokenizer.size * max(1, read)
         # The states are there twice: as they were before, repeated for each row, and as they are made.
-        return max(1, min(LOGITS_AT_A_TIME // logits, STATES_AT_A_TIME // max(1, 2 * state)))
+        return max(1, STATES_AT_A_TIME // max(1, 2 * state))
 
     @cached_property
     def _bytes_of_state(self) -> tuple[int, int]:
