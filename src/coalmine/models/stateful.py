@@ -191,14 +191,14 @@ class StatefulModel:
         rows = [tuple(context) for context in contexts]
         # What all contexts begin with is read once; a walk that reads nodes again has most of it in common.
         shared = _shared_length(rows) if len(rows) > 1 else 0
-        _, state = self._read([rows[0][:shared]])
-        most = self._rows_at_a_time(len(rows[0]), len(rows[0]) - shared)
+        state = self._read_last([rows[0][:shared]])[1] if shared else self._network.initial_state(1)
+        most = self._rows_to_read(len(rows[0]), len(rows[0]) - shared)
         parts, expected = [], []
         for begin in range(0, len(rows), most):
             rests = [row[shared:] for row in rows[begin : begin + most]]
-            logits, part = self._read(rests, self._repeated(state, len(rests)))
+            logits, part = self._read_last(rests, self._repeated(state, len(rests)))
             parts.append(part)
-            expected.append(self._log2(logits[:, -1], columns))
+            expected.append(self._log2(logits, columns))
         return Step(self._joined(parts), np.concatenate(expected))
 
     @torch.inference_mode()
@@ -234,13 +234,14 @@ class StatefulModel:
         """The greedy continuation of each prompt; among equals, the token with the lowest id."""
         continuations: list[list[int]] = [[] for _ in prompts]
         for batch in self._batches(prompts, length):
-            logits, state = self._read([prompts[i] for i in batch])
+            logits, state = self._read_last([prompts[i] for i in batch])
             for written in range(1, length + 1):
-                tokens = logits[:, -1].argmax(dim=1)
+                tokens = logits.argmax(dim=1)
                 for i, token in zip(batch, tokens.tolist(), strict=True):
                     continuations[i].append(token)
                 if written < length:  # the last one is not read: there may be no place left for it
-                    logits, state = self._network(tokens[:, None], state)
+                    following, state = self._network(tokens[:, None], state)
+                    logits = following[:, 0]
         return continuations
 
     @torch.inference_mode()
@@ -248,29 +249,37 @@ class StatefulModel:
         """The k likeliest next tokens; among equals, the one with the lower id first."""
         tops: list[list[int]] = [[] for _ in prompts]
         for batch in self._batches(prompts, 0):
-            logits, _ = self._read([prompts[i] for i in batch])
-            likeliest = torch.argsort(logits[:, -1], dim=1, descending=True, stable=True)[:, :k].tolist()
+            logits, _ = self._read_last([prompts[i] for i in batch])
+            likeliest = torch.argsort(logits, dim=1, descending=True, stable=True)[:, :k].tolist()
             for i, tokens in zip(batch, likeliest, strict=True):
                 tops[i] = tokens
         return tops
 
-    def _read(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
-        """Logits and state after reading rows of one length, from the initial state where none is given."""
+    def _read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
+        """Logits and state after reading rows of one length."""
         for row in rows:
             self._check(row)
-        if state is None:
-            state = self._network.initial_state(len(rows))
+        state = self._network.initial_state(len(rows))
         if not rows[0]:
             vocabulary = self._network.vocabulary
             return torch.zeros((len(rows), 0, vocabulary), dtype=self._dtype, device=self._device), state
         logits, state = self._network(self._tensor(np.array(rows, dtype=np.int64)), state)
         return logits, state
 
+    def _read_last(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
+        """Logits, (rows, vocabulary), of what comes after rows of one length, and the state there."""
+        for row in rows:
+            self._check(row)
+        if state is None:
+            state = self._network.initial_state(len(rows))
+        hidden, state = self._network.read_hidden(self._tensor(np.array(rows, dtype=np.int64)), state, 1)
+        return self._network.project(hidden)[:, 0], state
+
     def _batches(self, prompts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
         """The places of prompts in batches that need no padding, and memory for no more than a few rows that grow by `length`."""
         for group in _by_length(prompts):
             own = len(prompts[group[0]])
-            most = self._rows_at_a_time(own + length, own)
+            most = self._rows_to_read(own + length, own)
             for begin in range(0, len(group), most):
                 yield group[begin : begin + most]
 
@@ -288,6 +297,11 @@ class StatefulModel:
         return min(
             max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * max(1, read))), self._states_at_a_time(length)
         )
+
+    def _rows_to_read(self, length: int, read: int) -> int:
+        """As `_rows_at_a_time`, where only the logits behind the last token are asked for."""
+        numbers = max(self._network.vocabulary, self._network.numbers_read(read, 1))
+        return min(max(1, LOGITS_AT_A_TIME // numbers), self._states_at_a_time(length))
 
     def _states_at_a_time(self, length: int) -> int:
         """Of how many rows of `length` tokens to make states at a time."""
