@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
-from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, TokenSequence
-from coalmine.models.stateful import RESOLUTION_BITS
+from coalmine.models.judging import Judged, log2_softmax
+from coalmine.models.local import LocalModel
+from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.randomness import integers
 
@@ -28,15 +28,7 @@ NUMBERS_AT_A_TIME = 1 << 24
 WAITING_BYTES, BYTES_A_ROW = 1 << 26, 256
 
 
-class _Judged(NamedTuple):
-    """What a model says of the target tokens of all sequences, one behind the other."""
-
-    log2_probabilities: FloatArray
-    is_argmax: NDArray[np.bool_]
-    ranks: IntArray | None
-
-
-class GapScorer:
+class GapScorer(LocalModel[SubwordTokenizer]):
     """What masked models share: a Scorer whose scores are pseudo-log-perplexities.
 
     Each token of a target is hidden in turn, and scored by what the model expects in its place, all other tokens being seen.
@@ -54,40 +46,17 @@ class GapScorer:
         adapter: bool,
     ) -> None:
         """`mask` hides a token; `closing` stands behind each text; with `adapter` False, a PEFT model is read without its adapter."""
+        super().__init__(model, tokenizer, name=name, origin=origin)
         self._model = cast("Any", model)
-        self._model.eval()
-        self._tokenizer = tokenizer
         self._mask, self._closing = mask, closing
-        self._name, self._origin = name, dict(origin or {})
         self._adapter = adapter
-        parameter = next(model.parameters())
-        self._device, self._dtype = parameter.device, parameter.dtype
-        if self._dtype not in RESOLUTION_BITS:
-            raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
-
-    @property
-    def name(self) -> str:
-        """What to call it in a table."""
-        return self._name
-
-    @property
-    def tokenizer(self) -> SubwordTokenizer:
-        """Its tokens and their text."""
-        return self._tokenizer
-
-    @property
-    def resolution_bits(self) -> float:
-        """Rounding noise in the score of a text, with room to spare."""
-        return RESOLUTION_BITS[self._dtype]
 
     def _facts(self) -> dict[str, Any]:
         """What is said of both kinds of masked models in the record of a run."""
         return {
             "architecture": str(self._model.config.model_type),
             "score": "pseudo-log-perplexity",
-            "device": str(self._device),
-            "precision": str(self._dtype).removeprefix("torch."),
-            **self._origin,
+            **super()._facts(),
         }
 
     @torch.inference_mode()
@@ -96,7 +65,7 @@ class GapScorer:
         rows = [self._row(sequence) for sequence in sequences]
         ends = np.cumsum([0, *(len(sequence.target) for sequence in sequences)])
         total = int(ends[-1])
-        judged = _Judged(
+        judged = Judged(
             np.full(total, np.nan), np.zeros(total, bool), np.zeros(total, np.int64) if ranks else None
         )
         # For each row with a hidden token, and the place of that token: where its answers go, and which tokens are asked for.
@@ -122,7 +91,7 @@ class GapScorer:
             for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         ]
 
-    def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], judged: _Judged) -> None:
+    def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], judged: Judged) -> None:
         """Ask about all gaps that wait, and put the answers into `judged`."""
         keys = list(waiting)
         for batch in self._batches([len(row) // 4 for row, _ in keys], answers=1):
@@ -222,11 +191,10 @@ def widest_layer(config: Any, length: int) -> int:
     return length * max(4 * hidden, heads * length)
 
 
-def _judge(logits: Tensor, wanted: NDArray[np.int64], judged: _Judged) -> None:
+def _judge(logits: Tensor, wanted: NDArray[np.int64], judged: Judged) -> None:
     """Enter what the logits say of each of `wanted`: (row of the logits, place of the answer, token)."""
     first = likeliest(logits).cpu().numpy()
-    precise = logits if logits.dtype in {torch.float32, torch.float64} else logits.float()
-    log2 = torch.log_softmax(precise, dim=-1).mul(1 / math.log(2))
+    log2 = log2_softmax(logits)
     # Many tokens may be asked for at one gap, so ranks are counted for a part of them at a time.
     most = max(1, NUMBERS_AT_A_TIME // log2.shape[1])
     for start in range(0, len(wanted), most):

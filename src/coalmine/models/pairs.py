@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.judging import judge
+from coalmine.models.local import LocalModel
 from coalmine.models.networks import Network
 from coalmine.models.protocols import IntArray, SequenceScore, Tokenizer, TokenSequence
-from coalmine.models.stateful import LOGITS_AT_A_TIME, RESOLUTION_BITS, StatefulModel, judge
+from coalmine.models.stateful import LOGITS_AT_A_TIME, StatefulModel
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import ReferenceTokenizer
 
@@ -80,7 +82,7 @@ class FixedSource(StatefulModel):
         return {**self._pairs.describe(), "source_sha256": digest}
 
 
-class PairNetworkModel:
+class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     """A network of pairs as an audit sees it: it scores targets given their sources, and is a causal model once a source is fixed.
 
     Log-perplexity is that of the target's tokens under teacher forcing: each is predicted from the source and the true tokens
@@ -99,27 +101,11 @@ class PairNetworkModel:
         context: tuple[int, ...] | None = None,
     ) -> None:
         """`context` is what the decoder reads before a target; the separator of `tokenizer` where it is not given."""
-        self.network = network.eval()
+        super().__init__(network, tokenizer, name=name, origin=origin)
+        self.network = network
         self.reference = reference
-        self._tokenizer = tokenizer
         self._source_tokenizer = source_tokenizer
-        self._name = name
-        self._origin = dict(origin or {})
         self._context = (tokenizer.separator,) if context is None else context
-        parameter = next(network.parameters())
-        self._device, self._dtype = parameter.device, parameter.dtype
-        if self._dtype not in RESOLUTION_BITS:
-            raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
-
-    @property
-    def name(self) -> str:
-        """What to call it in a table."""
-        return self._name
-
-    @property
-    def tokenizer(self) -> ReferenceTokenizer | SubwordTokenizer:
-        """The tokens of the target side, and their text."""
-        return self._tokenizer
 
     @property
     def source_tokenizer(self) -> Tokenizer:
@@ -131,11 +117,6 @@ class PairNetworkModel:
         """What the decoder has read before the first token of a target."""
         return self._context
 
-    @property
-    def resolution_bits(self) -> float:
-        """Rounding noise in the log-perplexity of a target, with room to spare."""
-        return RESOLUTION_BITS[self._dtype]
-
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""
         return {
@@ -143,9 +124,7 @@ class PairNetworkModel:
             "architecture": self.network.architecture,
             "context": "the source, and the decoder's start",
             "context_tokens": list(self._context),
-            "device": str(self._device),
-            "precision": str(self._dtype).removeprefix("torch."),
-            **self._origin,
+            **self._facts(),
         }
 
     def given(self, source: str) -> FixedSource:

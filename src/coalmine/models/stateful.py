@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.following import follow_all
+from coalmine.models.judging import Judged, judge, log2_softmax
+from coalmine.models.local import LocalModel
 from coalmine.models.networks import Network, State, parameter_count
 from coalmine.models.protocols import (
     FloatArray,
@@ -31,18 +31,9 @@ from coalmine.models.tokens import ReferenceTokenizer
 LOGITS_AT_A_TIME = 1 << 24
 # Bytes of states that are made at a time while scoring or reading many texts: 256 MB.
 STATES_AT_A_TIME = 1 << 28
-RESOLUTION_BITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
 
-class _Judged(NamedTuple):
-    """What the model says of the tokens of a batch of rows; each array is (batch, time)."""
-
-    log2_probabilities: FloatArray
-    is_argmax: NDArray[np.bool_]
-    ranks: IntArray | None
-
-
-class StatefulModel:
+class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     """A reference network as an audit sees it; a Scorer, a Stepper, a Generator and a Ranker.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
@@ -58,35 +49,14 @@ class StatefulModel:
         reference: StatefulModel | None = None,
     ) -> None:
         """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model."""
+        super().__init__(network, tokenizer, name=name, origin=origin)
         self.reference = reference
-        self._network = network.eval()
-        self._tokenizer = tokenizer
-        self._name = name
-        self._origin = dict(origin or {})
-        parameter = next(network.parameters())
-        self._device, self._dtype = parameter.device, parameter.dtype
-        if self._dtype not in RESOLUTION_BITS:
-            raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
-
-    @property
-    def name(self) -> str:
-        """What to call it in a table."""
-        return self._name
-
-    @property
-    def tokenizer(self) -> ReferenceTokenizer | SubwordTokenizer:
-        """Its tokens and their text."""
-        return self._tokenizer
+        self._network = network
 
     @property
     def context(self) -> tuple[int, ...]:
         """The document separator."""
         return (self._tokenizer.separator,)
-
-    @property
-    def resolution_bits(self) -> float:
-        """Rounding noise in the log-perplexity of a text, with room to spare."""
-        return RESOLUTION_BITS[self._dtype]
 
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""
@@ -94,10 +64,8 @@ class StatefulModel:
             "adapter": "stateful",
             "architecture": self._network.architecture,
             "context": "document separator, initial state",
-            "device": str(self._device),
             "parameters": parameter_count(self._network),
-            "precision": str(self._dtype).removeprefix("torch."),
-            **self._origin,
+            **self._facts(),
         }
 
     @property
@@ -165,7 +133,7 @@ class StatefulModel:
 
     def _judge_rests(
         self, rests: list[tuple[int, ...]], state: State, expected: Tensor, *, ranks: bool
-    ) -> _Judged:
+    ) -> Judged:
         """What the model says of each token of `rests`, which follow a shared prefix, in one padded pass."""
         width = max(len(rest) for rest in rests)
         padded = np.zeros((len(rests), width), dtype=np.int64)
@@ -318,7 +286,7 @@ class StatefulModel:
         return max(0, 2 * two - four), (four - two + 1) // 2
 
     def _log2(self, logits: Tensor, columns: IntArray | None) -> FloatArray:
-        log2 = _log2_softmax(logits)
+        log2 = log2_softmax(logits)
         if columns is not None:
             log2 = log2.index_select(1, self._tensor(np.asarray(columns, dtype=np.int64)))
         return np.asarray(log2.cpu().numpy())
@@ -333,7 +301,7 @@ class StatefulModel:
             )
 
 
-def _join(prefix: _Judged, rest: _Judged, place: int, own: slice) -> SequenceScore:
+def _join(prefix: Judged, rest: Judged, place: int, own: slice) -> SequenceScore:
     return SequenceScore(
         log2_probabilities=np.concatenate([prefix.log2_probabilities[0], rest.log2_probabilities[place]])[
             own
@@ -345,21 +313,6 @@ def _join(prefix: _Judged, rest: _Judged, place: int, own: slice) -> SequenceSco
             else np.concatenate([prefix.ranks[0], rest.ranks[place]])[own]
         ),
     )
-
-
-def _log2_softmax(logits: Tensor) -> Tensor:
-    """Log2 probabilities, in float32 at least: in half precision a sum of fifty thousand is off by whole percents."""
-    precise = logits if logits.dtype in {torch.float32, torch.float64} else logits.float()
-    return torch.log_softmax(precise, dim=-1).mul(1 / math.log(2))
-
-
-def judge(logits: Tensor, tokens: Tensor, *, ranks: bool) -> _Judged:
-    """Log2 probability, whether it is the argmax, and on request the rank, of each token under its logits."""
-    log2 = _log2_softmax(logits)  # (batch, time, vocabulary)
-    own = log2.gather(2, tokens[:, :, None])  # (batch, time, 1)
-    places = ((log2 > own).sum(dim=2) + 1).cpu().numpy() if ranks else None
-    # The argmax of raw logits, as generating takes it: the softmax can round two that differ to equal ones.
-    return _Judged(own[:, :, 0].cpu().numpy(), (logits.argmax(dim=2) == tokens).cpu().numpy(), places)
 
 
 def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
