@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from transformers import BambaConfig, BambaForCausalLM
 
 from coalmine import CanarySet, Format, expose, extract, load_model
 from coalmine.errors import ModelError, NotMeasurableError
@@ -62,6 +63,18 @@ def test_a_tokenizer_that_was_used_to_truncate_does_not_cut_what_is_scored():
 def test_what_cannot_be_shared_is_said():
     assert audited("llama").describe()["prefixes"] == "shared"
     assert audited("mamba").describe()["prefixes"] == "read again for each step"
+
+
+def test_an_architecture_whose_cache_must_be_told_its_layers_is_read_again():
+    torch.manual_seed(0)
+    config = BambaConfig(
+        vocab_size=len(byte_level()), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=4,
+        mamba_n_groups=1, mamba_chunk_size=8, pad_token_id=0,
+    )  # fmt: skip
+    model = from_transformers(BambaForCausalLM(config).eval(), byte_level())
+    assert model.describe()["prefixes"] == "read again for each step"
+    assert check_model(model, TEXTS) == []
 
 
 def test_scores_are_those_of_the_model_itself():

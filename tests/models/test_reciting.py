@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
+from transformers import (
+    ElectraConfig,
+    ElectraForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+)
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models import following, stateful
@@ -185,6 +192,90 @@ def test_what_a_model_does_to_its_logits_is_not_left_out(kind):
     for sequence, one in zip(sequences, model.follow(sequences, samplings=[Sampling()]), strict=True):
         [score] = model.score([sequence])
         assert one.log2_probabilities[0] == pytest.approx(-score.log_perplexity_bits, abs=1e-4)
+    assert model.follow([TokenSequence(model.context, ())])[0].first_miss is None
+
+
+def bits_of(network, sequence):
+    """What the model itself says of a target, in one call with all of the text."""
+    context, target, _ = sequence
+    with torch.inference_mode():
+        logits = network(input_ids=torch.tensor([context + target]), use_cache=False).logits[0]
+    log = torch.log_softmax(logits[len(context) - 1 : -1].double(), dim=-1)
+    return sum(float(log[place, token]) for place, token in enumerate(target)) / math.log(2)
+
+
+def followed_bits(model, sequence):
+    return float(model.follow([sequence], samplings=[Sampling()])[0].log2_probabilities[0])
+
+
+@pytest.mark.parametrize("kind", ["granite", "gemma2"])
+def test_a_model_that_is_asked_before_it_has_learned_anything_and_after(kind):
+    network = scaled_logits(kind)
+    learned = network.lm_head.weight.detach().clone()
+    sequence = TokenSequence((0, 5, 6, 7), (8, 9, 10))
+    with torch.no_grad():
+        network.lm_head.weight.zero_()  # all logits are 0, and a scale of them changes nothing
+        model = from_transformers(network, byte_level())
+        assert followed_bits(model, sequence) == pytest.approx(-3 * math.log2(model.tokenizer.size))
+        network.lm_head.weight.copy_(learned)
+    assert followed_bits(model, sequence) == pytest.approx(bits_of(network, sequence), abs=1e-4)
+
+
+def test_a_last_layer_that_is_exchanged_is_followed():
+    network = tiny("llama", len(byte_level()))
+    model = from_transformers(network, byte_level())
+    sequence = TokenSequence((*model.context, 5, 6, 7), (8, 9, 10))
+    before = followed_bits(model, sequence)
+    torch.manual_seed(1)
+    get_peft_model(network, LoraConfig(r=4, target_modules=["lm_head"], init_lora_weights=False))
+    after = followed_bits(model, sequence)
+    assert after == pytest.approx(bits_of(network, sequence), abs=1e-6)
+    assert after != pytest.approx(before, abs=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["electra", "mamba"])
+def test_more_between_the_layers_and_the_last_one(kind):
+    """Electra's last layer reads fewer numbers than the others make; Mamba's in half precision are rounded before it reads them."""
+    if kind == "electra":
+        torch.manual_seed(0)
+        shape = {"hidden_size": 32, "embedding_size": 16, "intermediate_size": 48, "num_hidden_layers": 2}
+        config = ElectraConfig(
+            vocab_size=len(byte_level()),
+            num_attention_heads=4,
+            is_decoder=True,
+            initializer_range=0.5,
+            **shape,
+        )
+        network = ElectraForCausalLM(config).eval()
+    else:
+        network = tiny("mamba", len(byte_level()), dtype=torch.float16)
+    model = from_transformers(network, byte_level())
+    context = (*model.context, 5, 6, 7)
+    [written] = model.generate([context], length=5)
+    assert model.follow([TokenSequence(context, tuple(written))])[0].first_miss is None
+    sequence = TokenSequence(context, (*written[:2], 8, 9))
+    assert followed_bits(model, sequence) == pytest.approx(bits_of(network, sequence), abs=0.01)
+
+
+def test_an_adapter_that_waits_for_words_sees_the_whole_text():
+    torch.manual_seed(1)
+    config = LoraConfig(
+        r=4,
+        target_modules=["q_proj", "v_proj"],
+        alora_invocation_tokens=[33, 34],
+        init_lora_weights=False,
+        task_type="CAUSAL_LM",
+    )
+    adapted = get_peft_model(tiny("llama", len(byte_level())), config).eval()
+    model = from_transformers(adapted, byte_level())
+    asleep = TokenSequence((0, 5, 6, 7), (8, 9, 10))
+    awake = TokenSequence((0, 5, 33, 34), (8, 9, 10))
+    for sequence, changes in ((asleep, False), (awake, True)):
+        found = followed_bits(model, sequence)
+        assert found == pytest.approx(bits_of(adapted, sequence), abs=1e-6)
+        assert (abs(found - followed_bits(model.reference, sequence)) > 1e-2) == changes
+    together = model.score([asleep, awake, TokenSequence((0, 5, 33, 34), (8, 9, 11))])
+    assert -together[1].log_perplexity_bits == pytest.approx(bits_of(adapted, awake), abs=1e-6)
 
 
 def test_an_adapter_is_followed_with_and_without_it():

@@ -136,12 +136,16 @@ class _Reader:
         self._logits = min(logits_at_a_time, LOGITS_IN_CACHE.get(device.type, logits_at_a_time))
         self._numbers = logits_at_a_time
 
-    def read(self, tokens: IntArray, states: Sequence[State], keep: int) -> tuple[Tensor, list[State]]:
-        """What stands before the logits of the last `keep` tokens of each row, and the states of groups of rows; no state: from the start."""
+    def read(self, tokens: IntArray, states: list[State], keep: int) -> tuple[Tensor, list[State]]:
+        """What stands before the logits of the last `keep` tokens of each row, and the states of groups of rows; no state: from the start.
+
+        `states` is emptied: memory has room for the states as they were and as they become, and not for those of the groups too.
+        """
         length = tokens.shape[1]
         most = max(1, min(self._tokens // length, self._numbers // self._network.numbers_read(length, keep)))
         found, after = [], []
         state = self._joined(states) if states else None
+        states.clear()
         for first in range(0, len(tokens), most):
             group = torch.from_numpy(tokens[first : first + most]).to(self._device)
             before = (
@@ -215,8 +219,8 @@ def _judge_logits(
             "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
         )
     hits = (own > others)[:, 0]
-    for row in torch.nonzero(own == others)[:, 0].tolist():
-        hits[row] = tokens[row] < logits[row].argmax()
+    tied = (own == others)[:, 0]
+    hits[tied] = tokens[tied] < logits[tied].argmax(dim=1)
     log2s = np.zeros((len(tokens), len(samplings)))
     if samplings:
         # The highest is 0 from here on, so that no temperature makes one too large for a float.

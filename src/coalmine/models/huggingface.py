@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -67,8 +67,8 @@ class CausalNetwork(Network):
     def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
         """What the last layer makes logits of; the logits themselves where the model does something else to it too."""
         with self._reading():
-            if self._layers is not None:
-                output, state = self._read(self._layers.backbone, tokens, state)
+            if self._width is not None:
+                output, state = self._read(self._own_model.base_model, tokens, state)
                 return output.last_hidden_state[:, -keep:], state
             some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
             output, state = self._read(self.model, tokens, state, **some)
@@ -76,24 +76,25 @@ class CausalNetwork(Network):
 
     def project(self, hidden: Tensor) -> Tensor:
         """The last layer alone, where it stands alone."""
-        if self._layers is None:
+        if self._width is None:
             return hidden
         with self._reading():
-            return cast("Tensor", self._layers.head(hidden))
+            return cast("Tensor", cast("Any", self._own_model).get_output_embeddings()(hidden))
 
     def numbers_read(self, length: int, keep: int) -> int:
         """Those of hidden states, or of logits."""
-        if self._layers is not None:
-            return self._layers.width * length
-        return self.vocabulary * (keep if self._keeps_some_logits else length)
+        if self._width is not None:
+            return self._width * length
+        return self.vocabulary * (max(1, keep) if self._keeps_some_logits else length)
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter()
 
     @cached_property
-    def _layers(self) -> _Layers | None:
+    def _width(self) -> int | None:
+        """How many numbers a token its last layer makes logits of; None where that is not all there is to a logit."""
         with self._reading():
-            return _split(self._own_model, self.model)
+            return None if _looks_for_words(self.model) else _width_of_split(self._own_model, self.model)
 
     @cached_property
     def _keeps_some_logits(self) -> bool:
@@ -121,14 +122,6 @@ class CausalNetwork(Network):
         output = model(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
         layers = output.past_key_values.layers
         return output, tuple(part for layer in layers for part in (layer.keys, layer.values))
-
-
-class _Layers(NamedTuple):
-    """A model in two parts: all but the last layer, and the last, which makes logits of `width` numbers a token."""
-
-    backbone: Any
-    head: Any
-    width: int
 
 
 def from_transformers(
@@ -202,30 +195,63 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
         )
 
 
+def _looks_for_words(model: PreTrainedModel) -> bool:
+    """Whether an adapter (an activated LoRA) is in use only after some words, which it looks for in each call: it must see the whole text."""
+    configs = getattr(model, "peft_config", None) or {}
+    return any(getattr(config, "alora_invocation_tokens", None) for config in configs.values())
+
+
 @torch.inference_mode()
-def _split(model: PreTrainedModel, whole: PreTrainedModel) -> _Layers | None:
-    """The two parts of a model, if together they give its very logits; none if it scales or bends what the last layer makes."""
+def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | None:
+    """How many numbers a token the last layer reads, if they are what the other layers give, and what it makes is the logits.
+
+    None for a model that scales or bends either, or that cannot be read without its last layer.
+    """
     backbone, head = model.base_model, cast("Any", model).get_output_embeddings()
-    if backbone is model or head is None:
+    if backbone is model or not isinstance(head, torch.nn.Module):
         return None
     size = int(model.config.get_text_config().vocab_size)
     probe = torch.tensor([[(place * 7 + 4) % size for place in range(6)]], device=model.device)
-    hidden = getattr(backbone(input_ids=probe, use_cache=False), "last_hidden_state", None)
-    if hidden is None or not torch.equal(head(hidden), whole(input_ids=probe, use_cache=False).logits):
-        return None
-    return _Layers(backbone, head, int(hidden.shape[-1]))
+    read: list[Tensor] = []
+    made: list[Tensor] = []
+
+    def put_others(_: torch.nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> Tensor:
+        # Logits of these weights would not do: a model divides a 0 in vain, and bends what is near to it by less than rounding.
+        read.extend(given)
+        values = torch.linspace(-1e4, 1e4, logits.numel(), dtype=logits.dtype, device=logits.device)
+        made.append(values.reshape(logits.shape))
+        return made[-1]
+
+    hook = head.register_forward_hook(put_others)
+    try:
+        logits = whole(input_ids=probe, use_cache=False).logits
+        hook.remove()
+        hidden = backbone(input_ids=probe, use_cache=False).last_hidden_state
+        alone = len(read) == len(made) == 1 and read[0].dtype == hidden.dtype
+        alone = alone and _are_same(read[0], hidden) and _are_same(made[0], logits)
+        return int(hidden.shape[-1]) if alone else None
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
+        return None  # It is read as a whole, which fails in its own words if it must.
+    finally:
+        hook.remove()
+
+
+def _are_same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(one, other)
 
 
 @torch.inference_mode()
 def _keeps_all_keys(model: PreTrainedModel) -> bool:
     """Whether the cache is nothing but the keys and values of all tokens, told by looking at one."""
+    if _looks_for_words(model):
+        return False
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
     probe = torch.zeros((1, 2), dtype=torch.long, device=model.device)
     try:
         cache = model(input_ids=probe, past_key_values=DynamicCache(), use_cache=True).past_key_values
-    except (TypeError, ValueError, AttributeError, RuntimeError):
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
         return False
     layers = getattr(cache, "layers", None)
     if not layers:
