@@ -21,10 +21,12 @@ from coalmine.audits.recitation_tries import chance_in_tries, log2_chance_in_tri
 from coalmine.cli.recite import command
 from coalmine.corpus.embedded import embedded_documents
 from coalmine.corpus.index.building import build_index
-from coalmine.errors import CorpusError, InputError, NotMeasurableError
+from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.checkpoint import save_model
 from coalmine.models.protocols import Sampling
 from coalmine.models.scripted import ScriptedModel
+from coalmine.progress import Silent
+from coalmine.reports.figures.recitation_curves import draw_recitation
 from coalmine.statistics.intervals import clopper_pearson
 from models.random_networks import random_model
 from models.tiny_masked import audited
@@ -64,6 +66,32 @@ def learned():
 @pytest.fixture(scope="module")
 def index(corpus, learned):
     return build_index(corpus / "corpus.txt", corpus / "index", tokenizer=learned.tokenizer)
+
+
+class OnlyScores:
+    """A model of which only scores are offered, and those no longer after so many."""
+
+    def __init__(self, model, *, fails_after=None, adapter="here"):
+        self.name, self.context, self.tokenizer = "only scores", model.context, model.tokenizer
+        self.resolution_bits = model.resolution_bits
+        self._model, self._left, self._adapter = model, fails_after, adapter
+
+    def describe(self):
+        return {"adapter": self._adapter}
+
+    def score(self, sequences):
+        if self._left is not None:
+            self._left -= len(sequences)
+            if self._left < 0:
+                raise ModelOutputError("the model gave values that are not numbers")
+        return self._model.score(sequences)
+
+
+class Stopping(OnlyScores):
+    """A model at which somebody presses Ctrl-C."""
+
+    def score(self, sequences):
+        raise KeyboardInterrupt(len(sequences))
 
 
 OPTIONS = {"contexts": [5, 20], "suffix": 10, "lengths": [40], "each": 60}
@@ -169,6 +197,63 @@ def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_
         recite(learned, index, **{**OPTIONS, "suffix": 9}, out=tmp_path / "stopped")
 
 
+def test_what_one_model_cannot_be_asked_is_told_before_another_is_asked(
+    learned, index, tmp_path, monkeypatch
+):
+    scorer = OnlyScores(learned)
+    monkeypatch.setattr(recitation_answers, "_ask_batch", lambda *_: pytest.fail("a model was asked"))
+    for wrong in ({"beam": 2}, {"anywhere": True}, {"near": 1}, {"temperature": 0.5}, {"top_k": 2}):
+        with pytest.raises(NotMeasurableError):
+            recite(learned, index, **OPTIONS, **wrong, baseline=scorer, out=tmp_path / "out")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="in its way"):
+        recite(learned, index, **OPTIONS, out=tmp_path / "file")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_name_of_a_model_cannot_speak_to_the_terminal_or_break_the_figure(learned, index, tmp_path):
+    hostile = OnlyScores(learned)
+    hostile.name = "\x1b[31mred\x00\u202e"
+    told = []
+
+    class Told(Silent):
+        def start(self, task, total):
+            told.append(task)
+            super().start(task, total)
+
+    result = recite(hostile, index, **OPTIONS, out=tmp_path, progress=Told())
+    assert "Asking \ufffd[31mred\ufffd\ufffd" in told
+    assert result.models[0].name == "\ufffd[31mred\ufffd\ufffd"
+    # What draws ends the whole process at a control character.
+    assert [path.suffix for path in draw_recitation(result, tmp_path)] == [".html", ".svg"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_that_can_never_go_on_leaves_nothing(learned, index, tmp_path, monkeypatch, elsewhere):
+    monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
+    monkeypatch.setattr(
+        recitation_answers.ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0}
+    )
+    broken = OnlyScores(learned, fails_after=60, adapter="endpoint" if elsewhere else "here")
+    with pytest.raises(ModelOutputError):
+        recite(learned, index, **OPTIONS, baseline=broken, out=tmp_path)
+    # An endpoint may answer another time, and the run then goes on; a network gives the same again.
+    kept = ["resume-1.npz", "resume-2.npz"] if elsewhere else []
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+
+
+def test_a_stopped_run_of_something_else_is_left_alone(learned, index, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        recite(learned, index, **OPTIONS, baseline=Stopping(learned), out=tmp_path)
+    before = (tmp_path / "resume-1.npz").read_bytes()
+    # Where only the file of the second model is of something else, the first is not asked for nothing.
+    (tmp_path / "resume-1.npz").rename(tmp_path / "resume-2.npz")
+    with pytest.raises(InputError, match="another"):
+        recite(learned, index, **OPTIONS, baseline=OnlyScores(learned), out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["resume-2.npz"]
+    assert (tmp_path / "resume-2.npz").read_bytes() == before
+
+
 def test_greedy_only_gives_the_same_verdicts_and_no_probabilities(learned, index):
     with_sampling = recite(learned, index, **OPTIONS)
     without = recite(learned, index, **OPTIONS, greedy_only=True)
@@ -212,6 +297,8 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
     assert {group.length for group in result.groups} == {None, 8, 12}
     with pytest.raises(NotMeasurableError, match="fills gaps"):
         recite(model, index, lengths=[8], each=5, beam=4)
+    with pytest.raises(InputError, match="whole sequences"):
+        recite(model, index, contexts=[5], lengths=[8], each=5)
 
 
 def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
@@ -292,6 +379,8 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     }  # fmt: skip
     assert "--family" in str(run(model, model).exception)
     assert "two or more" in str(run(model, "--family").exception)
+    assert "0.5 is usual" in str(run(model, "--chance", "2", "--out", str(tmp_path / "refused")).exception)
+    assert not (tmp_path / "refused").exists()
     document = json.loads(run(model, "--json", "--quiet", "--reveal").stdout)
     assert document["schema"] == "coalmine.recitation/1"
     assert document["examples"][0]["suffix"] in OFTEN

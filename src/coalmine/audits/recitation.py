@@ -10,11 +10,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from coalmine.audits.recitation_answers import Wanted, ask
+from coalmine.audits.recitation_answers import Answers, Wanted, ask, check, may_answer_later, printable_name
 from coalmine.audits.recitation_examples import examples_of
 from coalmine.audits.recitation_groups import Asked, exclusives, groups_of, trends_of
 from coalmine.audits.recitation_questions import (
     Cuts,
+    Questions,
     SampleKind,
     ask_about,
     ask_whole,
@@ -27,7 +28,9 @@ from coalmine.audits.recitation_results import ModelFacts, Recitation, Settings
 from coalmine.audits.recitation_sequences import elsewhere, save_sequences
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.sampling import EACH, LENGTHS
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.corpus.streams import pyarrow_for
+from coalmine.errors import CoalmineError, InputError, NotMeasurableError
+from coalmine.files import make_directory
 from coalmine.models.protocols import MaskedModel, Model, PairModel, Sampling
 from coalmine.progress import Progress, Silent
 
@@ -98,6 +101,10 @@ def recite(
     masked = _kind(everyone)
     check_tokens(everyone, corpus)
     _check_options(tries, chance, beam, near, suffix)
+    if masked and contexts is not None:
+        raise InputError(
+            "models that fill gaps are given whole sequences, so there is no context before a suffix; give --lengths instead"
+        )
     cuts = (
         Cuts(tuple(sorted(set(lengths or LENGTHS))), ())
         if masked
@@ -135,8 +142,8 @@ def recite(
     )
     folder = None if out is None else Path(out)
     found: list[Asked] = []
-    for place, (name, model) in enumerate(zip(_different_names(everyone), everyone, strict=True)):
-        answers = ask(model, questions, wanted, resume=_resume_file(folder, place), progress=shown)
+    everything = _ask_all(everyone, questions, wanted, folder, shown)
+    for name, model, answers in zip(_different_names(everyone), everyone, everything, strict=True):
         other = elsewhere(corpus, questions, answers, anywhere=anywhere, near=near)
         found.append(Asked(name, _parameters(model), answers, other))
     facts = tuple(
@@ -168,13 +175,39 @@ def recite(
     if folder is not None:
         save_sequences(folder, found, questions, settings)
         result.save(folder)
-        for place in range(len(everyone)):
-            (folder / f"resume-{place + 1}.npz").unlink(missing_ok=True)
+        for resume in _resume_files(folder, len(everyone)):
+            resume.unlink(missing_ok=True)
     return result
 
 
-def _resume_file(folder: Path | None, place: int) -> Path | None:
-    return None if folder is None else folder / f"resume-{place + 1}.npz"
+def _ask_all(
+    models: Sequence[Model], questions: Questions, wanted: Wanted, folder: Path | None, progress: Progress
+) -> list[Answers]:
+    """What each model says. What one cannot be asked, or where nothing can be written, is told before hours were spent on another."""
+    files: list[Path | None] = [None] * len(models)
+    if folder is not None:
+        pyarrow_for("sequences.parquet")
+        files = list(_resume_files(folder, len(models)))
+    for model, resume in zip(models, files, strict=True):
+        check(model, questions, wanted, resume=resume)
+    if folder is not None:
+        make_directory(folder)
+    said: list[Answers] = []
+    for model, resume in zip(models, files, strict=True):
+        try:
+            said.append(ask(model, questions, wanted, resume=resume, progress=progress))
+        except CoalmineError:
+            # Ctrl-C and a power cut are no such errors: what was said until then is kept.
+            if not may_answer_later(model):
+                for kept in files[: len(said) + 1]:
+                    if kept is not None:
+                        kept.unlink(missing_ok=True)
+            raise
+    return said
+
+
+def _resume_files(folder: Path, models: int) -> list[Path]:
+    return [folder / f"resume-{place + 1}.npz" for place in range(models)]
 
 
 def _kind(models: Sequence[Model]) -> bool:
@@ -214,9 +247,10 @@ def _check_options(
 def _different_names(models: Sequence[Model]) -> list[str]:
     names: list[str] = []
     for model in models:
-        name, number = model.name, 2
+        own = printable_name(model)
+        name, number = own, 2
         while name in names:
-            name, number = f"{model.name} ({number})", number + 1
+            name, number = f"{own} ({number})", number + 1
         names.append(name)
     return names
 

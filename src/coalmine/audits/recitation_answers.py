@@ -64,28 +64,26 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
     """How far the model would write each target; by one pass where it offers it, else from its scores."""
     if isinstance(model, Reciter):
         return model.follow(sequences, samplings=samplings, stop_at_miss=not samplings)
-    if not isinstance(model, Scorer):
-        raise NotMeasurableError(
-            f"recitation is not applicable to {model.name!r}: it does not say which tokens it expects"
-        )
-    if any(sampling != Sampling() for sampling in samplings):
-        raise NotMeasurableError(
-            f"{model.name!r} gives the probability of each token and not of all others, so that only sampling at temperature 1 without "
-            "top-k can be told from it; leave --temperature and --top-k out"
-        )
+    _check_scores(model, samplings)
+    scorer: Any = model
     found = []
-    for score in model.score(sequences):
+    for score in scorer.score(sequences):
         missed = np.flatnonzero(~score.is_argmax)
         total = -score.log_perplexity_bits
         found.append(Followed(int(missed[0]) if len(missed) else None, np.full(len(samplings), total)))
     return found
 
 
+def check(model: Model, questions: Questions, wanted: Wanted, *, resume: Path | None) -> None:
+    """Refuse what a model cannot be asked, or what would overwrite a run of something else; of all models before any is asked."""
+    _check(model, wanted)
+    ResumeFile(resume, _fingerprint(model, questions, wanted)).load()
+
+
 def ask(
     model: Model, questions: Questions, wanted: Wanted, *, resume: Path | None, progress: Progress
 ) -> Answers:
     """Ask a model all questions; with `resume`, what was asked by an earlier run that was stopped is not asked again."""
-    _check(model, wanted)
     kept = ResumeFile(resume, _fingerprint(model, questions, wanted))
     answers = _empty(questions, wanted)
     saved = kept.load()
@@ -94,15 +92,17 @@ def ask(
         done = int(saved.pop("done"))
         for name, values in saved.items():
             getattr(answers, name)[:done] = values
-    progress.start(f"Asking {model.name}", len(questions))
+    progress.start(f"Asking {printable_name(model)}", len(questions))
     progress.advance(done)
 
     def snapshot() -> dict[str, NDArray[Any]]:
         return {"done": np.array(done), **{name: part[:done] for name, part in answers._asdict().items()}}
 
+    # Beams make a question as much work as so many, and a stop must not wait for hours.
+    at_a_time = max(1, AT_A_TIME // (wanted.beam or 1))
     with deferred_interrupt() as interrupted:
         while done < len(questions):
-            batch = range(done, min(len(questions), done + AT_A_TIME))
+            batch = range(done, min(len(questions), done + at_a_time))
             _ask_batch(model, questions, batch, wanted, answers)
             done = batch.stop
             progress.advance(len(batch), f"{int(answers.recited[:done].sum()):,} recited")
@@ -155,6 +155,8 @@ def _check(model: Model, wanted: Wanted) -> None:
                 f"{model.name!r} fills gaps and writes no text, so there is no beam and nothing to look for elsewhere; leave these out"
             )
         return
+    if not isinstance(model, Reciter):
+        _check_scores(model, wanted.samplings)
     if wanted.written and not isinstance(model, Generator):
         raise NotMeasurableError(
             f"{model.name!r} writes no text, so what it writes cannot be looked for; leave --anywhere and --near out"
@@ -162,6 +164,19 @@ def _check(model: Model, wanted: Wanted) -> None:
     if wanted.beam is not None and not isinstance(model, Stepper):
         raise NotMeasurableError(
             f"{model.name!r} cannot be walked, so beam search is not possible; leave --beam out"
+        )
+
+
+def _check_scores(model: Model, samplings: Sequence[Sampling]) -> None:
+    """Refuse a model whose scores do not tell what is asked."""
+    if not isinstance(model, Scorer):
+        raise NotMeasurableError(
+            f"recitation is not applicable to {model.name!r}: it does not say which tokens it expects"
+        )
+    if any(sampling != Sampling() for sampling in samplings):
+        raise NotMeasurableError(
+            f"{model.name!r} gives the probability of each token and not of all others, so that only sampling at temperature 1 without "
+            "top-k can be told from it; leave --temperature and --top-k out"
         )
 
 
@@ -174,6 +189,19 @@ def _empty(questions: Questions, wanted: Wanted) -> Answers:
         written=np.full((many, questions.suffix if wanted.written else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )
+
+
+def printable_name(model: Model) -> str:
+    """What to call a model; its name may come from a server, and could tell a terminal or a figure what to do."""
+    return "".join(one if one.isprintable() else "\ufffd" for one in model.name)
+
+
+def may_answer_later(model: Model) -> bool:
+    """Whether a model that failed may do better another time, because it is elsewhere.
+
+    One that runs here answers the same questions in the same way, and so fails at the same one again.
+    """
+    return model.describe().get("adapter") == "endpoint"
 
 
 def _fingerprint(model: Model, questions: Questions, wanted: Wanted) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coalmine.cli.model_argument import As, Device, Precision, Source, open_model
 from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
 from coalmine.cli.output import Output
-from coalmine.errors import InputError, MissingExtraError
+from coalmine.errors import CoalmineError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from coalmine.audits.recitation_questions import SampleKind
     from coalmine.audits.recitation_results import Recitation
 
 _TWO = 2
@@ -119,33 +120,33 @@ def command(
         clock = RunClock()
         opened = CorpusIndex.open(index, progress=output.progress())
         options: dict[str, Any] = {"kind": kind, "device": device, "precision": precision, "source": source}
-        first, directory = open_model(names[0], out, "recitation", **options)
-        others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
-        beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
-        result = recite(
-            [first, *others],
-            opened,
-            contexts=None if context is None else whole_numbers(context, "--context"),
-            suffix=suffix,
-            lengths=None if lengths is None else whole_numbers(lengths, "--lengths"),
-            baseline=beside,
-            sample=cast("SampleKind", sample),  # another is refused where it is used, with the right words
-            each=each,
-            most=most,
-            temperature=temperature,
-            top_k=top_k,
-            tries=whole_numbers(tries, "--tries"),
-            chance=chance,
-            greedy_only=greedy_only,
-            beam=beam,
-            anywhere=anywhere,
-            near=near,
-            hidden_share=hidden_share,
-            reveal=reveal,
-            out=directory,
-            seed=seed,
-            progress=output.progress(),
-        )
+        asked: dict[str, Any] = {
+            "contexts": None if context is None else whole_numbers(context, "--context"),
+            "suffix": suffix,
+            "lengths": None if lengths is None else whole_numbers(lengths, "--lengths"),
+            "sample": sample,
+            "each": each,
+            "most": most,
+            "temperature": temperature,
+            "top_k": top_k,
+            "tries": whole_numbers(tries, "--tries"),
+            "chance": chance,
+            "greedy_only": greedy_only,
+            "beam": beam,
+            "anywhere": anywhere,
+            "near": near,
+            "hidden_share": hidden_share,
+            "reveal": reveal,
+            "seed": seed,
+        }
+        place = out or Path(names[0]) / "recitation"
+        with _no_empty_directory(place):
+            first, directory = open_model(names[0], out, "recitation", **options)
+            others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
+            beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
+            result = recite(
+                [first, *others], opened, baseline=beside, out=directory, progress=output.progress(), **asked
+            )
         figures = _draw(result, directory)
         clock.save(
             directory,
@@ -157,6 +158,19 @@ def command(
         _show(result, output, directory, figures)
         output.document(result)
     return 0
+
+
+@contextlib.contextmanager
+def _no_empty_directory(place: Path) -> Iterator[None]:
+    """A run that is refused leaves no directory that was not there before and has nothing in it."""
+    new = not place.exists()
+    try:
+        yield
+    except CoalmineError:
+        if new:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+        raise
 
 
 def _draw(result: Recitation, directory: Path) -> str:

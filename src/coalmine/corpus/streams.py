@@ -47,6 +47,10 @@ def kind_of(path: str | os.PathLike[str]) -> CorpusKind:
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     kind = suffixes[-1] if suffixes else ""
+    if kind not in KINDS and Path(path).is_dir():
+        raise CorpusError(
+            f"a corpus is one file, but {path} is a directory; join its files, or name one of them"
+        )
     if kind not in KINDS:
         raise CorpusError(
             f"cannot tell what kind of corpus {path} is by its suffix; "

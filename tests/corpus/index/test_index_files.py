@@ -95,14 +95,40 @@ def test_the_same_again_is_done_already_and_another_is_refused(corpus, tmp_path)
     assert CorpusIndex.open(tmp_path / "index").documents == 1
 
 
-def test_a_build_that_fails_is_not_an_index_and_starts_over_with_a_mended_corpus(tmp_path):
+def test_a_damaged_index_says_how_to_build_it_again_and_that_does(corpus, tmp_path):
+    index = build_index(corpus, tmp_path / "index")
+    (index.path / "shard-00000.symbols").write_bytes(b"")
+    with pytest.raises(CorpusError, match="with overwrite"):
+        build_index(corpus, tmp_path / "index")
+    assert build_index(corpus, tmp_path / "index", overwrite=True).count("the") > 100
+
+
+def test_a_model_that_is_in_the_way_is_not_overwritten(corpus, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match="another directory"):
+        build_index(corpus, tmp_path / "model")
+    assert contents(tmp_path / "model") == {"tokenizer.json": b"{}"}
+
+
+def test_a_directory_is_no_corpus(tmp_path):
+    with pytest.raises(CorpusError, match="is a directory"):
+        build_index(tmp_path, tmp_path / "index")
+
+
+def test_a_build_that_fails_leaves_nothing_and_starts_over_with_a_mended_corpus(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [json.dumps({"text": f"document {number}"}) for number in range(50)]
     path.write_text("\n".join([*rows, "{broken"]))
     with pytest.raises(CorpusError, match="line 51"):
         build_index(path, tmp_path / "index", memory=600)
-    with pytest.raises(CorpusError, match="not finished"):
-        CorpusIndex.open(tmp_path / "index")
+    # Mended, it is another corpus, so that no finished shard is of use.
+    assert not (tmp_path / "index").exists()
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "notes").write_text("of the user")
+    with pytest.raises(CorpusError, match="line 51"):
+        build_index(path, tmp_path / "index", memory=600)
+    assert list(contents(tmp_path / "index")) == ["notes"]
     path.write_text("\n".join(rows))
     assert build_index(path, tmp_path / "index", memory=600).count("document") == 50
     assert not list((tmp_path / "index").glob(".*"))

@@ -33,7 +33,7 @@ from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
 from coalmine.corpus.index.tokenizing import BYTES, IndexTokenizer, description_bytes, index_tokenizer
 from coalmine.corpus.reading import open_corpus
 from coalmine.corpus.streams import kind_of
-from coalmine.errors import CorpusError, InputError
+from coalmine.errors import CoalmineError, CorpusError, InputError
 from coalmine.files import PRIVATE, make_directory, sha256_of_file, write_bytes, write_json
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
@@ -102,7 +102,9 @@ def build_index(
         raise InputError(
             f"memory should be a number of bytes above 0, got {memory}; give at least some millions"
         )
+    _check_place(folder)
     with open_corpus(source, fields):
+        new = not folder.exists()
         make_directory(folder)  # the corpus can be opened, so there will be something to put there
     described = description_bytes(cutter)
     plan = _Plan(
@@ -117,7 +119,7 @@ def build_index(
     if (folder / MANIFEST_FILE).is_file() and not overwrite:
         return _existing(folder, source, plan, progress)
     unfinished = _begin_or_go_on(folder, plan)
-    with _written_to(folder):
+    with _written_to(folder), _nothing_left_of_refused(folder, new=new):
         write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
         sha256, shards = _write_shards(folder, source, cutter, unfinished, progress or Silent())
         if _identity(source) != plan.corpus:
@@ -136,6 +138,15 @@ def build_index(
         write_json(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
         (folder / UNFINISHED_FILE).unlink()
     return CorpusIndex.open(folder, verify=False)
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a directory in which a file of something else, such as a model, would be overwritten."""
+    index = any((folder / name).is_file() for name in (MANIFEST_FILE, UNFINISHED_FILE))
+    if (folder / TOKENIZER_FILE).exists() and not index:
+        raise InputError(
+            f"{folder} has a {TOKENIZER_FILE} that is not of an index and would be overwritten; choose another directory"
+        )
 
 
 def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None) -> CorpusIndex:
@@ -259,6 +270,20 @@ def _written_to(folder: Path) -> Iterator[None]:
             f"the index {folder} cannot be written: {error.strerror or error}; free some space or choose another place, "
             "and run the same again (finished shards are kept)"
         ) from None
+
+
+@contextlib.contextmanager
+def _nothing_left_of_refused(folder: Path, *, new: bool) -> Iterator[None]:
+    """Remove what was built of a corpus that cannot be indexed: once it is mended it is another, and nothing goes on from here."""
+    try:
+        yield
+    except CoalmineError:
+        for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNFINISHED_FILE]:
+            path.unlink(missing_ok=True)
+        if new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _identity(path: Path) -> tuple[int, int, int]:

@@ -236,13 +236,13 @@ def load_manifest(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(read_bytes(path, "the manifest of the index"), type=Manifest)
     except msgspec.DecodeError as problem:
-        raise CorpusError(f"{path} is damaged ({problem}); build the index again") from None
+        raise CorpusError(f"{path} is damaged ({problem}); build the index again, with overwrite") from None
     if manifest.schema != SCHEMA:
         raise CorpusError(
-            f"{path} is of another version ({manifest.schema!r}, not {SCHEMA!r}); build the index again"
+            f"{path} is of another version ({manifest.schema!r}, not {SCHEMA!r}); build the index again, with overwrite"
         )
     if not manifest.is_whole():
-        raise CorpusError(f"{path} does not match its own checksum; build the index again")
+        raise CorpusError(f"{path} does not match its own checksum; build the index again, with overwrite")
     return manifest
 
 
@@ -253,7 +253,7 @@ def _load_tokenizer(folder: Path, manifest: Manifest) -> IndexTokenizer:
     path = folder / TOKENIZER_FILE
     content = read_bytes(path, "the tokenizer of the index")
     if hashlib.sha256(content).hexdigest() != manifest.tokenizer.sha256:
-        raise CorpusError(f"{path} does not match its checksum; build the index again")
+        raise CorpusError(f"{path} does not match its checksum; build the index again, with overwrite")
     return from_description(json.loads(content.decode("utf-8", "surrogatepass")))
 
 

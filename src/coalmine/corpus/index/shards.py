@@ -250,7 +250,7 @@ def check_files(directory: Path, manifest: Manifest, *, verify: bool, advance: C
                 problem = "does not match its checksum"
             if problem is not None:
                 raise CorpusError(
-                    f"the index {directory} is damaged in shard {number}: {path.name} {problem}; build it again"
+                    f"the index {directory} is damaged in shard {number}: {path.name} {problem}; build it again, with overwrite"
                 )
             advance(size)
 
