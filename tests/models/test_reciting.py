@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.models import following, stateful
+from coalmine.models import following, reading, stateful
 from coalmine.models.conformance import check_model
 from coalmine.models.encoder_decoder import from_transformers_pairs
 from coalmine.models.huggingface import from_transformers
@@ -112,7 +112,7 @@ def test_no_budget_of_memory_changes_an_answer(monkeypatch, piece, at_a_time):
     sequences = [TokenSequence(*pair) for pair in zip(prompts, targets, strict=True)]
     whole = model.follow(sequences, samplings=samplings)
     monkeypatch.setattr(following, "PIECE", piece)
-    monkeypatch.setitem(following.TOKENS_AT_A_TIME, "cpu", at_a_time)
+    monkeypatch.setitem(reading.TOKENS_AT_A_TIME, "cpu", at_a_time)
     parts = model.follow(sequences, samplings=samplings)
     assert [one.first_miss for one in parts] == misses
     assert [one.first_miss for one in model.follow(sequences, stop_at_miss=True)] == misses
@@ -154,7 +154,7 @@ def test_no_more_logits_are_made_than_memory_has_room_for_and_few_until_the_firs
     ]
     model.follow(sequences[:1])
     made = count_logits(network)
-    monkeypatch.setitem(following.LOGITS_IN_CACHE, "cpu", room * model.tokenizer.size)
+    monkeypatch.setitem(reading.LOGITS_IN_CACHE, "cpu", room * model.tokenizer.size)
     misses = [one.first_miss for one in model.follow(sequences, stop_at_miss=True)]
     assert misses == [None] + [0] * (many - 1)
     assert max(made) <= room

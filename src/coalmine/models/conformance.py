@@ -16,6 +16,7 @@ import numpy as np
 from coalmine.errors import CoalmineError
 from coalmine.models.protocols import (
     Generator,
+    Lister,
     MaskedModel,
     Model,
     PairModel,
@@ -67,6 +68,8 @@ def check_model(model: Model, texts: Sequence[str]) -> list[str]:
         _check_ranker(model, texts)
     else:
         skipped.append("Ranker")
+    if isinstance(model, Lister) and isinstance(model, Stepper):
+        _check_lister(model, texts)
     return skipped
 
 
@@ -261,6 +264,25 @@ def _check_ranker(model: Model, texts: Sequence[str]) -> None:
             bool((np.diff(values) <= TOLERANCE_BITS).all()), "the top tokens must be in order of likelihood"
         )
         _require(bool(scores[0].is_argmax[0]), "the first of the top tokens is the argmax")
+
+
+def _check_lister(model: Model, texts: Sequence[str]) -> None:
+    if not isinstance(model, Lister) or not isinstance(model, Stepper):
+        return
+    sequences = [text_sequence(model, text) for text in texts]
+    for sequence, listed in zip(sequences, model.likeliest(sequences, k=5), strict=True):
+        _require(
+            len(listed) == len(sequence.target), "the likeliest tokens are listed for each place of a target"
+        )
+        last = model.start([sequence.context + sequence.target[:-1]]).log2_probabilities[0]
+        tokens = [token for token, _ in listed[-1]]
+        _require(
+            tokens[0] == int(last.argmax()) or abs(last[tokens[0]] - last.max()) <= TOLERANCE_BITS,
+            "the first of the likeliest tokens is the argmax",
+        )
+        highest = np.sort(last)[::-1][: len(tokens)]
+        _close(np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
+        _close(last[tokens], highest, "of the listed tokens and of the highest there are")
 
 
 def _sums_to_one(log2_probabilities: np.ndarray) -> None:

@@ -6,6 +6,7 @@ gives the same numbers. A state is a tuple of tensors whose batch is on `state_b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -100,6 +101,12 @@ class Network(nn.Module):
     def select(self, state: State, rows: Tensor) -> State:
         """The state of some rows, in their order; a row may be named many times."""
         return tuple(part.index_select(self.state_batch_dim, rows) for part in state)
+
+    def join(self, states: Sequence[State]) -> State:
+        """The states of several batches as one batch."""
+        if len(states) == 1:
+            return states[0]
+        return tuple(torch.cat(same, dim=self.state_batch_dim) for same in zip(*states, strict=True))
 
     def _zeros(self, *shape: int) -> Tensor:
         return next(self.parameters()).new_zeros(shape)

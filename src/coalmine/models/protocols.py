@@ -164,6 +164,14 @@ class Followed(NamedTuple):
 
 
 @runtime_checkable
+class Lister(Model, Protocol):
+    """A model that lists the likeliest tokens at each place of a text."""
+
+    def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
+        """For each place of each target the k likeliest tokens and their log2 probabilities; among equals, the lower id first."""
+
+
+@runtime_checkable
 class Reciter(Scorer, Protocol):
     """A model that tells in one pass over a text whether it would write it by itself."""
 

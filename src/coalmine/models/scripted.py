@@ -31,7 +31,7 @@ class ScriptedModel:
         P(x) = Σ weight(m) [m begins with x, or x continues m by random characters] + (1 - Σ weight) Π frequency(x_i)
 
     `memory` maps texts to weights that sum to less than 1, `frequencies` maps characters to relative weights (equal ones by
-    default). It is a Scorer, a Stepper, a Generator and a Ranker, and counts in `calls` how many rows it was asked for.
+    default). It is a Scorer, a Stepper, a Generator, a Ranker and a Lister, and counts in `calls` how many rows it was asked for.
     """
 
     resolution_bits = 1e-9
@@ -118,6 +118,16 @@ class ScriptedModel:
         """The k likeliest next tokens."""
         rows = [self._next(self._after_separator(tuple(prompt))) for prompt in prompts]
         return [np.argsort(-row, kind="stable")[:k].tolist() for row in rows]
+
+    def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
+        """The k likeliest tokens at each place of each target."""
+        found: list[list[list[tuple[int, float]]]] = []
+        for context, target, _ in sequences:
+            given = self._after_separator(context)
+            rows = [self._next(given + target[:place]) for place in range(len(target))]
+            order = [np.argsort(-row, kind="stable")[:k].tolist() for row in rows]
+            found.append([[(i, float(row[i])) for i in ids] for row, ids in zip(rows, order, strict=True)])
+        return found
 
     def _after_separator(self, context: _Row) -> _Row:
         separators = [i for i, token in enumerate(context) if token == self.tokenizer.separator]

@@ -13,6 +13,7 @@ from torch import Tensor
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.following import follow_all
 from coalmine.models.judging import Judged, judge, log2_softmax
+from coalmine.models.likeliest import list_likeliest
 from coalmine.models.local import LocalModel
 from coalmine.models.networks import Network, State, parameter_count
 from coalmine.models.protocols import (
@@ -24,6 +25,7 @@ from coalmine.models.protocols import (
     Step,
     TokenSequence,
 )
+from coalmine.models.reading import Reader
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import ReferenceTokenizer
 
@@ -34,7 +36,7 @@ STATES_AT_A_TIME = 1 << 28
 
 
 class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator and a Ranker.
+    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator, a Ranker, a Reciter and a Lister.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
     """
@@ -89,11 +91,23 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
                 raise NotMeasurableError(
                     "a text cannot be followed after nothing: give the model's context before it"
                 )
-        return follow_all(
+        return follow_all(self._reader, sequences, samplings=samplings, stop_at_miss=stop_at_miss)
+
+    @torch.inference_mode()
+    def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
+        """The k likeliest tokens at each place of each target with their log2 probabilities; among equals, the lower id first."""
+        for sequence in sequences:
+            self._check(sequence.context + sequence.target)
+            if not sequence.context:
+                raise NotMeasurableError(
+                    "a model cannot be asked what follows nothing: give its context before the text"
+                )
+        return list_likeliest(self._reader, sequences, k)
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(
             self._network,
-            sequences,
-            samplings=samplings,
-            stop_at_miss=stop_at_miss,
             rows_at_a_time=self._states_at_a_time,
             logits_at_a_time=LOGITS_AT_A_TIME,
             device=self._device,
@@ -167,7 +181,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             logits, part = self._read_last(rests, self._repeated(state, len(rests)))
             parts.append(part)
             expected.append(self._log2(logits, columns))
-        return Step(self._joined(parts), np.concatenate(expected))
+        return Step(self._network.join(parts), np.concatenate(expected))
 
     @torch.inference_mode()
     def step(
@@ -191,7 +205,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             self._network.select(state, self._tensor(np.asarray(rows, dtype=np.int64)))
             for state, rows in parts
         ]
-        return self._joined(picked)
+        return self._network.join(picked)
 
     def state_bytes(self, states: State) -> int:
         """The bytes of its tensors."""
@@ -254,11 +268,6 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     def _repeated(self, state: State, times: int) -> State:
         """One row's state, for many rows."""
         return self._network.select(state, self._tensor(np.zeros(times, dtype=np.int64)))
-
-    def _joined(self, states: Sequence[State]) -> State:
-        if len(states) == 1:
-            return states[0]
-        return tuple(torch.cat(same, dim=self._network.state_batch_dim) for same in zip(*states, strict=True))
 
     def _rows_at_a_time(self, length: int, read: int) -> int:
         """How many rows of `length` tokens to make at a time, of which each reads the last `read`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,15 +9,11 @@ from typing import Any
 import numpy as np
 
 from coalmine.errors import ModelOutputError, NotMeasurableError
-from coalmine.models.protocols import FloatArray, Model, Scorer, Stepper, TokenSequence
+from coalmine.models.protocols import FloatArray, Lister, Model, Scorer, Stepper, TokenSequence
 from coalmine.serving.generation import (
     ABOVE_ZERO_BITS,
     Continuation,
-    batched,
-    check_distribution,
     generate,
-    likeliest,
-    rows_at_a_time,
 )
 from coalmine.serving.requests import Completion
 from coalmine.serving.token_text import TokenTexts, Transcript
@@ -35,13 +30,12 @@ def check_possible(model: Model, request: Completion) -> None:
         raise NotMeasurableError(
             "this model gives no probabilities of the tokens of a prompt; ask without logprobs"
         )
-    if isinstance(model, Stepper):
-        return
-    if request.logprobs:
+    tells = isinstance(model, Lister) if request.echo else isinstance(model, Stepper)
+    if request.logprobs and not tells:
         raise NotMeasurableError(
             "this model tells no likeliest tokens, only the probability of given ones; ask with logprobs=0"
         )
-    if request.max_tokens:
+    if request.max_tokens and not isinstance(model, Stepper):
         raise NotMeasurableError("this model cannot continue a text; ask with max_tokens=0 and echo")
 
 
@@ -93,45 +87,18 @@ def _echo_scores(model: Scorer, requests: Sequence[Completion]) -> dict[tuple[in
     return {prompt: score.log2_probabilities for prompt, score in zip(prompts, scores, strict=True)}
 
 
-def _echo_tops(model: Stepper, requests: Sequence[Completion]) -> dict[tuple[int, ...], Tops]:
-    """The likeliest tokens at each place of each prompt, by walking all prompts at once from the context they share."""
+def _echo_tops(model: Lister, requests: Sequence[Completion]) -> dict[tuple[int, ...], Tops]:
+    """The likeliest tokens at each place of each prompt."""
     most: dict[tuple[int, ...], int] = {}
     for request in requests:
         for prompt in request.prompts:
             most[prompt] = max(most.get(prompt, 0), request.logprobs or 0)
-    tops: dict[tuple[int, ...], Tops] = {prompt: [] for prompt in most}
-    walking = sorted((prompt for prompt in most if prompt), key=len)
-    if walking:
-        for some in batched(walking, rows_at_a_time(model, len(walking[-1]))):
-            _walk_prompts(model, some, most, tops)
+    tops: dict[tuple[int, ...], Tops] = {}
+    for count in sorted(set(most.values())):
+        alike = [prompt for prompt in most if most[prompt] == count]
+        texts = [TokenSequence(context=model.context, target=prompt) for prompt in alike]
+        tops |= zip(alike, model.likeliest(texts, k=count), strict=True)
     return tops
-
-
-def _walk_prompts(
-    model: Stepper,
-    prompts: list[tuple[int, ...]],
-    most: dict[tuple[int, ...], int],
-    tops: dict[tuple[int, ...], Tops],
-) -> None:
-    """Add the `most` likeliest tokens at each place of some prompts to `tops`; what prompts begin with alike is walked once."""
-    step = model.start([model.context])
-    walking = dict.fromkeys(prompts, 0)  # each prompt with its row in the batch
-    widest = max(most[prompt] for prompt in prompts)
-    for depth in itertools.count():
-        for distribution in step.log2_probabilities:
-            check_distribution(distribution)
-        listed = [likeliest(distribution, widest) for distribution in step.log2_probabilities]
-        for prompt, row in walking.items():
-            tops[prompt].append(listed[row][: most[prompt]])
-        walking = {prompt: row for prompt, row in walking.items() if len(prompt) > depth + 1}
-        if not walking:
-            return
-        rows: dict[tuple[int, int], int] = {}  # of the next batch, by parent and token
-        walking = {
-            prompt: rows.setdefault((row, prompt[depth]), len(rows)) for prompt, row in walking.items()
-        }
-        parents, tokens = np.array(list(rows)).T
-        step = model.step(step.states, parents, tokens)
 
 
 def _choice(
