@@ -16,6 +16,8 @@ The command line prints the message of any of them as one line and exits with 2.
 
 from __future__ import annotations
 
+from coalmine.visible import visible
+
 
 class CoalmineError(Exception):
     """The root of the tree; catch this to catch all that coalmine raises on purpose."""
@@ -51,12 +53,9 @@ class FormatError(InputError):
         """The template around the place, on one line, and how many terminal columns stand before the place."""
         from unicodedata import combining, east_asian_width
 
-        def on_one_line(text: str) -> str:
-            return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
         begin, end = max(0, self.position - 60), self.position + 60
-        before = ("…" if begin else "") + on_one_line(self.template[begin : self.position])
-        after = on_one_line(self.template[self.position : end]) + ("…" if end < len(self.template) else "")
+        before = ("…" if begin else "") + visible(self.template[begin : self.position])
+        after = visible(self.template[self.position : end]) + ("…" if end < len(self.template) else "")
         columns = sum(0 if combining(c) else 1 + (east_asian_width(c) in {"W", "F"}) for c in before)
         return before + after, columns
 

@@ -213,7 +213,8 @@ def test_what_one_model_cannot_be_asked_is_told_before_another_is_asked(
 
 def test_the_name_of_a_model_cannot_speak_to_the_terminal_or_break_the_figure(learned, index, tmp_path):
     hostile = OnlyScores(learned)
-    hostile.name = "\x1b[31mred\x00\u202e"
+    hostile.name = "\x1b[31mred\x00\u202e</script><script>alert(1)</script>"
+    shown = "\\x1b[31mred\\x00\\u202e</script><script>alert(1)</script>"
     told = []
 
     class Told(Silent):
@@ -222,10 +223,13 @@ def test_the_name_of_a_model_cannot_speak_to_the_terminal_or_break_the_figure(le
             super().start(task, total)
 
     result = recite(hostile, index, **OPTIONS, out=tmp_path, progress=Told())
-    assert "Asking \ufffd[31mred\ufffd\ufffd" in told
-    assert result.models[0].name == "\ufffd[31mred\ufffd\ufffd"
+    assert f"Asking {shown}" in told
+    assert result.models[0].name == shown
     # What draws ends the whole process at a control character.
-    assert [path.suffix for path in draw_recitation(result, tmp_path)] == [".html", ".svg"]
+    page, picture = draw_recitation(result, tmp_path)
+    assert picture.suffix == ".svg"
+    assert "<script>alert" not in page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

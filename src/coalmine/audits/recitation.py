@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from coalmine.audits.recitation_answers import Answers, Wanted, ask, check, may_answer_later, printable_name
+from coalmine.audits.recitation_answers import Answers, Wanted, ask, check, may_answer_later
 from coalmine.audits.recitation_examples import examples_of
 from coalmine.audits.recitation_groups import Asked, exclusives, groups_of, trends_of
 from coalmine.audits.recitation_questions import (
@@ -33,6 +33,7 @@ from coalmine.errors import CoalmineError, InputError, NotMeasurableError
 from coalmine.files import make_directory
 from coalmine.models.protocols import MaskedModel, Model, PairModel, Sampling
 from coalmine.progress import Progress, Silent
+from coalmine.visible import visible
 
 TRIES = (1, 100, 10_000)
 # Beyond this, a float does not hold every whole number.
@@ -247,7 +248,7 @@ def _check_options(
 def _different_names(models: Sequence[Model]) -> list[str]:
     names: list[str] = []
     for model in models:
-        own = printable_name(model)
+        own = visible(model.name)
         name, number = own, 2
         while name in names:
             name, number = f"{own} ({number})", number + 1

@@ -30,6 +30,7 @@ from coalmine.models.protocols import (
 from coalmine.progress import Progress
 from coalmine.search.free_beam import free_beam
 from coalmine.search.resuming import ResumeFile
+from coalmine.visible import visible
 
 AT_A_TIME = 512
 NOT_KNOWN = -2
@@ -92,7 +93,7 @@ def ask(
         done = int(saved.pop("done"))
         for name, values in saved.items():
             getattr(answers, name)[:done] = values
-    progress.start(f"Asking {printable_name(model)}", len(questions))
+    progress.start(f"Asking {visible(model.name)}", len(questions))
     progress.advance(done)
 
     def snapshot() -> dict[str, NDArray[Any]]:
@@ -189,11 +190,6 @@ def _empty(questions: Questions, wanted: Wanted) -> Answers:
         written=np.full((many, questions.suffix if wanted.written else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )
-
-
-def printable_name(model: Model) -> str:
-    """What to call a model; its name may come from a server, and could tell a terminal or a figure what to do."""
-    return "".join(one if one.isprintable() else "\ufffd" for one in model.name)
 
 
 def may_answer_later(model: Model) -> bool:

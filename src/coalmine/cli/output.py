@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from coalmine.progress import Progress, Silent
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -77,7 +78,7 @@ class TerminalProgress:
 
         self.close()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True),
@@ -85,13 +86,13 @@ class TerminalProgress:
             console=Console(file=sys.stderr),
             refresh_per_second=4,
         )
-        self._task = self._bar.add_task(task, total=total, note="")
+        self._task = self._bar.add_task(visible(task), total=total, note="")
         self._bar.start()
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Move the bar; it is drawn a few times a second, however often this is called."""
         if self._bar is not None:
-            self._bar.update(self._task, advance=amount, note=note)
+            self._bar.update(self._task, advance=amount, note=visible(note))
 
     def finish(self) -> None:
         """Leave the bar as it is."""
@@ -144,5 +145,5 @@ class LineProgress:
 
 
 def _write_line(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(visible(line) + "\n")
     sys.stderr.flush()

@@ -15,7 +15,7 @@ from coalmine.reports.findings.catalog import CATALOG, docs_path
 from coalmine.reports.findings.findings import Finding, Severity
 from coalmine.reports.page.html import ReportedRun
 from coalmine.reports.page.parts import HEADINGS, STATUS_WORDS
-from coalmine.reports.page.text import visible
+from coalmine.visible import visible
 
 SCHEMA = "coalmine.report/1"
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from coalmine.corpus.planting import Planted
 from coalmine.corpus.verifying import Verification
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from coalmine.training.trainer import TrainedModel
@@ -19,8 +20,7 @@ def inert(text: str) -> str:
     """
     from rich.markup import escape
 
-    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return escape(visible)
+    return escape(visible(text))
 
 
 def planted_summary(made: Planted) -> str:

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from coalmine.audits.comparing_results import Comparison
-from coalmine.errors import InputError, MissingExtraError
-from coalmine.files import to_json, write_bytes
+from coalmine.errors import InputError
+from coalmine.files import PUBLIC, to_json, write_bytes
+from coalmine.reports.figures.drawing import save_drawing
 
 KINDS = (".svg", ".html", ".png", ".json")
 ON_FRONTIER = "on the frontier"
@@ -118,18 +117,5 @@ def save_figure(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     if target.suffix == ".json":
         write_bytes(target, to_json(figure) + b"\n")
         return target
-    try:
-        import vl_convert
-    except ImportError:
-        raise MissingExtraError("drawing a figure", "vl-convert-python", "figures") from None
-    plain = msgspec.json.decode(msgspec.json.encode(figure))
-    drawn: str | bytes
-    if target.suffix == ".svg":
-        drawn = vl_convert.vegalite_to_svg(plain)
-    elif target.suffix == ".png":
-        drawn = vl_convert.vegalite_to_png(plain, scale=2)
-    else:
-        # Everything is inside, so that the page works without a network.
-        drawn = vl_convert.vegalite_to_html(plain, bundle=True)
-    write_bytes(target, drawn if isinstance(drawn, bytes) else drawn.encode())
+    save_drawing(figure, target, title=f"{comparison.utility_name} against exposure", mode=PUBLIC)
     return target

@@ -7,7 +7,7 @@ from typing import Any
 
 from coalmine.audits.recitation_results import Group, Recitation, RecitationTrend
 from coalmine.errors import MissingExtraError
-from coalmine.files import PRIVATE, whole_file
+from coalmine.reports.figures.drawing import save_drawing
 
 FIGURE_NAME = "recitation"
 # Apart for readers who see red and green alike.
@@ -20,14 +20,10 @@ def draw_recitation(
     result: Recitation, directory: Path, *, kinds: tuple[str, ...] = ("html", "svg")
 ) -> list[Path]:
     """Write recitation.html and recitation.svg; a .png only where `kinds` names it."""
-    chart = recitation_chart(result)
-    paths = []
-    for kind in kinds:
-        path = directory / f"{FIGURE_NAME}.{kind}"
-        with whole_file(path, mode=PRIVATE) as temporary:
-            options: dict[str, Any] = {"inline": True} if kind == "html" else {}
-            chart.save(str(temporary), format=kind, **options)
-        paths.append(path)
+    spec = recitation_chart(result).to_dict()
+    paths = [directory / f"{FIGURE_NAME}.{kind}" for kind in kinds]
+    for path in paths:
+        save_drawing(spec, path, title=f"Recitation of {', '.join(facts.name for facts in result.models)}")
     return paths
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from coalmine.files import write_bytes
 from coalmine.reports.gate.checking import GateResult
 from coalmine.reports.terminal import inert
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,4 +71,4 @@ def write_junit(result: GateResult, path: str | os.PathLike[str]) -> None:
 
 def _printable(text: str) -> str:
     """Text as XML can hold it: a name of a model may have any character in it."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "\n".join(visible(line) for line in text.split("\n"))

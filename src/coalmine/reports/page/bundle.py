@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import hashlib
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -35,6 +38,14 @@ def drawing_script() -> str | None:
     with contextlib.suppress(OSError, RuntimeError, InputError):
         write_bytes(_kept(), script.encode())
     return script
+
+
+def content_policy(scripts: Sequence[str]) -> str:
+    """Only these scripts run, whatever else might get into a page, and nothing may be loaded from anywhere."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts
+    )
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def page_file(name: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +9,7 @@ import coalmine
 from coalmine.reports.figures.choosing import Figure, figures_of
 from coalmine.reports.figures.utility import compared, utility_figure
 from coalmine.reports.findings.findings import Finding, findings_of
-from coalmine.reports.page.bundle import drawing_script, page_file
+from coalmine.reports.page.bundle import content_policy, drawing_script, page_file
 from coalmine.reports.page.conclusion import Conclusion, conclusion_of
 from coalmine.reports.page.parts import (
     answers,
@@ -123,11 +121,6 @@ def _page(
     compared: bool,
 ) -> str:
     scripts = [*([] if script is None else [script]), page_file("report.js")]
-    # Only scripts with these hashes run, whatever else might get into the page, and nothing may be loaded from anywhere.
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts
-    )
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     title = ", ".join(one.name for one in told)
     several = len(told) > 1
     heading = f"{len(told)} models compared" if several else told[0].conclusion.sentence
@@ -150,7 +143,7 @@ def _page(
     navigation = "".join(f'<li><a href="#{target}">{escaped(name)}</a></li>' for target, name in links)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escaped(policy)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escaped(content_policy(scripts))}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>{escaped(title)} - coalmine report</title>\n<style>\n{page_file('report.css')}</style>\n</head>\n<body>\n"
         f'<a class="skip" href="#{links[0][0]}">Skip to the findings</a>\n'

@@ -13,15 +13,7 @@ from coalmine.audits.extraction_results import masked
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import FormatError
 from coalmine.formats.format import Format
-
-
-def visible(text: str) -> str:
-    r"""Text without a single character that a terminal, a browser or a parser would act on instead of showing it.
-
-    >>> visible("\x1b[2Jgone\u202e")
-    '\\x1b[2Jgone\\u202e'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+from coalmine.visible import visible
 
 
 def escaped(text: object) -> str:
