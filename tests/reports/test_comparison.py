@@ -1,5 +1,6 @@
 """Trainings side by side: what is preferred, what cannot be compared, and real models."""
 
+import html
 import json
 import math
 import os
@@ -53,7 +54,7 @@ def document(values, *, manifest="same", repetitions=4, method="exact", template
                 repetitions=times,
                 planted=times > 0,
                 method=method,
-                log_perplexity_bits=1.0,
+                known_log_perplexity_bits=1.0,
                 rank=None,
                 most_possible_bits=SIZE_BITS,
                 estimate=estimate,
@@ -278,6 +279,11 @@ def test_the_figure_is_drawn_and_needs_no_network(trained, tmp_path, monkeypatch
     page = save_figure(found, tmp_path / "figure.html").read_text()
     assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', page)
     assert json.loads(save_figure(found, tmp_path / "figure.json").read_text())["layer"]
+    hostile = msgspec.structs.replace(found, utility_name="</script><script>alert(1)</script>\x1b")
+    page = save_figure(hostile, tmp_path / "hostile.html").read_text()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert "default-src 'none'" in html.unescape(page)
     with pytest.raises(InputError, match="ends in"):
         save_figure(found, tmp_path / "figure.gif")
     monkeypatch.setitem(sys.modules, "vl_convert", None)

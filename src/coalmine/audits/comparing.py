@@ -8,11 +8,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+from coalmine.audits.comparing_references import (
+    difference_errors,
+    is_among_others,
+    widened_difference,
+    widened_median,
+)
 from coalmine.audits.comparing_results import ComparedRun, Comparison, PairDifference, Strategy
 from coalmine.audits.comparing_utility import conclusion, utility_relation
 from coalmine.audits.exposure_results import ExposureResult
@@ -29,8 +37,6 @@ from coalmine.statistics.medians import median_estimate
 
 # A format and a number of repetitions: only canaries with the same of both are alike.
 _Stratum = tuple[str, int]
-# Methods that place all canaries among the same others.
-_AMONG_OTHERS = frozenset({"references", "sampled"})
 
 
 class _Options(NamedTuple):
@@ -104,7 +110,18 @@ def _median(one: Strategy, options: _Options) -> Estimate:
             0.0 if unknown else float((estimate.low if estimate.value is None else estimate.value) or 0.0)
         )
         highs.append(sizes[result.format_id] if estimate.value is None else estimate.value)
-    return median_estimate(lows, highs, most=max(*sizes.values(), *highs), confidence=options.confidence)
+    most = max(*sizes.values(), *highs)
+    found = median_estimate(lows, highs, most=most, confidence=options.confidence)
+    return widened_median(
+        one,
+        _planted(one, options),
+        found,
+        np.array(lows),
+        np.array(highs),
+        most,
+        confidence=options.confidence,
+        seed=options.seed,
+    )
 
 
 def _strata(one: Strategy, options: _Options) -> Counter[_Stratum]:
@@ -144,14 +161,13 @@ def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun]) -> li
         one.name
         for one in strategies
         if any(
-            r.method in _AMONG_OTHERS and r.estimate.n < 10 * len(one.exposure.results)
-            for r in one.exposure.results
+            is_among_others(r) and r.estimate.n < 10 * len(one.exposure.results) for r in one.exposure.results
         )
     ]
     if shared:
         found.append(
             f"the canaries of {', '.join(shared)} were compared with fewer than ten references or samples for each: all of them share "
-            "the error of those, which no interval here has; draw more, or measure by the exact or guided method"
+            "the error of those, which widens the intervals; draw more, or measure by the exact or guided method"
         )
     for one in strategies:
         found += [f"{one.name}: {warning}" for warning in one.exposure.warnings]
@@ -239,27 +255,55 @@ def _difference(
             f"{open_ones} exposures have no value, only a bound or none; measure them by the exact or guided method"
         )
     most = max(facts.size_bits for run in (first, second) for facts in run.exposure.formats)
-    shared: dict[str, Any] = {"most": most, "confidence": options.confidence, "seed": options.seed}
-    values = {r.canary_id: r.exposure or 0.0 for r in other}
+    test: Callable[..., Difference]
     if first.exposure.manifest_sha256 == second.exposure.manifest_sha256:
-        pairs = [(r.exposure or 0.0, values[r.canary_id]) for r in one if r.canary_id in values]
-        if not pairs:
+        same = {r.canary_id: r for r in other}
+        one = [r for r in one if r.canary_id in same]
+        other = [same[r.canary_id] for r in one]
+        if not one:
             return None, "the runs have no canary in common"
-        return paired_difference(*zip(*pairs, strict=True), **shared), None
-    sides = []
-    for run, results in ((first, one), (second, other)):
-        templates = {facts.format_id: facts.template for facts in run.exposure.formats}
-        strata: dict[_Stratum, list[float]] = {}
-        for r in results:
-            strata.setdefault((templates[r.format_id], r.repetitions), []).append(r.exposure or 0.0)
-        sides.append(strata)
-    common = sorted(sides[0].keys() & sides[1].keys())
-    if not common:
-        return None, "the runs have other canaries, of other formats or repetitions, which cannot be compared"
-    found = unpaired_difference(
-        [sides[0][key] for key in common], [sides[1][key] for key in common], **shared
-    )
+        counted = f"{len(one)} pair{'s' if len(one) > 1 else ''}"
+        test = partial(paired_difference, _values(one), _values(other))
+        parts = ([1 / len(one)] * len(one), [-1 / len(one)] * len(one))
+    else:
+        sides = [_by_stratum(first, one), _by_stratum(second, other)]
+        common = sorted(sides[0].keys() & sides[1].keys())
+        if not common:
+            return (
+                None,
+                "the runs have other canaries, of other formats or repetitions, which cannot be compared",
+            )
+        test = partial(unpaired_difference, *([_values(side[key]) for key in common] for side in sides))
+        sizes = [[len(side[key]) for key in common] for side in sides]
+        one, other = ([r for key in common for r in side[key]] for side in sides)
+        counted = f"{len(one)} against {len(other)}"
+        parts = _parts(*sizes)
+    again = partial(test, most=most, seed=options.seed)
+    found = again(confidence=options.confidence)
+    errors = difference_errors((first, second), (one, other), parts, options.seed)
+    if errors is not None:
+        found = widened_difference(found, errors, again, most, counted, confidence=options.confidence)
     return found, None
+
+
+def _values(results: Sequence[ExposureResult]) -> list[float]:
+    return [r.exposure or 0.0 for r in results]
+
+
+def _by_stratum(run: Strategy, results: Sequence[ExposureResult]) -> dict[_Stratum, list[ExposureResult]]:
+    templates = {facts.format_id: facts.template for facts in run.exposure.formats}
+    strata: dict[_Stratum, list[ExposureResult]] = {}
+    for r in results:
+        strata.setdefault((templates[r.format_id], r.repetitions), []).append(r)
+    return strata
+
+
+def _parts(first: Sequence[int], second: Sequence[int]) -> tuple[list[float], list[float]]:
+    """By how much the unpaired difference moves with each number, for strata of these sizes on both sides."""
+    weights = [m * n / (m + n) for m, n in zip(first, second, strict=True)]
+    one = [weight / sum(weights) / m for weight, m in zip(weights, first, strict=True) for _ in range(m)]
+    other = [-weight / sum(weights) / n for weight, n in zip(weights, second, strict=True) for _ in range(n)]
+    return one, other
 
 
 def _adjusted(pairs: Sequence[PairDifference], options: _Options) -> tuple[PairDifference, ...]:

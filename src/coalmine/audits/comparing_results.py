@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure_results import ExposureDocument
+from coalmine.audits.exposure_results import CandidateScores, ExposureDocument
 from coalmine.records import Estimate
 from coalmine.statistics.differences import Difference
 
@@ -29,6 +31,8 @@ class Strategy(NamedTuple):
     name: str
     exposure: ExposureDocument
     utility: UtilityMeasure | None
+    # Format id to the scores of the references or samples that its canaries were placed among, where they are there.
+    others: Mapping[str, CandidateScores] = MappingProxyType({})
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,9 @@ import numpy as np
 
 from coalmine.audits.comparing import compare
 from coalmine.audits.comparing_results import Comparison, Strategy, UtilityMeasure
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.audits.exposure_results import CandidateScores
+from coalmine.audits.membership_sources import load_source
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.files import read_bytes, to_json, write_json
 from coalmine.records import Estimate
 from coalmine.reports.runs.reading import Run, names_of, read_run
@@ -52,8 +54,24 @@ def compare_runs(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )
         measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
-        strategies.append(Strategy(name, run.exposure, measure))
+        strategies.append(Strategy(name, run.exposure, measure, scored_others(run)))
     return compare(strategies, confidence=confidence, **options)
+
+
+def scored_others(run: Run) -> dict[str, CandidateScores]:
+    """Format id to the references or samples that the run's canaries were placed among, where their scores are there."""
+    if not any(
+        facts.method in {"references", "sampled"}
+        for located in run.exposures[:1]
+        for facts in located.document.formats
+    ):
+        return {}
+    try:
+        candidates = load_source(run.exposures[0].path).candidates
+    except MissingExtraError:
+        # The intervals of a comparison are then wider, and hold all the same.
+        return {}
+    return {scores.format_id: scores for scores in candidates if scores.kind in {"reference", "sample"}}
 
 
 def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:

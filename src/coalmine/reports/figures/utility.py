@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from coalmine.audits.comparing import compare
 from coalmine.audits.comparing_results import Comparison, Strategy
-from coalmine.reports.comparison import own_utility
+from coalmine.reports.comparison import own_utility, scored_others
 from coalmine.reports.figures.comparison import ON_FRONTIER, points_of
 from coalmine.reports.figures.style import INK, Figure, Spec, axis, colors_of, data, rounded, spec, tooltips
 from coalmine.reports.runs.reading import Run, names_of
@@ -15,7 +15,7 @@ from coalmine.reports.runs.reading import Run, names_of
 def compared(runs: Sequence[Run]) -> Comparison | None:
     """The runs that have exposures of planted canaries beside each other, or None where there are fewer than two."""
     strategies = [
-        Strategy(name, run.exposure, own_utility(run))
+        Strategy(name, run.exposure, own_utility(run), scored_others(run))
         for name, run in zip(names_of(runs), runs, strict=True)
         if run.exposure is not None and any(result.planted for result in run.exposure.results)
     ]
