@@ -342,6 +342,49 @@ def test_nothing_is_overwritten_unless_asked(make_corpus, tmp_path):
     assert verify(tmp_path / "out").ok
 
 
+def test_planting_again_from_another_kind_leaves_one_corpus(make_corpus, tmp_path):
+    out = tmp_path / "out"
+    first = plant(make_corpus(TEXTS, ".txt"), NUMBER, out=out)
+    others = {out / name: name for name in ("notes.txt", "corpus.csv", "corpus.txt.bak", "corpus.jsonl.gz")}
+    for path, content in others.items():
+        path.write_text(content)
+    second = plant(make_corpus(TEXTS, ".jsonl"), NUMBER, out=out, overwrite=True)
+    assert not first.corpus.exists()
+    assert set(out.iterdir()) == {second.corpus, second.manifest, *others}
+    assert {path: path.read_text() for path in others} == others
+    assert verify(out).ok
+
+
+def test_what_the_earlier_run_did_not_write_is_never_removed(make_corpus, tmp_path):
+    text, rows = make_corpus(TEXTS, ".txt"), make_corpus(TEXTS, ".jsonl")
+    changed = plant(text, NUMBER, out=tmp_path / "changed").corpus
+    changed.write_text("edited since\n")
+    linked = plant(text, NUMBER, out=tmp_path / "linked").corpus
+    linked.rename(tmp_path / "elsewhere.txt")
+    linked.symlink_to(tmp_path / "elsewhere.txt")
+    damaged = plant(text, NUMBER, out=tmp_path / "damaged")
+    damaged.manifest.write_text("{")
+    renamed = plant(text, NUMBER, out=tmp_path / "renamed")
+    precious = renamed.corpus.rename(tmp_path / "renamed" / "precious.txt")
+    told = json.loads(renamed.manifest.read_text())
+    told["corpus"]["name"] = precious.name
+    renamed.manifest.write_text(json.dumps(told))
+    for kept in (changed, linked, damaged.corpus, precious):
+        before = kept.read_bytes()
+        plant(rows, NUMBER, out=kept.parent, overwrite=True)
+        assert kept.read_bytes() == before
+        assert verify(kept.parent).ok
+
+
+def test_the_earlier_corpus_is_never_removed_while_it_is_planted_in(make_corpus, tmp_path):
+    earlier = plant(make_corpus(TEXTS, ".txt"), NUMBER, out=tmp_path / "out").corpus
+    other_name = tmp_path / "corpus.csv"
+    other_name.symlink_to(earlier)
+    with pytest.raises(CorpusError, match="would remove the corpus itself"):
+        plant(other_name, NUMBER, out=tmp_path / "out", overwrite=True)
+    assert earlier.exists()
+
+
 def test_the_corpus_itself_is_never_overwritten(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("a document\n")

@@ -14,9 +14,9 @@ from coalmine.corpus.documents import Fields
 from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet, PlantedCorpus
 from coalmine.corpus.occurrences import search_for
 from coalmine.corpus.reading import nonempty_blocks, open_corpus
-from coalmine.corpus.streams import kind_of
+from coalmine.corpus.streams import COMPRESSIONS, KINDS, kind_of
 from coalmine.corpus.writing import Insertion, write_errors, write_with_insertions
-from coalmine.errors import CorpusError, InputError, NotMeasurableError
+from coalmine.errors import CorpusError, InputError, ManifestError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import child_seed, integers
@@ -24,6 +24,9 @@ from coalmine.records import Canary
 
 # What every reader of JSON keeps of an integer.
 _LARGEST_SEED = 2**53
+_CORPUS_NAMES = frozenset(
+    f"corpus{kind}{compression}" for kind in KINDS for compression in ("", *COMPRESSIONS)
+)
 
 
 class Planted(msgspec.Struct, frozen=True):
@@ -75,7 +78,7 @@ def plant(
         out: the directory to write `corpus` (with the suffixes of the original) and `canaries.json` to.
         fields: which fields of a row hold what; .txt has none.
         source_formats: for pairs, the format of the source side for each of `formats`; both sides are filled alike.
-        overwrite: replace what an earlier run wrote to `out`.
+        overwrite: replace what an earlier run wrote to `out`; its corpus goes also where the new one has another name.
         progress: is told of both passes, in bytes of the corpus.
 
     >>> import tempfile
@@ -95,6 +98,7 @@ def plant(
     progress = progress or Silent()
     target = folder / f"corpus{kind_of(original).suffix}"
     _check_places(original, target, overwrite=overwrite)
+    earlier = _earlier_corpus(original, target)
     drawn = _draw(
         _as_formats(formats),
         _as_source_formats(source_formats, fields),
@@ -118,7 +122,9 @@ def plant(
             survey=survey,
             progress=progress,
         )
-        # From here on the old manifest would tell of a corpus that is no longer there.
+        # From here on the old manifest would tell of a corpus that is no longer there. It goes last: it alone knows the corpus.
+        if earlier is not None:
+            _remove_if_unchanged(*earlier)
         manifest.unlink(missing_ok=True)
     record = PlantedCorpus(
         name=target.name,
@@ -287,6 +293,30 @@ def _check_places(original: Path, target: Path, *, overwrite: bool) -> None:
             raise CorpusError(
                 f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
             )
+
+
+def _earlier_corpus(original: Path, target: Path) -> tuple[Path, str] | None:
+    """The corpus that an earlier run wrote beside the target under another name, and its SHA-256, by the manifest there."""
+    manifest = target.parent / MANIFEST_NAME
+    if not manifest.is_file():
+        return None
+    try:
+        told = CanarySet.load(manifest).corpus
+    except ManifestError:
+        return None
+    # A manifest can be edited; what no run would have written is not removed.
+    if told is None or told.name == target.name or told.name not in _CORPUS_NAMES:
+        return None
+    path = target.parent / told.name
+    if path.exists() and original.exists() and path.samefile(original):
+        raise CorpusError(f"planting would remove the corpus itself, {original}; write to another directory")
+    return path, told.sha256_after
+
+
+def _remove_if_unchanged(path: Path, sha256: str) -> None:
+    """Remove a file if it is what was written; what somebody has put in its place stays."""
+    if path.is_file() and not path.is_symlink() and files.sha256_of_file(path) == sha256:
+        path.unlink()
 
 
 def _as_formats(given: Format | str | Sequence[Format | str]) -> list[Format]:
