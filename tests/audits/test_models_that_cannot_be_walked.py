@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, Format, expose, extract
-from coalmine.errors import NotMeasurableError
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.records import Canary
 from coalmine.reports.extraction_table import certificate_in_words
 from models.random_networks import random_model
@@ -94,3 +94,28 @@ def test_a_prompt_finds_what_is_remembered():
     (found,) = extract(OnlySome(model, "generate"), PIN, method="prompt").found
     assert found.text == "pin 271"
     assert found.log_perplexity_bits is None
+
+
+def test_a_model_of_pairs_is_prompted_with_its_source_held_fixed():
+    from coalmine.models.pair_networks import PairNetworkConfig, SourceTokenizer, build_pair_network
+    from coalmine.models.pairs import PairNetworkModel
+    from coalmine.models.tokens import CharacterTokenizer
+
+    torch.manual_seed(0)
+    tokens = CharacterTokenizer("0123456789 abcdefghijklmnopqrstuvwxyz")
+    config = PairNetworkConfig(
+        architecture="attention", vocabulary=tokens.size, embedding=4, hidden=8, layers=1
+    )
+    pairs = PairNetworkModel(build_pair_network(config).eval(), tokens, SourceTokenizer(tokens), name="talk")
+    with pytest.raises(NotMeasurableError, match=r"'talk'.*one source, and none was given; hold one source"):
+        extract(pairs, PIN, method="prompt")
+    with pytest.raises(NotMeasurableError, match=r"'my {digits:3}' gives each member its own; hold one"):
+        extract(pairs, PIN, sources="my {digits:3}", method="prompt")
+    assert extract(pairs.given("my 123"), PIN, method="prompt").method == "prompt"
+
+
+def test_a_prompt_needs_a_model_that_writes_and_a_beginning(model):
+    with pytest.raises(NotMeasurableError, match="scores texts and writes none; use the search method"):
+        extract(OnlySome(model, "score"), PIN, method="prompt")
+    with pytest.raises(InputError, match=r"'{digits:3}' begins with the secret; give one"):
+        extract(model, "{digits:3}", method="prompt")

@@ -14,7 +14,7 @@ from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import to_json
 from coalmine.formats.format import Format
 from coalmine.interrupts import deferred_interrupt
-from coalmine.models.protocols import Generator, Model, Scorer, TokenSequence
+from coalmine.models.protocols import Generator, Model, PairModel, Scorer, TokenSequence
 from coalmine.progress import Progress, Silent
 from coalmine.search.beam import beam_search
 from coalmine.search.enumeration import enumerate_members
@@ -63,7 +63,7 @@ def extract(
     source_format = Format(sources, words=secret.words) if isinstance(sources, str) else sources
     shown = progress or Silent()
     if method == "prompt":
-        return _prompted(model, secret, given)
+        return _prompted(model, secret, source_format, given)
     members = Members(model, secret, sources=source_format, given=given, memory_bytes=memory)
     if members.obstacle is not None:
         return _scored(members, top, method, shown)
@@ -148,15 +148,23 @@ def _scored(members: Members, top: int, method: Method, progress: Progress) -> E
     return _result(members, "brute", scored, found, texts, [None] * len(found), certificate)
 
 
-def _prompted(model: Model, form: Format, given: str) -> Extraction:
+def _prompted(model: Model, form: Format, sources: Format | None, given: str) -> Extraction:
     """What the model writes by itself behind the beginning that every member has, or that is given."""
+    if isinstance(model, PairModel):
+        told = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
+        raise NotMeasurableError(
+            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {told}; "
+            "hold one source fixed (--source, or `model.given`), or use the search method with a source format"
+        )
     if not isinstance(model, Generator):
         raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: it writes no text"
+            f"extraction by prompt is not applicable to {model.name!r}: it scores texts and writes none; use the search method"
         )
     beginning = given or form.prefix
     if not beginning:
-        raise InputError("the prompt method needs a beginning to go on from; give one")
+        raise InputError(
+            f"the prompt method needs a beginning to go on from, and {form.template!r} begins with the secret; give one (--given)"
+        )
     prompt = [*model.context, *model.tokenizer.encode(beginning)]
     # A token is a character at least, or a byte of one.
     bytes_each = 1 if form.at(form.size - 1).isascii() else 4
