@@ -237,3 +237,35 @@ def test_a_reader_that_goes_away_is_not_an_error(made):
     command = f"{sys.executable} -m coalmine expose model planted --json | head -c 10"
     process = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=True)
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("bug", ["ZeroDivisionError('ours')", "OSError(errno.EIO, 'ours')"])
+def test_a_bug_is_not_a_broken_policy(tmp_path, bug):
+    coalmine("policy", "init", tmp_path / "policy.toml")
+    program = (
+        "import errno, sys\n"
+        "from coalmine.cli.main import main\n"
+        "from coalmine.reports.runs import reading\n"
+        "def read_run(*paths):\n"
+        f"    raise {bug}\n"
+        "reading.read_run = read_run\n"
+        "main()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program, "check", tmp_path, "--policy", tmp_path / "policy.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 70
+    assert process.stderr.startswith("Traceback")
+    assert "in read_run" in process.stderr
+    assert "ours" in process.stderr
+    assert "a bug in coalmine" in process.stderr
+    assert process.stdout == ""
+
+
+def test_the_help_of_check_names_its_exit_codes():
+    told = coalmine("check", "--help").stdout
+    for code in ("Exits with 0", "1 if", "2 if", "70 if"):
+        assert code in " ".join(told.split())

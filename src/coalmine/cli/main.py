@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,12 +29,14 @@ from coalmine.cli import (
 )
 from coalmine.errors import CoalmineError
 
-BROKEN_POLICY, BAD_INPUT, INTERRUPTED = 1, 2, 130
+# A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.
+BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED = 1, 2, 70, 130
 
 app = typer.Typer(
     name="coalmine",
     help="Tells you what a language model remembers of its training data.",
-    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input.",
+    epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input, "
+    "70 a bug in coalmine.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -77,6 +80,17 @@ def _everywhere(
 
 def main() -> NoReturn:
     """Run the command line; what the user can mend is told in a sentence, and a stack trace is for our bugs only."""
+    try:
+        _run()
+    except Exception:  # noqa: BLE001 - whatever comes so far is a bug, and is told whole
+        traceback.print_exc()
+        sys.stderr.write(
+            "coalmine: this is a bug in coalmine, and nothing can be concluded; report what stands above\n"
+        )
+        sys.exit(BUG)
+
+
+def _run() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except CoalmineError as error:
