@@ -11,6 +11,7 @@ import pytest
 from coalmine.audits.exposure_results import CandidateScores, write_scores
 from coalmine.files import write_json
 from coalmine.randomness import arrays
+from coalmine.reports.figures.drawing import save_drawing
 from coalmine.reports.page.html import report_page
 from coalmine.reports.runs.reading import read_run, read_runs
 from coalmine.statistics.exposure import reference_exposures
@@ -262,3 +263,25 @@ def test_the_example_in_the_readme_is_there():
     image = Path(__file__).parents[2] / "docs/images/report.png"
     assert image.read_bytes().startswith(b"\x89PNG")
     assert image.stat().st_size < 200_000
+
+
+def test_a_figure_of_its_own_is_drawn_asks_nobody_and_no_name_in_it_runs(opened, tmp_path):
+    hostile = (
+        "</script><script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">\x1b"
+    )
+    points = [{"x": place, "y": place, "name": hostile} for place in range(3)]
+    encoding = {
+        "x": {"field": "x", "type": "quantitative"},
+        "y": {"field": "y", "type": "quantitative", "title": hostile},
+        "color": {"field": "name", "type": "nominal"},
+        "tooltip": {"field": "name", "type": "nominal"},
+    }
+    path = tmp_path / "figure.html"
+    save_drawing({"data": {"values": points}, "mark": "point", "encoding": encoding}, path, title=hostile)
+    one = opened(path)
+    marks = one.page.locator("svg .mark-symbol path")
+    assert marks.count() >= 3
+    marks.nth(1).hover()
+    one.page.wait_for_timeout(200)
+    assert one.page.title().startswith("</script>")
+    one.check_quiet()

@@ -10,11 +10,14 @@ from coalmine.files import PRIVATE, write_bytes
 from coalmine.reports.page.bundle import content_policy, drawing_script
 from coalmine.reports.page.text import all_visible, embedded_json, escaped
 
-# Texts of a figure are data to it, also where they look like a program.
-_DRAW = (
-    'window.vegaEmbed("#figure", JSON.parse(document.getElementById("figure-data").textContent), '
-    '{ renderer: "svg", ast: true, tooltip: { theme: "none" } });'
-)
+# Texts of a figure are data to it, also where they look like a program; nothing offers to send the figure anywhere.
+_DRAW = """\
+const figure = document.getElementById("figure");
+const spec = JSON.parse(document.getElementById("figure-data").textContent);
+const actions = { export: true, source: false, compiled: false, editor: false };
+window.vegaEmbed(figure, spec, { renderer: "svg", ast: true, actions, tooltip: { theme: "none" } })
+  .then(() => { figure.dataset.drawn = "yes"; });
+"""
 
 
 def save_drawing(spec: dict[str, Any], path: Path, *, title: str, mode: int = PRIVATE) -> None:
@@ -41,7 +44,7 @@ def figure_page(spec: dict[str, Any], title: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escaped(content_policy(scripts))}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escaped(title)}</title>\n</head>\n<body>\n"
-        f'<div id="figure"></div>\n<script type="application/json" id="figure-data">{embedded_json(spec)}</script>\n'
+        f'<main><figure id="figure"></figure></main>\n<script type="application/json" id="figure-data">{embedded_json(spec)}</script>\n'
         + "".join(f"<script>{one}</script>\n" for one in scripts)
         + "</body>\n</html>\n"
     )
