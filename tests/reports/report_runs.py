@@ -203,7 +203,7 @@ def exposure_result(canary_id, estimate, *, times=1, bits=30.0, rank=None, most=
         repetitions=times,
         planted=times > 0,
         method=estimate.method,
-        log_perplexity_bits=bits,
+        known_log_perplexity_bits=bits,
         rank=rank,
         most_possible_bits=most,
         estimate=estimate,

@@ -47,7 +47,7 @@ def measured(estimate, size_bits=20.0, repetitions=4, canary_id="c"):
         repetitions=repetitions,
         planted=True,
         method=estimate.method,
-        log_perplexity_bits=10.0,
+        known_log_perplexity_bits=10.0,
         rank=None,
         most_possible_bits=size_bits,
         estimate=estimate,

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,9 @@ from coalmine.audits.exposure_results import ExposureResult, Exposures, FormatFa
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import to_json
-from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, Scorer
 from coalmine.progress import Progress, Silent
-from coalmine.records import Canary
+from coalmine.records import Estimate
 from coalmine.search.frontier import BATCH, MEMORY_BYTES
 from coalmine.search.members import Members
 from coalmine.search.resuming import ResumeFile
@@ -27,6 +27,7 @@ from coalmine.search.resuming import ResumeFile
 __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
 
 METHODS = ("auto", *MEASURES)
+ASKED_FOR = "asked for"
 # `auto` ranks every member of a space up to this size.
 EXACT_UP_TO = 1_000_000
 # Members drawn where the caller does not say how many. Guided draws share most of their prefixes, so they are cheaper, and past
@@ -63,6 +64,9 @@ def expose(
       a model that cannot be walked (a masked model, an endpoint, pairs with a source each): exact where scoring every member
       costs no more than a sample would, else extrapolated.
 
+    Where there is no honest number for the canaries of one format, they are "not_measured", with the reason, and those of other
+    formats are measured all the same; a NotMeasurableError is raised only where no format can be measured.
+
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
     what it has proven, and the same call goes on from it.
     """
@@ -85,44 +89,25 @@ def expose(
     chosen = as_canary_set(canaries)
     by_canary: dict[str, ExposureResult] = {}
     formats, candidates, fits, expansions = [], [], {}, 0
-    for format_id, form in chosen.formats.items():
-        group = [canary for canary in chosen if canary.format_id == format_id]
-        if not group:
+    problems: list[NotMeasurableError] = []
+    options = _Options(method, samples, budget, memory, confidence, seed, batch, resume, progress or Silent())
+    for format_id in chosen.formats:
+        if not any(canary.format_id == format_id for canary in chosen):
             continue
-        names = [canary.canary_id for canary in group]
-        members = Members(
-            model, form, sources=chosen.source_formats.get(format_id), batch=batch, memory_bytes=memory
-        )
-        own = members.score([canary.text for canary in group], names)
-        used, why = _chosen_method(method, members, SAMPLES if samples is None else samples)
-        drawn = samples if samples is not None else GUIDED_SAMPLES if used == "guided" else SAMPLES
-        facts = [model.describe(), chosen.sha256, format_id, used, budget, drawn, seed]
-        question = Question(
-            members=members,
-            format_id=format_id,
-            references=chosen.references.get(format_id, ()),
-            canary_ids=names,
-            canary_texts=tuple(canary.text for canary in group),
-            canary_scores=own,
-            samples=drawn,
-            budget=budget,
-            memory_bytes=memory,
-            confidence=confidence,
-            seed=seed,
-            resume=ResumeFile(
-                None if resume is None else Path(resume) / f"unfinished-{format_id}.npz",
-                hashlib.sha256(to_json(facts)).hexdigest(),
-            ),
-            progress=progress or Silent(),
-        )
-        measured = MEASURES[used](question)
-        question.resume.remove()
-        by_canary.update(_results(group, own, measured, form))
-        formats.append(FormatFacts.of(format_id, form, used, why))
+        group = _Group(model, chosen, format_id, options)
+        try:
+            measured = group.measure()
+        except NotMeasurableError as problem:
+            problems.append(problem)
+            measured = group.not_measured(problem)
+        by_canary.update(group.results(measured))
+        formats.append(FormatFacts.of(format_id, group.format, group.method, group.why))
         candidates += [] if measured.candidates is None else [measured.candidates]
         expansions += measured.expansions
         if measured.fit is not None:
             fits[format_id] = measured.fit
+    if problems and len(problems) == len(formats):
+        raise problems[0]
     warnings = []
     if chosen.corpus is not None and model.describe().get("trained_on_sha256") not in {
         None,
@@ -159,7 +144,7 @@ def _check_arguments(method: str, confidence: float, counts: dict[str, int]) -> 
 
 def _chosen_method(method: str, members: Members, samples: int) -> tuple[str, str]:
     if method != "auto":
-        return method, "asked for"
+        return method, ASKED_FOR
     size = members.format.size
     if members.obstacle is not None:
         if size <= samples:
@@ -170,22 +155,116 @@ def _chosen_method(method: str, members: Members, samples: int) -> tuple[str, st
     return "guided", f"the space has {size:,} members: small ranks are proven, larger ones estimated"
 
 
-def _results(
-    group: Sequence[Canary], own: NDArray[np.float64], measured: Measured, form: Format
-) -> dict[str, ExposureResult]:
-    ranks: Sequence[int | None] = measured.ranks or [None] * len(group)
-    return {
-        canary.canary_id: ExposureResult(
-            canary_id=canary.canary_id,
-            format_id=canary.format_id,
-            repetitions=canary.times_trained_on,
-            planted=canary.planted,
-            planned_repetitions=canary.repetitions,
-            method=estimate.method,
-            log_perplexity_bits=float(bits),
-            rank=rank,
-            most_possible_bits=math.log2(estimate.n if estimate.method == "references" else form.size),
-            estimate=estimate,
+class _Options(NamedTuple):
+    """How all formats of a run are to be measured."""
+
+    method: str
+    samples: int | None
+    budget: int
+    memory: int
+    confidence: float
+    seed: int
+    batch: int
+    resume: str | os.PathLike[str] | None
+    progress: Progress
+
+
+class _Group:
+    """The canaries of one format, while they are measured.
+
+    Attributes:
+        method: the one that was taken, or that was asked for where it did not come so far.
+        why: the reason for taking it.
+    """
+
+    def __init__(self, model: Model, chosen: CanarySet, format_id: str, options: _Options) -> None:
+        self.model, self.chosen, self.format_id, self.options = model, chosen, format_id, options
+        self.format = chosen.formats[format_id]
+        self.canaries = [canary for canary in chosen if canary.format_id == format_id]
+        self.method, self.why = options.method, ASKED_FOR
+        self._own: NDArray[np.float64] | None = None
+
+    def measure(self) -> Measured:
+        """An estimate for each canary; a NotMeasurableError where there is no honest number for this format."""
+        asked, format_id = self.options, self.format_id
+        names, texts = ([getattr(one, name) for one in self.canaries] for name in ("canary_id", "text"))
+        sources = self.chosen.source_formats.get(format_id)
+        members = Members(
+            self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
         )
-        for canary, bits, rank, estimate in zip(group, own, ranks, measured.estimates, strict=True)
-    }
+        self._own = members.score(texts, names)
+        some = SAMPLES if asked.samples is None else asked.samples
+        self.method, self.why = _chosen_method(asked.method, members, some)
+        samples = GUIDED_SAMPLES if asked.samples is None and self.method == "guided" else some
+        facts = [
+            self.model.describe(),
+            self.chosen.sha256,
+            format_id,
+            self.method,
+            asked.budget,
+            samples,
+            asked.seed,
+        ]
+        question = Question(
+            members=members,
+            format_id=format_id,
+            references=self.chosen.references.get(format_id, ()),
+            canary_ids=names,
+            canary_texts=tuple(texts),
+            canary_scores=self._own,
+            samples=samples,
+            budget=asked.budget,
+            memory_bytes=asked.memory,
+            confidence=asked.confidence,
+            seed=asked.seed,
+            resume=ResumeFile(
+                None if asked.resume is None else Path(asked.resume) / f"unfinished-{format_id}.npz",
+                hashlib.sha256(to_json(facts)).hexdigest(),
+            ),
+            progress=asked.progress,
+        )
+        try:
+            measured = MEASURES[self.method](question)
+        except NotMeasurableError:
+            question.resume.remove()  # the same question would end in the same way
+            raise
+        question.resume.remove()
+        return measured
+
+    def not_measured(self, problem: NotMeasurableError) -> Measured:
+        """The reason, in place of every number."""
+        estimate = Estimate(
+            method=self.method,
+            status="not_measured",
+            value=None,
+            low=None,
+            high=None,
+            confidence=None,
+            n=0,
+            statement=str(problem),
+        )
+        return Measured(estimates=[estimate] * len(self.canaries))
+
+    def results(self, measured: Measured) -> dict[str, ExposureResult]:
+        """What was found, by canary."""
+        size = self.format.size
+        none: Sequence[None] = [None] * len(self.canaries)
+        own = none if self._own is None else self._own.tolist()
+        columns = zip(self.canaries, own, measured.ranks or none, measured.estimates, strict=True)
+        return {
+            canary.canary_id: ExposureResult(
+                canary_id=canary.canary_id,
+                format_id=canary.format_id,
+                repetitions=canary.times_trained_on,
+                planted=canary.planted,
+                planned_repetitions=canary.repetitions,
+                method=estimate.method,
+                known_log_perplexity_bits=bits,
+                rank=rank,
+                most_possible_bits=math.log2(
+                    estimate.n if estimate.method == "references" and estimate.n else size
+                ),
+                estimate=estimate,
+            )
+            for canary, bits, rank, estimate in columns
+        }

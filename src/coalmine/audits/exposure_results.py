@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import InputError, MissingExtraError
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.files import PRIVATE, read_bytes, whole_file, write_json
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
@@ -34,12 +34,22 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     # How often it would stand in the training data had its coin said so; the same as `repetitions` for a planted one.
     planned_repetitions: int | None = None
     method: str
-    log_perplexity_bits: float
+    # `log_perplexity_bits` in the file; None where the model could not score the canary.
+    known_log_perplexity_bits: float | None = msgspec.field(name="log_perplexity_bits")
     # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
     rank: int | None
     # The exposure of the least surprising member: log2 |R|, or log2 n where it is compared with n references.
     most_possible_bits: float
     estimate: Estimate
+
+    @property
+    def log_perplexity_bits(self) -> float:
+        """Bits; a NotMeasurableError with the reason where the model could not score the canary."""
+        if self.known_log_perplexity_bits is None:
+            raise NotMeasurableError(
+                f"canary {self.canary_id} has no log-perplexity to go on with: {self.estimate.statement}"
+            )
+        return self.known_log_perplexity_bits
 
     @property
     def exposure(self) -> float | None:
@@ -53,7 +63,7 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A format, and how its canaries were measured."""
+    """A format, and how its canaries were measured, or were to be: their estimates say whether they could."""
 
     format_id: str
     template: str

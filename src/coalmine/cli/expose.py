@@ -55,14 +55,20 @@ def command(
     """Measure the exposure of every canary, with its interval.
 
     Exposure is log2 |R| - log2 rank, in bits: 0 for the most surprising member of the space of secrets, log2 |R| for the least. A
-    canary that the model never saw has about 1. Writes exposure.json, scores.parquet and run.json, readable by you only. A
-    search that is stopped goes on where it was when the same command is given again.
+    canary that the model never saw has about 1. Where one of several formats cannot be measured, its canaries are "not measured",
+    with the reason, and the others are measured all the same. Writes exposure.json, scores.parquet and run.json, readable by you
+    only. A search that is stopped goes on where it was when the same command is given again.
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.exposure import expose
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.manifest import CanarySet
-        from coalmine.reports.exposure_table import exposure_table, exposure_warnings, methods_in_words
+        from coalmine.reports.exposure_table import (
+            exposure_table,
+            exposure_warnings,
+            methods_in_words,
+            not_measured_in_words,
+        )
 
         clock = RunClock()
         loaded, directory = open_model(
@@ -93,6 +99,7 @@ def command(
         output.say(
             exposure_table(results, shown),
             *methods_in_words(results),
+            *not_measured_in_words(results),
             *exposure_warnings(results),
             f"Results: {directory}",
         )

@@ -75,9 +75,21 @@ def exposure_warnings(results: Exposures) -> list[str]:
             about.setdefault(warning, []).append(result.canary_id)
     lines = [f"Warning: {warning}." for warning in results.warnings]
     for warning, names in about.items():
-        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        lines.append(f"Warning ({inert(some)}): {warning}.")
+        lines.append(f"Warning ({inert(_some(names))}): {warning}.")
     return lines
+
+
+def not_measured_in_words(results: Exposures) -> list[str]:
+    """Each reason for which there is no number once, with the canaries that have none."""
+    about: dict[str, list[str]] = {}
+    for result in results:
+        if result.estimate.status == "not_measured":
+            about.setdefault(result.estimate.statement, []).append(result.canary_id)
+    return [f"Not measured ({inert(_some(names))}): {inert(why)}." for why, names in about.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def methods_in_words(results: Exposures) -> list[str]:

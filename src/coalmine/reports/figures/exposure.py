@@ -36,13 +36,15 @@ def exposure_figure(run: Run) -> Figure | None:
         return None
     most = max((facts.size_bits for facts in document.formats), default=0.0)
     points = _points(document)
-    shown = (
-        ""
-        if len(points) == len(document.results)
-        else (
-            f" {len(points):,} of {len(document.results):,} canaries are drawn, spread evenly over their exposures; all are in the data."
+    unmeasured = sum(result.estimate.status == "not_measured" for result in document.results)
+    measured = len(document.results) - unmeasured
+    shown = ""
+    if len(points) < measured:
+        shown = f" {len(points):,} of {measured:,} canaries are drawn, spread evenly over their exposures; all are in the data."
+    if unmeasured:
+        shown += (
+            f" {unmeasured:,} of {len(document.results):,} canaries could not be measured, and have no point."
         )
-    )
     caption = (
         "Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was compared "
         f"with. The gray band holds 95 of 100 canaries of a model that remembers nothing. The most possible is {most:.1f} bits.{shown}"
@@ -99,7 +101,7 @@ def canary_row(result: ExposureResult) -> tuple[str | int | float | bool | None,
         rounded(result.most_possible_bits, 2),
         result.estimate.status,
         result.rank,
-        rounded(result.log_perplexity_bits),
+        rounded(result.known_log_perplexity_bits),
         result.method,
     )
 

@@ -147,7 +147,11 @@ def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float
 
 def _lines(document: ExposureDocument, format_id: str) -> tuple[list[dict[str, Any]], str]:
     canaries = [
-        one for one in document.results if one.format_id == format_id and np.isfinite(one.log_perplexity_bits)
+        one
+        for one in document.results
+        if one.format_id == format_id
+        and one.known_log_perplexity_bits is not None
+        and np.isfinite(one.log_perplexity_bits)
     ]
     canaries.sort(key=lambda one: one.log_perplexity_bits)
     shown = canaries[:MOST_LINES]

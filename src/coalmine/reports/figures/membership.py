@@ -73,7 +73,11 @@ def _roc(curves: list[dict[str, Any]], others: int, which: tuple[int, str] | Non
 
 def _curves(document: ExposureDocument, scores: UniformScores) -> tuple[list[dict[str, Any]], int]:
     """Points of the curve of each number of copies, and how many others they are compared with."""
-    here = [result for result in document.results if result.format_id == scores.format_id]
+    here = [
+        result
+        for result in document.results
+        if result.format_id == scores.format_id and result.known_log_perplexity_bits is not None
+    ]
     planted = np.array([-r.log_perplexity_bits for r in here if r.planted])
     withheld = np.array([-r.log_perplexity_bits for r in here if not r.planted])
     others = np.sort(-scores.bits)

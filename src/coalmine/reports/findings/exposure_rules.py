@@ -24,6 +24,8 @@ from coalmine.reports.runs.reading import Run
 
 # How many canaries a sentence names, and how many a finding lists.
 NAMED, LISTED = 3, 50
+# Whom a share is of where not all could be measured.
+AND_MEASURED = "that were trained on and measured"
 
 
 def exposure_findings(run: Run) -> Iterator[Finding]:
@@ -42,6 +44,7 @@ def exposure_findings(run: Run) -> Iterator[Finding]:
 
 
 def _trained(document: ExposureDocument, trained: Sequence[Judged]) -> Iterator[Finding]:
+    known = [one for one in trained if one.known]
     shown = [one for one in trained if one.shown(len(trained))]
     full = [one for one in shown if one.fully_exposed]
     memorized = [one for one in shown if not one.fully_exposed]
@@ -50,6 +53,7 @@ def _trained(document: ExposureDocument, trained: Sequence[Judged]) -> Iterator[
         yield _about(
             "CM101",
             full,
+            known,
             trained,
             "among the model's first two guesses even at the lower limit",
             document.confidence,
@@ -60,6 +64,7 @@ def _trained(document: ExposureDocument, trained: Sequence[Judged]) -> Iterator[
         yield _about(
             "CM102",
             memorized,
+            known,
             trained,
             f"exposed so far that chance alone would show even one such canary in fewer than {100 * LEVEL:g} % of runs",
             document.confidence,
@@ -74,17 +79,17 @@ def _trained(document: ExposureDocument, trained: Sequence[Judged]) -> Iterator[
 def _about(
     code: str,
     these: Sequence[Judged],
+    known: Sequence[Judged],
     trained: Sequence[Judged],
     what: str,
     confidence: float,
     *,
     severity: str,
 ) -> Finding:
+    # What could not be measured is in no share: it would count as safe.
+    which = "that were trained on" if len(known) == len(trained) else AND_MEASURED
     estimate = share(
-        len(these),
-        len(trained),
-        f"that were trained on {'is' if len(these) == 1 else 'are'} {what}",
-        confidence,
+        len(these), len(known), f"{which} {'is' if len(these) == 1 else 'are'} {what}", confidence
     )
     ordered = sorted(these, key=lambda one: -one.low)
     fewest = min(one.result.repetitions for one in these)
@@ -198,10 +203,21 @@ def _unmeasured(unclear: Sequence[Judged], trained: int) -> Finding:
         "CM911",
         "info",
         "not_measured",
-        f"Of the canaries that were trained on, {' and '.join(parts)}.",
+        f"Of the canaries that were trained on, {' and '.join(parts)}.{_reasons(unclear)}",
         estimates=[one.result.estimate for one in unclear][:LISTED],
         subject=[one.result.canary_id for one in unclear][:LISTED],
     )
+
+
+def _reasons(unclear: Sequence[Judged]) -> str:
+    """Why formats could not be measured at all, a sentence each."""
+    told = dict.fromkeys(
+        f" Format {one.result.format_id}: {one.result.estimate.statement}."
+        for one in unclear
+        if one.result.estimate.status == "not_measured"
+    )
+    more = f" And {len(told) - NAMED:,} more reasons." if len(told) > NAMED else ""
+    return "".join(list(told)[:NAMED]) + more
 
 
 def _control(withheld: Sequence[Judged]) -> Finding:
@@ -220,8 +236,8 @@ def _control(withheld: Sequence[Judged]) -> Finding:
     p_value = min(1.0, len(formats) * min(chances))
     middle = median([_point(one) for one in measured])
     said = (
-        f"{len(withheld):,} canaries were withheld: median exposure {middle:.1f} bits where guessing gives 1, "
-        f"as high by chance with probability {_chance(p_value)}"
+        f"{len(withheld):,} canaries were withheld{_of_them(measured, withheld)}: median exposure {middle:.1f} bits where guessing "
+        f"gives 1, as high by chance with probability {_chance(p_value)}"
     )
     say = partial(
         finding,
@@ -238,6 +254,10 @@ def _control(withheld: Sequence[Judged]) -> Finding:
         return say("info", "not_measured", evidence)
     title = "The control holds: withheld canaries look like guesses"
     return say("pass", "clear", f"{said}.", title=title)
+
+
+def _of_them(measured: Sequence[Judged], withheld: Sequence[Judged]) -> str:
+    return "" if len(measured) == len(withheld) else f", and {len(measured):,} of them could be measured"
 
 
 def _bad_fits(document: ExposureDocument) -> Iterator[Finding]:

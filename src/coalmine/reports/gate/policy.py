@@ -242,7 +242,8 @@ confidence = 0.95
 # With fewer canaries than this, rules about canaries could not be measured.
 min_canaries = 1
 
-# Audits whose results must be there: "exposure", "extraction", "membership", "recitation".
+# Audits whose results must be there: "exposure", "extraction", "membership", "recitation". Exposure must be there for every
+# canary: one that could not be measured is missing.
 require = ["exposure"]
 
 [exposure]

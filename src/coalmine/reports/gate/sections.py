@@ -47,6 +47,8 @@ def required_audits(run: Run, policy: Policy, stale: str | None) -> Iterator[Rul
     for audit in policy.require:
         rule, asks = f"require {audit}", f"results of {audit}"
         why = stale if audit in run.tested else _absent(audit)
+        if why is None and audit == "exposure":
+            why = _left_unmeasured(run)
         if why is not None:
             yield unmeasured(rule, asks, why)
         else:
@@ -55,12 +57,30 @@ def required_audits(run: Run, policy: Policy, stale: str | None) -> Iterator[Rul
             )
 
 
+def _left_unmeasured(run: Run) -> str | None:
+    """Which canaries no result has a number for, and why; None where there is one for each."""
+    every = [
+        ((document.manifest_sha256, one.canary_id), one.estimate)
+        for _, document in run.exposures
+        for one in document.results
+    ]
+    measured = {key for key, estimate in every if estimate.status != "not_measured"}
+    missing = {key: estimate.statement for key, estimate in every if key not in measured}
+    if not missing:
+        return None
+    (_, name), why = next(iter(missing.items()))
+    total = len(measured) + len(missing)
+    return f"{len(missing)} of {total} canaries could not be measured; {name}: {why}"
+
+
 def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
-    """Every planted canary that was measured, by the best method that it was measured with."""
+    """Every planted canary, by the best method that it was measured with; one that could not be measured is there as such."""
     found: dict[tuple[str, str], MeasuredCanary] = {}
     for _, document in run.exposures:
         for one in planted_canaries(document):
-            found.setdefault((document.manifest_sha256, one.result.canary_id), one)
+            key = (document.manifest_sha256, one.result.canary_id)
+            if key not in found or found[key].result.estimate.status == "not_measured":
+                found[key] = one
     return tuple(found.values())
 
 

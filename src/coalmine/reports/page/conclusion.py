@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from coalmine.records import Estimate
 from coalmine.reports.findings.chance import share
+from coalmine.reports.findings.exposure_rules import AND_MEASURED
 from coalmine.reports.findings.findings import Finding
 
 Tone = Literal["bad", "warn", "good", "open"]
@@ -58,7 +59,9 @@ def _memorized(findings: Sequence[Finding]) -> Answer:
     if shown:
         hits = sum(_hits(one.estimates[0]) for one in shown)
         total = shown[0].estimates[0].n
-        all_of_them = share(hits, total, f"that were trained on {'is' if hits == 1 else 'are'} memorized")
+        partial = AND_MEASURED in shown[0].estimates[0].statement
+        trained = AND_MEASURED if partial else "that were trained on"
+        all_of_them = share(hits, total, f"{trained} {'is' if hits == 1 else 'are'} memorized")
         full = _first(findings, "CM101", "found")
         first = 0 if full is None else _hits(full.estimates[0])
         guess = (
@@ -66,7 +69,10 @@ def _memorized(findings: Sequence[Finding]) -> Answer:
             if first
             else ""
         )
-        return Answer(question, f"Yes: {hits:,} of {total:,}", f"{all_of_them.statement}{guess}.", "bad")
+        rest = _first(findings, "CM911", "not_measured") if partial else None
+        detail = f"{all_of_them.statement}{guess}.{'' if rest is None else f' {rest.evidence}'}"
+        answer = f"Yes: {hits:,} of {total:,}{' measured' if partial else ''}"
+        return Answer(question, answer, detail, "bad")
     together = _first(findings, "CM103", "found")
     if together is not None:
         return Answer(question, "In part", together.evidence, "warn")

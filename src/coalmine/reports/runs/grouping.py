@@ -12,7 +12,7 @@ from coalmine.audits.exposure_results import ExposureDocument
 from coalmine.corpus.manifest import CanarySet
 from coalmine.reports.runs.records import Located, Run, asked_model
 
-# Of two measurements of the same canaries the first of these is the one to go by.
+# Of two measurements of the same canaries, the one that leaves fewer unmeasured is the one to go by, and then the first of these.
 _BEST_METHOD_FIRST = ("exact", "bounded", "guided", "extrapolated", "sampled", "references")
 # What a model's description says of how it was run, and not of which model it is.
 _HOW_IT_RAN = frozenset({"device", "precision", "context", "threads"})
@@ -108,10 +108,11 @@ def _measured_with(groups: dict[str, _Group], manifest: Located[CanarySet]) -> l
 def _chosen(run: Run) -> Run:
     """The same run with the results to go by first, and a name."""
 
-    def quality(one: Located[ExposureDocument]) -> int:
+    def quality(one: Located[ExposureDocument]) -> tuple[int, int]:
         methods = [facts.method for facts in one.document.formats]
         places = [_BEST_METHOD_FIRST.index(m) if m in _BEST_METHOD_FIRST else 99 for m in methods]
-        return max(places, default=99)
+        unmeasured = sum(result.estimate.status == "not_measured" for result in one.document.results)
+        return unmeasured, max(places, default=99)
 
     exposures = tuple(sorted(run.exposures, key=quality))
     measured = {one.document.manifest_sha256 for one in exposures[:1]}
