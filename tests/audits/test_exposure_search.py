@@ -173,6 +173,25 @@ def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(meth
     assert not unfinished.exists()
 
 
+@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
+def test_guided_draws_are_the_same_after_a_stop_and_with_less_memory(architecture, tmp_path):
+    model = random_model(architecture, dtype=torch.float64)
+    canaries = canaries_of(Format("{digits:5}"))
+    options = {"method": "guided", "budget": 300, "samples": 2_000, "batch": 32}
+
+    def exposures(**others):
+        found = expose(model, canaries, **options, **others)
+        assert "guided" in {result.method for result in found.results}
+        return [result.exposure for result in found.results]
+
+    whole = exposures()
+    with pytest.raises(KeyboardInterrupt):
+        exposures(resume=tmp_path, progress=StopsTheSearch())
+    assert (tmp_path / "unfinished-f0.npz").exists()
+    assert exposures(resume=tmp_path) == pytest.approx(whole, abs=1e-9)
+    assert exposures(memory=50_000) == pytest.approx(whole, abs=1e-9)
+
+
 def test_the_file_of_another_search_is_refused(tmp_path):
     form = Format("{digits:4}")
     model = random_model("lstm")
