@@ -207,3 +207,23 @@ def test_what_is_longer_than_the_model_can_read_is_said(kind):
         model.generate([(*model.context, *(5,) * 40)], length=25)
     with pytest.raises(NotMeasurableError, match="longer than the 64"):
         extract(model, "pin " * 80 + "{digits:2}")
+
+
+def test_a_model_that_went_back_to_training_is_refused():
+    network = tiny("gpt2", len(byte_level()))
+    model = from_transformers(network, byte_level())
+    sequence = TokenSequence(model.context, (5, 6))
+    model.score([sequence])
+    network.train()
+    for asked in (
+        lambda: model.score([sequence]),
+        lambda: model.follow([sequence]),
+        lambda: model.likeliest([sequence], k=2),
+        lambda: model.start([model.context]),
+        lambda: model.generate([model.context], length=1),
+        lambda: model.top([model.context], k=1),
+    ):
+        with pytest.raises(ModelError, match="training"):
+            asked()
+    network.eval()
+    model.score([sequence])

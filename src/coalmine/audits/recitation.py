@@ -14,7 +14,6 @@ from coalmine.audits.recitation_answers import Answers, Wanted, ask, check, may_
 from coalmine.audits.recitation_examples import examples_of
 from coalmine.audits.recitation_groups import Asked, exclusives, groups_of, trends_of
 from coalmine.audits.recitation_questions import (
-    Cuts,
     Questions,
     SampleKind,
     ask_about,
@@ -22,12 +21,13 @@ from coalmine.audits.recitation_questions import (
     check_tokens,
     not_asked,
     plan_cuts,
+    plan_whole,
     sample_sequences,
 )
 from coalmine.audits.recitation_results import ModelFacts, Recitation, Settings
 from coalmine.audits.recitation_sequences import elsewhere, save_sequences
 from coalmine.corpus.index.queries import CorpusIndex
-from coalmine.corpus.index.sampling import EACH, LENGTHS
+from coalmine.corpus.index.sampling import EACH
 from coalmine.corpus.streams import pyarrow_for
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError
 from coalmine.files import make_directory
@@ -101,13 +101,13 @@ def recite(
     shown = progress or Silent()
     masked = _kind(everyone)
     check_tokens(everyone, corpus)
-    _check_options(tries, chance, beam, near, suffix)
+    _check_options(tries, chance, beam, near, suffix, hidden_share)
     if masked and contexts is not None:
         raise InputError(
             "models that fill gaps are given whole sequences, so there is no context before a suffix; give --lengths instead"
         )
     cuts = (
-        Cuts(tuple(sorted(set(lengths or LENGTHS))), ())
+        plan_whole(everyone, lengths=lengths)
         if masked
         else plan_cuts(everyone, contexts=contexts, lengths=lengths, suffix=suffix)
     )
@@ -229,8 +229,15 @@ def _kind(models: Sequence[Model]) -> bool:
 
 
 def _check_options(
-    tries: Sequence[int], chance: float, beam: int | None, near: int | None, suffix: int
+    tries: Sequence[int],
+    chance: float,
+    beam: int | None,
+    near: int | None,
+    suffix: int,
+    hidden_share: float,
 ) -> None:
+    if not 0 < hidden_share <= 1:
+        raise InputError(f"the share of hidden tokens must be above 0 and at most 1, got {hidden_share}")
     if any(not 1 <= one <= MOST_TRIES for one in tries):
         raise InputError(f"tries must be from 1 to 2^53, got {list(tries)}; 100 is usual")
     if not 0 < chance < 1:

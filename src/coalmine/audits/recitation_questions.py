@@ -129,6 +129,24 @@ def plan_cuts(
     return Cuts(tuple(context + suffix for context in fitting), tuple(fitting), left_out=left_out)
 
 
+def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cuts:
+    """The lengths of sequences that are given whole, to models that fill gaps: as they are given, or the usual ones that all can read."""
+    if lengths is not None and (not lengths or min(lengths) < 1):
+        raise InputError(f"lengths must be numbers of tokens, at least 1, got {list(lengths)}")
+    wanted = sorted(set(lengths or LENGTHS))
+    limits = [longest for model in models if (longest := getattr(model, "longest", None)) is not None]
+    room = min(limits, default=None)
+    fitting = [length for length in wanted if room is None or length <= room]
+    if fitting == wanted:
+        return Cuts(tuple(wanted), ())
+    if lengths is not None or not fitting:
+        raise NotMeasurableError(
+            f"sequences of {wanted[-1]} tokens are more than the models can read; give --lengths of up to {room} tokens"
+        )
+    left_out = f"sequences of more than {room} tokens were left out, because not all models can read as much"
+    return Cuts(tuple(fitting), (), left_out=(left_out,))
+
+
 def longest_prompt(model: Model, suffix: int) -> int | None:
     """How long a prompt may be for a suffix to fit behind it; None where there is no limit that we know of."""
     longest = getattr(model, "longest", None)

@@ -62,6 +62,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
     @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`; a gap that several of them share is asked about once."""
+        self._check_at_rest()
         rows = [self._row(sequence) for sequence in sequences]
         ends = np.cumsum([0, *(len(sequence.target) for sequence in sequences)])
         total = int(ends[-1])

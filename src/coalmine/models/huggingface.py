@@ -183,6 +183,11 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     cast("Any", model).eval()  # dropout would make the rows differ
     try:
         logits = model(input_ids=rows.to(model.device), use_cache=False).logits[:, 0]
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot read a few tokens in {model.dtype}: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
+            "try another precision, or see that it works with transformers alone"
+        ) from error
     finally:
         for module, training in modes:
             module.training = training

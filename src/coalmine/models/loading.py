@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
 from coalmine.errors import InputError, ModelError
 from coalmine.models.checkpoint import CONFIG_FILE, load_checkpoint, require_torch
+from coalmine.models.protocols import PairModel
 
 if TYPE_CHECKING:
     from coalmine.models.protocols import Model
@@ -43,6 +44,10 @@ def load_model(
     if is_endpoint(where):
         from coalmine.models.endpoints.description import connect_as_told
 
+        if kind != "auto":
+            raise InputError(
+                f"an endpoint is used as what it offers, and {kind!r} was asked for; leave --as (kind) out"
+            )
         return connect_as_told(str(where), answers=None if answers is None else Path(answers))
     directory = Path(where)
     if not directory.is_dir():
@@ -65,7 +70,13 @@ def is_endpoint(where: str | os.PathLike[str]) -> bool:
 def _load_directory(directory: Path, kind: Kind, *, device: str, precision: str) -> Model:
     config = _transformers_config(directory)
     if config is None:
-        return load_checkpoint(directory, device=device, precision=precision)
+        own: Any = load_checkpoint(directory, device=device, precision=precision)
+        is_kind = "pairs" if isinstance(own, PairModel) else "causal"
+        if kind not in {"auto", is_kind}:
+            raise ModelError(
+                f"{directory} holds a {is_kind} model of `coalmine train`, which cannot be used as {kind}; leave --as (kind) out"
+            )
+        return cast("Model", own)
     if kind == "auto":
         masked = any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ())
         kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"

@@ -23,7 +23,7 @@ class LocalModel(Generic[_Tokenizer]):
         self, network: nn.Module, tokenizer: _Tokenizer, *, name: str, origin: dict[str, Any] | None
     ) -> None:
         """`origin` goes into the record of a run."""
-        network.eval()
+        self._weights = network.eval()
         self._tokenizer = tokenizer
         self._name = name
         self._origin = dict(origin or {})
@@ -46,6 +46,13 @@ class LocalModel(Generic[_Tokenizer]):
     def resolution_bits(self) -> float:
         """Rounding noise in the log-perplexity of a text, with room to spare."""
         return RESOLUTION_BITS[self._dtype]
+
+    def _check_at_rest(self) -> None:
+        """Refuse a live model that went back to training: dropout would make numbers of it that look like any others."""
+        if any(module.training for module in self._weights.modules()):
+            raise ModelError(
+                f"{self._name!r} is in training mode, in which dropout changes its numbers; call .eval() on it first"
+            )
 
     def _facts(self) -> dict[str, Any]:
         """What is said of all of them in the record of a run; what their origin says comes last."""

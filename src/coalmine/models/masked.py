@@ -64,6 +64,13 @@ class MaskedTransformer(GapScorer):
         """The special tokens that open a text."""
         return self._opening
 
+    @property
+    def longest(self) -> int | None:
+        """How many tokens of a text it can read, special ones apart; None where there is no limit."""
+        if self._longest is None:
+            return None
+        return self._longest - len(self._opening) - len(self._closing)
+
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""
         return {
@@ -75,6 +82,7 @@ class MaskedTransformer(GapScorer):
     @torch.inference_mode()
     def fill(self, sequences: Sequence[TokenSequence], gaps: Sequence[Sequence[int]]) -> list[list[int]]:
         """For each sequence the likeliest tokens at some places of its target, all hidden at once; among equals, the lowest id."""
+        self._check_at_rest()
         rows = [self._row(sequence) for sequence in sequences]
         columns = []
         for row, sequence, own in zip(rows, sequences, gaps, strict=True):

@@ -140,6 +140,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`, each of which needs its source; what all of them share is read once."""
+        self._check_at_rest()
         if not sequences:
             return []
         for sequence in sequences:

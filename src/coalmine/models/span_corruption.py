@@ -86,6 +86,7 @@ class SpanCorruptionModel(GapScorer):
 
         Neighboring places are one span. The decoder is told how long each span is, and which sentinel comes next.
         """
+        self._check_at_rest()
         cuts = [self._cut(sequence, own) for sequence, own in zip(sequences, gaps, strict=True)]
         filled: list[list[int]] = [[] for _ in cuts]
         for batch in self._batches([len(cut.row) for cut in cuts], answers=1):

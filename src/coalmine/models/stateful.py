@@ -85,6 +85,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         stop_at_miss: bool = False,
     ) -> list[Followed]:
         """Whether greedy decoding writes each target, and how likely sampling does, in one pass over the true text."""
+        self._check_at_rest()
         for sequence in sequences:
             self._check(sequence.context + sequence.target)
             if not sequence.context:
@@ -96,6 +97,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
         """The k likeliest tokens at each place of each target with their log2 probabilities; among equals, the lower id first."""
+        self._check_at_rest()
         for sequence in sequences:
             self._check(sequence.context + sequence.target)
             if not sequence.context:
@@ -116,6 +118,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`; what all of them begin with is read once."""
+        self._check_at_rest()
         if not sequences:
             return []
         rows = [sequence.context + sequence.target for sequence in sequences]
@@ -165,6 +168,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
         """One state for each context."""
+        self._check_at_rest()
         lengths = {len(context) for context in contexts}
         if lengths == {0} or not lengths:
             raise NotMeasurableError("a walk cannot start after nothing: give the model's context")
@@ -214,6 +218,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt; among equals, the token with the lowest id."""
+        self._check_at_rest()
         continuations: list[list[int]] = [[] for _ in prompts]
         for batch in self._batches(prompts, length):
             logits, state = self._read_last([prompts[i] for i in batch])
@@ -229,6 +234,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
         """The k likeliest next tokens; among equals, the one with the lower id first."""
+        self._check_at_rest()
         tops: list[list[int]] = [[] for _ in prompts]
         for batch in self._batches(prompts, 0):
             logits, _ = self._read_last([prompts[i] for i in batch])
