@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from coalmine.errors import InputError
+from coalmine.errors import CoalmineError, InputError
 
 PRIVATE = 0o600
 PUBLIC = 0o644
@@ -51,6 +51,20 @@ def make_directory(path: str | os.PathLike[str]) -> Path:
             f"{directory} cannot be a directory: a file is in its way; choose another place"
         ) from None
     return directory
+
+
+@contextlib.contextmanager
+def no_empty_directory(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What is refused leaves no directory that was not there before and has nothing in it."""
+    directory = Path(path)
+    new = not directory.exists()
+    try:
+        yield
+    except CoalmineError:
+        if new:
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+        raise
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes, *, mode: int = PUBLIC) -> None:

@@ -227,7 +227,7 @@ def test_a_last_layer_that_is_exchanged_is_followed():
     sequence = TokenSequence((*model.context, 5, 6, 7), (8, 9, 10))
     before = followed_bits(model, sequence)
     torch.manual_seed(1)
-    get_peft_model(network, LoraConfig(r=4, target_modules=["lm_head"], init_lora_weights=False))
+    get_peft_model(network, LoraConfig(r=4, target_modules=["lm_head"], init_lora_weights=False)).eval()
     after = followed_bits(model, sequence)
     assert after == pytest.approx(bits_of(network, sequence), abs=1e-6)
     assert after != pytest.approx(before, abs=1e-2)

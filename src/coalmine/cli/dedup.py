@@ -18,6 +18,7 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
+from coalmine.files import no_empty_directory
 
 if TYPE_CHECKING:
     from coalmine.corpus.deduplication_report import Deduplication
@@ -60,7 +61,7 @@ def command(
     Writes DIR/corpus.*, DIR/dedup.json and, with a line for each removal, DIR/removed.jsonl; all are readable by you only. A
     second run on the result finds nothing left.
     """
-    with Output(json=json, quiet=quiet) as output:
+    with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.deduplicating import deduplicate
 

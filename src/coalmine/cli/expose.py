@@ -10,6 +10,7 @@ import typer
 from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
+from coalmine.files import no_empty_directory
 
 
 def command(
@@ -59,7 +60,7 @@ def command(
     with the reason, and the others are measured all the same. Writes exposure.json, scores.parquet and run.json, readable by you
     only. A search that is stopped goes on where it was when the same command is given again.
     """
-    with Output(json=json, quiet=quiet) as output:
+    with Output(json=json, quiet=quiet) as output, no_empty_directory(out or Path(model) / "exposure"):
         from coalmine.audits.exposure import expose
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.manifest import CanarySet

@@ -11,6 +11,7 @@ from coalmine.cli.model_argument import As, Device, Precision, Source, Where, op
 from coalmine.cli.options import Json, Quiet, Seed, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
+from coalmine.files import no_empty_directory
 
 
 def command(
@@ -74,7 +75,7 @@ def command(
             "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
             "source fixed; leave --source-format out"
         )
-    with Output(json=json, quiet=quiet) as output:
+    with Output(json=json, quiet=quiet) as output, no_empty_directory(out or Path(model) / "extraction"):
         from coalmine.cli.run_record import RunClock
 
         clock = RunClock()

@@ -30,6 +30,9 @@ from coalmine.cli import (
 from coalmine.errors import CoalmineError
 
 # A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.
+STOPPED = (
+    "\ncoalmine: stopped; the same command goes on where a training, a search, an index or a recitation was\n"
+)
 BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED = 1, 2, 70, 130
 
 app = typer.Typer(
@@ -96,7 +99,7 @@ def _run() -> NoReturn:
     except CoalmineError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):  # the library turns the one into the other
-        sys.stderr.write("\ncoalmine: stopped; the same command goes on where a training or a search was\n")
+        sys.stderr.write(STOPPED)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone, as `head` does; writing more would only raise again at exit.
@@ -113,7 +116,7 @@ def _run() -> NoReturn:
             raise
         _fail(_with_help(error))
     if code == INTERRUPTED:  # some versions of the library turn Ctrl-C into this code by themselves
-        sys.stderr.write("\ncoalmine: stopped; the same command goes on where a training or a search was\n")
+        sys.stderr.write(STOPPED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

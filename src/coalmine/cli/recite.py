@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +10,8 @@ import typer
 from coalmine.cli.model_argument import As, Device, Precision, Source, open_model
 from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
 from coalmine.cli.output import Output
-from coalmine.errors import CoalmineError, InputError, MissingExtraError
+from coalmine.errors import InputError, MissingExtraError
+from coalmine.files import no_empty_directory
 
 if TYPE_CHECKING:
     from coalmine.audits.recitation_results import Recitation
@@ -140,7 +139,7 @@ def command(
             "seed": seed,
         }
         place = out or Path(names[0]) / "recitation"
-        with _no_empty_directory(place):
+        with no_empty_directory(place):
             first, directory = open_model(names[0], out, "recitation", **options)
             others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
             beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
@@ -158,19 +157,6 @@ def command(
         _show(result, output, directory, figures)
         output.document(result)
     return 0
-
-
-@contextlib.contextmanager
-def _no_empty_directory(place: Path) -> Iterator[None]:
-    """A run that is refused leaves no directory that was not there before and has nothing in it."""
-    new = not place.exists()
-    try:
-        yield
-    except CoalmineError:
-        if new:
-            with contextlib.suppress(OSError):
-                place.rmdir()
-        raise
 
 
 def _draw(result: Recitation, directory: Path) -> str:
