@@ -303,6 +303,14 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
         recite(model, index, lengths=[8], each=5, beam=4)
     with pytest.raises(InputError, match="whole sequences"):
         recite(model, index, contexts=[5], lengths=[8], each=5)
+    # It has 64 positions, two of which special tokens take.
+    assert model.longest == 62
+    [told] = recite(model, index, each=5).warnings
+    assert "more than 62 tokens were left out" in told
+    with pytest.raises(NotMeasurableError, match="up to 62"):
+        recite(model, index, lengths=[8, 63], each=5)
+    with pytest.raises(InputError, match="hidden"):
+        recite(model, index, lengths=[8], hidden_share=2)
 
 
 def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):

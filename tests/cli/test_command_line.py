@@ -166,6 +166,8 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["expose", "model", "planted", "--samples", "0"], "samples must be"),
         (["expose", "model", "planted", "--seed", "-1"], "--seed"),
         (["expose", "model", "planted", "--device", "cuda"], "cuda"),
+        (["expose", "model", "planted", "--as", "masked"], "cannot be used as masked"),
+        (["expose", "http://127.0.0.1:9/v1", "planted", "-o", "x", "--as", "causal"], "leave --as"),
         (["extract", "model"], "either --format F or --verify"),
         (["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"], "no member of"),
         (["extract", "model", "-f", "{digits:3}", "--source-format", "{digits:3}"], "for models of pairs"),
@@ -197,6 +199,18 @@ def test_wrong_input_is_one_message_and_exit_code_2(made, arguments, says):
     assert process.stderr.startswith("coalmine: ")
     assert "Traceback" not in process.stderr
     assert says in json.loads(process.stdout)["error"]
+
+
+def test_what_is_refused_leaves_no_empty_directory(made, tmp_path):
+    folder, _, _ = made
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"other": 1}\n')
+    for arguments in (
+        ["dedup", tmp_path / "bad.jsonl"],
+        ["expose", "model", "planted", "--method", "magic"],
+        ["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"],
+    ):
+        assert coalmine(*arguments, "-o", tmp_path / "out", cwd=folder, check=False).returncode == 2
+        assert not (tmp_path / "out").exists()
 
 
 def test_without_json_an_error_leaves_standard_output_empty():
