@@ -101,6 +101,9 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
         _ = of_format(results, "f1")[0].log_perplexity_bits
     page = report_page(read_runs(tmp_path))
     assert "longer than the 24" in page
+    found = membership(tmp_path)
+    assert {one.format_id for one in found.populations} == {"f0"}
+    assert any("f1 is left out: 3 of its canaries have no score" in warning for warning in found.warnings)
 
 
 def test_people_are_told_which_and_why(canaries):

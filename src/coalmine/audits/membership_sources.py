@@ -105,6 +105,12 @@ def populations(
     several = len(source.document.formats) > 1
     for facts in source.document.formats:
         group = [result for result in source.document.results if result.format_id == facts.format_id]
+        unknown_ones = _without_score(group, reference)
+        if unknown_ones:
+            warnings.append(
+                f"format {facts.format_id} is left out: {len(unknown_ones)} of its canaries have no score; {unknown_ones[0].estimate.statement}"
+            )
+            continue
         planted = [result for result in group if result.planted]
         withheld = [result for result in group if not result.planted]
         others, notes = _other_scores(source, reference, facts.format_id, planted)
@@ -187,11 +193,22 @@ def _coins(
     return MembershipScores(in_scores, np.array([own[one.canary_id] for one in same])), ""
 
 
+def _without_score(group: Sequence[ExposureResult], reference: Source | None) -> list[ExposureResult]:
+    """Results of canaries that the model, or the reference, could not score."""
+    others = () if reference is None else reference.document.results
+    theirs = {result.canary_id: result for result in others}
+    both = [one for result in group for one in (result, theirs.get(result.canary_id)) if one is not None]
+    return [result for result in both if result.known_log_perplexity_bits is None]
+
+
 def _canary_scores(group: Sequence[ExposureResult], reference: Source | None) -> dict[str, float]:
     if reference is None:
         return {result.canary_id: -result.log_perplexity_bits for result in group}
-    before = {result.canary_id: result.log_perplexity_bits for result in reference.document.results}
-    return {result.canary_id: before[result.canary_id] - result.log_perplexity_bits for result in group}
+    before = {result.canary_id: result for result in reference.document.results}
+    return {
+        result.canary_id: before[result.canary_id].log_perplexity_bits - result.log_perplexity_bits
+        for result in group
+    }
 
 
 def _other_scores(
@@ -275,8 +292,10 @@ def _check_same_canaries(source: Source, reference: Source | None) -> None:
         raise InputError(
             f"the reference results have no canary {missing[0]!r}; run expose again for the reference model"
         )
-    before = {result.canary_id: result.log_perplexity_bits for result in reference.document.results}
-    if all(before[result.canary_id] == result.log_perplexity_bits for result in source.document.results):
+    before = {result.canary_id: result.known_log_perplexity_bits for result in reference.document.results}
+    if all(
+        before[result.canary_id] == result.known_log_perplexity_bits for result in source.document.results
+    ):
         raise InputError(
             "the reference results give every canary the same score as the model, so nothing would be left of what it "
             "remembers; give those of a model that was not trained on the canaries"
