@@ -53,6 +53,20 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @classmethod
+    def not_measured(cls, method: str, reason: str, n: int = 0) -> Estimate:
+        """The estimate of what could not be measured."""
+        return cls(
+            method=method,
+            status="not_measured",
+            value=None,
+            low=None,
+            high=None,
+            confidence=None,
+            n=n,
+            statement=reason,
+        )
+
     @property
     def interval(self) -> tuple[float | None, float | None]:
         """The interval at `confidence`, as (low, high)."""

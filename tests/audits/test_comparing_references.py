@@ -182,16 +182,7 @@ def test_many_references_leave_the_interval_as_it_was():
 
 def test_what_could_not_be_measured_stays_so():
     one, other = two_runs()
-    missing = Estimate(
-        method="references",
-        status="not_measured",
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        n=0,
-        statement="there are no references",
-    )
+    missing = Estimate.not_measured("references", "there are no references")
     results = [replace(result, estimate=missing, rank=None) for result in one.exposure.results]
     found = compare([one._replace(exposure=replace(one.exposure, results=tuple(results))), other])
     assert found.pairs[0].exposure is None

@@ -40,16 +40,7 @@ def the(findings, code):
 
 
 def not_measured(method="guided"):
-    return Estimate(
-        method=method,
-        status="not_measured",
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        n=0,
-        statement="no number",
-    )
+    return Estimate.not_measured(method, "no number")
 
 
 @pytest.fixture(scope="module")

@@ -156,16 +156,7 @@ def test_proven_bounds_decide_where_they_can():
 
 
 def test_a_result_that_was_not_measured_or_is_too_weak_never_holds():
-    nothing = Estimate(
-        method="x",
-        status="not_measured",
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        n=0,
-        statement="no",
-    )
+    nothing = Estimate.not_measured("x", "no")
     assert outcome(nothing, 100.0) == "not_measured"
     weak = Estimate(
         method="guided", status="measured", value=1.0, low=0.5, high=2.0, confidence=0.8, n=9, statement=""

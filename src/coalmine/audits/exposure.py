@@ -233,16 +233,7 @@ class _Group:
 
     def not_measured(self, problem: NotMeasurableError) -> Measured:
         """The reason, in place of every number."""
-        estimate = Estimate(
-            method=self.method,
-            status="not_measured",
-            value=None,
-            low=None,
-            high=None,
-            confidence=None,
-            n=0,
-            statement=str(problem),
-        )
+        estimate = Estimate.not_measured(self.method, str(problem))
         return Measured(estimates=[estimate] * len(self.canaries))
 
     def results(self, measured: Measured) -> dict[str, ExposureResult]:

@@ -12,7 +12,6 @@ from coalmine.audits.membership_sources import ScoredPopulation
 from coalmine.records import Estimate
 from coalmine.statistics.claimed_epsilon import judge_claim
 from coalmine.statistics.epsilon_best import CoinScores, epsilon_best, epsilon_ceiling
-from coalmine.statistics.epsilon_hypothesis import not_measured
 from coalmine.statistics.epsilon_note import note_epsilon
 from coalmine.statistics.epsilon_one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon_one_run import epsilon_one_run
@@ -121,7 +120,7 @@ def _bounds(one: ScoredPopulation, options: AuditOptions, median: Estimate) -> t
 
     def one_run(copies: int) -> Estimate:
         if one.coins is None or options.inclusion is None:
-            return not_measured(ONE_RUN, one.why_no_coins, 0)
+            return Estimate.not_measured(ONE_RUN, one.why_no_coins, 0)
         return epsilon_one_run(*one.coins, **common, inclusion=options.inclusion, copies=copies)
 
     return (
@@ -148,7 +147,7 @@ def _for_canary_and_copy(bound: Callable[[int], Estimate], copies: int) -> Epsil
 def _joint_beta(one: ScoredPopulation, options: AuditOptions) -> Estimate:
     parts = split_scores(one.scores, CHOOSING_SHARE, options.seed)
     if parts is None:
-        return not_measured(
+        return Estimate.not_measured(
             JOINT_BETA,
             "a single score on one side cannot both choose a threshold and be counted",
             sum(map(len, one.scores)),

@@ -163,15 +163,8 @@ def share_estimate(hits: int, n: int, what: str, confidence: float) -> Estimate:
     (0.3, 0.067, 0.652)
     """
     if not n:
-        return Estimate(
-            method="exact binomial",
-            status="not_measured",
-            value=None,
-            low=None,
-            high=None,
-            confidence=None,
-            n=0,
-            statement=f"not measured which share of sequences {what}: there are none",
+        return Estimate.not_measured(
+            "exact binomial", f"not measured which share of sequences {what}: there are none"
         )
     low, high = clopper_pearson(hits, n, confidence)
     return Estimate(

@@ -91,17 +91,3 @@ def lower_bound(
         assumptions=assumptions,
         warnings=warnings,
     )
-
-
-def not_measured(method: str, reason: str, n: int) -> Estimate:
-    """The estimate of what could not be measured."""
-    return Estimate(
-        method=method,
-        status="not_measured",
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        n=n,
-        statement=reason,
-    )

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.statistics.epsilon_hypothesis import largest_refuted, lower_bound, not_measured
+from coalmine.statistics.epsilon_hypothesis import largest_refuted, lower_bound
 from coalmine.statistics.membership_scores import (
     FloatArray,
     MembershipScores,
@@ -198,13 +198,13 @@ def epsilon_one_run(
     delta, n = checked_delta(delta), sum(map(len, scores))
     problem = coin_problem(scores, inclusion)
     if problem is not None:
-        return not_measured(METHOD, problem, n)
+        return Estimate.not_measured(METHOD, problem, n)
     ladder = OneRunLadder(thinned(scores, inclusion, seed), delta, seed)
     if not ladder.tests:
         reason = (
             f"{n} canaries are too few for a bound from one training run: it takes at least {FEWEST_GUESSES}"
         )
-        return not_measured(METHOD, reason, n)
+        return Estimate.not_measured(METHOD, reason, n)
     epsilon = largest_refuted(lambda e, d: ladder.p_value(e, d) <= 1.0 - level, delta, copies)
     used = ladder.tests[0].guesses.canaries
     warnings = (

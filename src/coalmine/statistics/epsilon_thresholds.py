@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from coalmine.errors import InputError
 from coalmine.records import Estimate
 from coalmine.statistics.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon_hypothesis import LARGEST_EPSILON, largest_refuted, lower_bound, not_measured
+from coalmine.statistics.epsilon_hypothesis import LARGEST_EPSILON, largest_refuted, lower_bound
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.membership_scores import (
     FloatArray,
@@ -131,7 +131,7 @@ def epsilon_split(
     scores = membership_scores(in_scores, out_scores)
     parts = split_scores(scores, choosing_share, seed)
     if parts is None:
-        return not_measured(
+        return Estimate.not_measured(
             method,
             f"{len(scores.in_scores)} in and {len(scores.out_scores)} out scores are too few to choose on one part and count on "
             "the other: it takes at least 2 of each",

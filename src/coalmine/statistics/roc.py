@@ -99,15 +99,10 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, confiden
     if allowed < 1:
         needed = math.ceil(1 / fpr * (1 - 1e-12))
         references = "1 reference" if n == 1 else f"{n:,} references"
-        return Estimate(
-            method=f"TPR at {percent}",
-            status="not_measured",
-            value=None,
-            low=None,
-            high=None,
-            confidence=None,
+        return Estimate.not_measured(
+            f"TPR at {percent}",
+            f"TPR at {percent} cannot be measured with {references}: it takes at least {needed:,}",
             n=n,
-            statement=f"TPR at {percent} cannot be measured with {references}: it takes at least {needed:,}",
         )
     ordered = np.sort(scores.out_scores)[::-1]
     threshold = ordered[allowed] if allowed < n else -np.inf

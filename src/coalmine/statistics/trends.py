@@ -125,13 +125,6 @@ def _checked(
 
 
 def _not_measured(different: int, n: int) -> Estimate:
-    return Estimate(
-        method=_METHOD,
-        status="not_measured",
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        n=n,
-        statement=f"no trend: it needs {FEWEST_POINTS} different x, and there are {different}",
+    return Estimate.not_measured(
+        _METHOD, f"no trend: it needs {FEWEST_POINTS} different x, and there are {different}", n=n
     )
