@@ -65,7 +65,7 @@ class TabulatedModel:
         """Scores of whole members, which begin as the format does."""
         if ranks:
             raise NotImplementedError("ranks in the vocabulary are not tabulated")
-        rows = np.array([context + target for context, target in sequences])
+        rows = np.array([sequence.context + sequence.target for sequence in sequences])
         if (rows[:, : len(self._start)] != self._start).any():
             raise ValueError("only members of the tabulated format can be scored")
         shared = _shared_length(rows)
