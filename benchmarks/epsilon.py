@@ -56,7 +56,7 @@ def strength() -> None:
                 bound(*scores, delta=1e-5) for bound in (epsilon_ladder, epsilon_split, epsilon_one_run)
             ]
             bounds.append(epsilon_best(*scores, coins=CoinScores(scores), delta=1e-5))
-            sums += [bound.low for bound in bounds]
+            sums += [bound.low or 0.0 for bound in bounds]
         peer = "   ".join(f"{value:.2f}" for value in PEER.get(n, ()))
         print(f"{n:>8,} " + " ".join(f"{value:>8.2f}" for value in sums / SEEDS) + f"   {peer}", flush=True)
 
@@ -72,7 +72,10 @@ def refutations(mechanism, audits: int) -> np.ndarray:
         rng = np.random.default_rng(10_000 + seed)
         members = rng.binomial(CANARIES, 0.5)
         scores = membership_scores(*mechanism.draw(rng, members, CANARIES - members))
-        choosing, counted = split_scores(scores, CHOOSING_SHARE, seed)
+        parts = split_scores(scores, CHOOSING_SHARE, seed)
+        if parts is None:
+            raise RuntimeError(f"{CANARIES} canaries are too few to choose with some and count others")
+        choosing, counted = parts
         split = chosen_rule(choosing, counted, delta=mechanism.delta).counts(counted).refutes(*truth, LEVEL)
         ladder = ThresholdLadder(scores).p_value(*truth)
         one_run = OneRunLadder(scores, mechanism.delta).p_value(*truth)

@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any, cast
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -47,10 +48,10 @@ def gpt2(width: int, layers: int, vocabulary: int, padding: int) -> GPT2LMHeadMo
 @torch.inference_mode()
 def generate(network: GPT2LMHeadModel, prompts: list[tuple[int, ...]], batch: int) -> list[list[int]]:
     """The usual way: greedy decoding by transformers in large batches, with a cache of keys and values."""
-    found = []
+    found: list[list[int]] = []
     for start in range(0, len(prompts), batch):
         ids = torch.tensor(prompts[start : start + batch])
-        written = network.generate(
+        written = cast("Any", network).generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
