@@ -1,0 +1,37 @@
+"""Where results go: into an audit directory beside the model's own, which people upload."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SUFFIX = "-audit"
+
+
+def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> Path:
+    """The directory for the results of a model in a directory, or for those of one audit of it.
+
+    >>> audit_directory("out/model", "exposure").as_posix()
+    'out/model-audit/exposure'
+    """
+    place = _with_a_name(Path(model))
+    directory = place.with_name(place.name + SUFFIX)
+    return directory if audit is None else directory / audit
+
+
+def audited_model(directory: str | os.PathLike[str]) -> Path | None:
+    """The model's directory that an audit directory is named after, there or not; None for a directory of another name.
+
+    >>> audited_model("out/model-audit").as_posix()
+    'out/model'
+    >>> audited_model("out/model") is None
+    True
+    """
+    place = _with_a_name(Path(directory))
+    name = place.name.removesuffix(SUFFIX)
+    return place.with_name(name) if name and name != place.name else None
+
+
+def _with_a_name(place: Path) -> Path:
+    # "." and ".." have no name to put anything after.
+    return place if place.name not in {"", ".."} else place.resolve()
