@@ -118,7 +118,7 @@ sys.path.insert(0, sys.argv[1])
 import torch
 from models.random_networks import random_model
 from coalmine import CanarySet, Format, expose
-import coalmine.audits.exposure_methods as methods
+import coalmine.audits.exposure_ranked as methods
 import coalmine.search.enumeration as enumeration
 import coalmine.search.resuming as resuming
 resuming.ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0

@@ -1,0 +1,118 @@
+"""Exposure from the rank of each canary among all members of its format: the exact estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure_question import Measured, Question, check_found
+from coalmine.audits.exposure_results import CandidateScores
+from coalmine.errors import NotMeasurableError
+from coalmine.interrupts import deferred_interrupt
+from coalmine.search.enumeration import enumerate_unit, split_into_units
+from coalmine.search.frontier import Frontier, Nodes
+from coalmine.search.thresholds import ThresholdCounter
+from coalmine.statistics.exposure import exact_exposure
+
+# Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
+KEEP_UP_TO = 2_000_000
+# Members scored one by one where a model cannot be walked: an hour's work for a small transformer on a CPU.
+SCORED_UP_TO = 1_000_000
+
+
+def exact(question: Question) -> Measured:
+    """The rank among all members: walked where that is possible, else each is scored."""
+    if question.members.obstacle is not None:
+        return _exact_by_scoring(question)
+    form, frontier = question.format, question.frontier("exact")
+    keep = form.size <= KEEP_UP_TO
+    question.progress.start(f"Ranking {form.size:,} members", form.size)
+    ranking = _Ranking(question, frontier, keep=keep)
+    ranking.run()
+    question.progress.finish()
+    ranks = ranking.counter.counts
+    check_found(question, ranks)
+    return Measured(
+        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
+        candidates=ranking.candidates() if keep else None,
+        ranks=[int(rank) for rank in ranks],
+        expansions=frontier.expansions,
+    )
+
+
+def _exact_by_scoring(question: Question) -> Measured:
+    """The same ranks for a model that cannot be walked: every member is scored by itself."""
+    form = question.format
+    if form.size > SCORED_UP_TO:
+        raise NotMeasurableError(
+            f"{question.model.name!r} cannot be walked ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
+            f"refused above {SCORED_UP_TO:,}; use the sampled, extrapolated or references method"
+        )
+    question.progress.start(f"Scoring {form.size:,} members", form.size)
+    counter, kept = ThresholdCounter(question.thresholds), []
+    for indices, costs in question.members.scored_one_by_one():
+        counter.add(costs)
+        kept.append((indices, costs))
+        question.progress.advance(len(costs))
+    question.progress.finish()
+    ranks = counter.counts
+    check_found(question, ranks)
+    indices, costs = (np.concatenate(column) for column in zip(*kept, strict=True))
+    return Measured(
+        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
+        candidates=CandidateScores(question.format_id, "member", indices, costs),
+        ranks=[int(rank) for rank in ranks],
+    )
+
+
+class _Ranking:
+    """The enumeration of a space unit by unit; after each unit it can be killed and continued."""
+
+    def __init__(self, question: Question, frontier: Frontier, *, keep: bool) -> None:
+        self.question, self.frontier, self.keep = question, frontier, keep
+        self.counter = ThresholdCounter(question.thresholds)
+        self._kept: list[Nodes] = []
+
+    def run(self) -> None:
+        resume = self.question.resume
+        units, above = split_into_units(self.frontier)
+        self._count(above)
+        finished = 0
+        # A space that is kept whole is one that takes seconds; only larger ones are worth going on with.
+        saved = None if self.keep else resume.load()
+        if saved is not None:
+            self.counter.between, finished = saved["between"], int(saved["finished"])
+            self.frontier.expansions = int(saved["expansions"])
+            self.question.progress.advance(int(self.counter.between.sum()))
+        with deferred_interrupt() as interrupted:
+            for unit in units[finished:]:
+                proven = self._state(finished)  # before the unit: half a unit proves nothing
+                for leaves in enumerate_unit(self.frontier, unit):
+                    self._count(leaves)
+                    if interrupted():
+                        resume.save(proven.copy, now=True)
+                        raise KeyboardInterrupt
+                finished += 1
+                resume.save(self._state(finished).copy)
+
+    def candidates(self) -> CandidateScores:
+        """Every member with its score."""
+        numbers, costs = (
+            np.concatenate([getattr(leaves, name) for leaves in self._kept]) for name in ("indices", "costs")
+        )
+        return CandidateScores(self.question.format_id, "member", self.frontier.tree.places(numbers), costs)
+
+    def _count(self, leaves: Nodes) -> None:
+        self.counter.add(leaves.costs)
+        if self.keep:
+            self._kept.append(leaves)
+        self.question.progress.advance(len(leaves.costs))
+
+    def _state(self, finished: int) -> dict[str, NDArray[Any]]:
+        return {
+            "between": self.counter.between,
+            "finished": np.array(finished),
+            "expansions": np.array(self.frontier.expansions),
+        }
