@@ -396,3 +396,16 @@ def test_ten_thousand_canaries_take_under_a_second():
     begin = time.process_time()
     membership_of_scores(ins, outs)  # with the credible interval, which alone may take 5 seconds
     assert time.process_time() - begin < 1.0
+
+
+def test_each_rate_has_a_p_value_and_so_has_epsilon(exposures):
+    found = membership(exposures)
+    for one in found.populations:
+        assert len(one.tpr_p_values) == len(one.tpr_at_fpr)
+        for rate, p_value in zip(one.tpr_at_fpr, one.tpr_p_values, strict=True):
+            assert (p_value is None) == (rate.status == "not_measured")
+            assert p_value is None or 0 < p_value <= 1
+        assert 0 < one.epsilon_p_value <= 1
+    scores = np.arange(200.0)
+    no_coins = membership_of_scores(scores + 300, np.arange(2000.0)).populations[0]
+    assert no_coins.epsilon_p_value is None  # 200 in and 2,000 out do not come from a fair coin

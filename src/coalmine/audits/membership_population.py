@@ -11,7 +11,7 @@ from coalmine.audits.membership_results import EpsilonBound, GuessingFacts, Popu
 from coalmine.audits.membership_sources import ScoredPopulation
 from coalmine.records import Estimate
 from coalmine.statistics.claimed_epsilon import judge_claim
-from coalmine.statistics.epsilon_best import CoinScores, epsilon_best, epsilon_ceiling
+from coalmine.statistics.epsilon_best import CoinScores, epsilon_best, epsilon_ceiling, one_run_p_value
 from coalmine.statistics.epsilon_note import note_epsilon
 from coalmine.statistics.epsilon_one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon_one_run import epsilon_one_run
@@ -25,7 +25,7 @@ from coalmine.statistics.epsilon_thresholds import (
 from coalmine.statistics.guessing import compare_with_guessing
 from coalmine.statistics.joint_beta import METHOD as JOINT_BETA
 from coalmine.statistics.joint_beta import joint_beta_interval
-from coalmine.statistics.roc import area_under_roc, tpr_at_fpr
+from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_p_value
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
 NO_COIN = "it is not known with which probability a canary was planted; say it with inclusion"
@@ -107,9 +107,11 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         ),
         auc=area_under_roc(*one.scores, level),
         tpr_at_fpr=tuple(tpr_at_fpr(*one.scores, rate, level) for rate in FALSE_POSITIVE_RATES),
+        tpr_p_values=tuple(tpr_p_value(*one.scores, rate) for rate in FALSE_POSITIVE_RATES),
         epsilon=bounds,
         best=best,
         epsilon_ceiling=ceiling,
+        epsilon_p_value=one_run_p_value(coins, options.delta, options.seed),
         verdict=verdict,
         warnings=_warnings(one, ceiling),
     )

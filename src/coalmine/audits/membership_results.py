@@ -54,10 +54,14 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     guessing: GuessingFacts
     auc: Estimate
     tpr_at_fpr: tuple[Estimate, ...]
+    # For each of these the probability of one as high without memorization; None where it is not measured. Exact.
+    tpr_p_values: tuple[float | None, ...] = ()
     epsilon: tuple[EpsilonBound, ...]
     best: EpsilonBound
     # The highest bound that so many scores could give, for a canary as a whole.
     epsilon_ceiling: float
+    # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test behind `best`.
+    epsilon_p_value: float | None = None
     verdict: Verdict | None = None
     warnings: tuple[str, ...] = ()
 

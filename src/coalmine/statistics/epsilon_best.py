@@ -61,6 +61,14 @@ class CombinedTest:
         )
 
 
+def one_run_p_value(coins: CoinScores | None, delta: float, seed: int) -> float | None:
+    """The p-value of epsilon = 0 at delta by the coins of one training run; None where they allow no test."""
+    if coins is None or coin_problem(*coins) is not None:
+        return None
+    ladder = OneRunLadder(thinned(*coins, seed), delta, seed)
+    return ladder.p_value(0.0, delta) if ladder.tests else None
+
+
 def epsilon_best(
     in_scores: ArrayLike,
     out_scores: ArrayLike,

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.statistics.guessing import RandomGuessing
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.membership_scores import FloatArray, membership_scores
 from coalmine.statistics.score_arrays import checked_confidence
@@ -78,24 +79,22 @@ def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: floa
 
 
 def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, confidence: float = 0.95) -> Estimate:
-    """The TPR of the lowest threshold that lets at most a share `fpr` of the out scores through, with an exact interval.
+    """The TPR at the lowest threshold whose true FPR is at most `fpr`, with an interval that includes the threshold's own error.
 
-    The interval is Clopper-Pearson's for the TPR of that very threshold. With fewer than 1 / fpr out scores no threshold can be
-    said to have that FPR: the result is then "not_measured".
+    The value is that of the lowest threshold which lets at most a share `fpr` of the out scores through. That share is counted and
+    not known, so each limit is taken at an out score whose true FPR is, but for a part of the error, on the right side of `fpr`.
+    With fewer than 1 / fpr out scores the result is "not_measured".
 
     >>> print(tpr_at_fpr([5.0, 4.0, 0.5], [1.0, 2.0, 3.0, 4.5], fpr=0.25).statement)
-    TPR is 0.6667 at FPR 25 % (95 % interval 0.0943 to 0.9916): 2 of 3, with 1 of 4 references above the threshold
+    TPR is 0.6667 at FPR 25 % (95% interval 0.0000 to 0.9929): 2 of 3, with 1 of 4 references above the threshold
     >>> print(tpr_at_fpr([5.0], [1.0], fpr=0.01).statement)
     TPR at FPR 1 % cannot be measured with 1 reference: it takes at least 100
     """
     scores = membership_scores(in_scores, out_scores)
     level = checked_confidence(confidence)
-    if not 0.0 < fpr < 1.0:
-        raise InputError(f"an FPR must lie strictly between 0 and 1, got {fpr}; use for example 0.01")
     m, n = len(scores.in_scores), len(scores.out_scores)
-    percent = f"FPR {100 * fpr:g} %"
-    # A hair more than the product, so that 0.1 of 30 is 3 and not 2.
-    allowed = math.floor(fpr * n * (1 + 1e-12))
+    percent = f"FPR {100 * _checked_fpr(fpr):g} %"
+    allowed = _allowed(n, fpr)
     if allowed < 1:
         needed = math.ceil(1 / fpr * (1 - 1e-12))
         references = "1 reference" if n == 1 else f"{n:,} references"
@@ -105,15 +104,16 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, confiden
             n=n,
         )
     ordered = np.sort(scores.out_scores)[::-1]
-    threshold = ordered[allowed] if allowed < n else -np.inf
-    hits = int(np.sum(scores.in_scores > threshold))
-    let_through = int(np.sum(ordered > threshold))
-    low, high = clopper_pearson(hits, m, level)
+    hits, let_through = _above(scores.in_scores, ordered, allowed)
+    error = (1.0 - level) / 2.0
+    low, high = _limits(scores.in_scores, ordered, fpr, error)
+    low, high = min(low, hits / m), max(high, hits / m)
     warnings = []
-    fpr_low, fpr_high = clopper_pearson(let_through, n, level)
-    if fpr_high > 2 * fpr:
+    # Below this many, even the largest out score may have too high an FPR.
+    needed = math.ceil(math.log(error) / math.log1p(-fpr))
+    if n < needed:
         warnings.append(
-            f"{let_through} references above the threshold leave its own FPR between {fpr_low:.2g} and {fpr_high:.2g}"
+            f"{n:,} references cannot give the TPR at {percent} a lower limit above 0: that takes at least {needed:,}"
         )
     return Estimate(
         method=f"TPR at {percent}",
@@ -124,9 +124,90 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, confiden
         confidence=level,
         n=m,
         statement=(
-            f"TPR is {hits / m:.4f} at {percent} ({100 * level:g} % interval {low:.4f} to {high:.4f}): {hits:,} of {m:,}, with "
+            f"TPR is {hits / m:.4f} at {percent} ({100 * level:g}% interval {low:.4f} to {high:.4f}): {hits:,} of {m:,}, with "
             f"{let_through:,} of {n:,} references above the threshold"
         ),
         assumptions=(INDEPENDENCE, SAME_DRAW),
         warnings=tuple(warnings),
     )
+
+
+def tpr_p_value(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> float | None:
+    """The probability of a TPR as high as that of `tpr_at_fpr` without memorization; None where it is not measured.
+
+    Without memorization every order of all scores is equally likely, so the number of in scores above the (k + 1)-th largest out
+    score is negative hypergeometric: the p-value is exact for any numbers of scores, and assumes nothing but that the scores are
+    exchangeable. Ties count against the in scores, which can only raise it.
+
+    >>> round(tpr_p_value([7.0, 6.0], [1.0, 2.0, 3.0, 5.0], fpr=0.25), 4)  # 2 in scores are above the second largest out score
+    0.2
+    >>> tpr_p_value([7.0, 6.0], [1.0, 2.0, 3.0, 5.0], fpr=0.01)
+    """
+    scores = membership_scores(in_scores, out_scores)
+    n = len(scores.out_scores)
+    allowed = _allowed(n, _checked_fpr(fpr))
+    if allowed < 1:
+        return None
+    hits, _ = _above(scores.in_scores, np.sort(scores.out_scores)[::-1], allowed)
+    if hits == 0:
+        return 1.0
+    return RandomGuessing(references=n, canaries=len(scores.in_scores)).chance_of(hits, allowed)
+
+
+def _checked_fpr(fpr: float) -> float:
+    if not 0.0 < fpr < 1.0:
+        raise InputError(f"an FPR must lie strictly between 0 and 1, got {fpr}; use for example 0.01")
+    return float(fpr)
+
+
+def _allowed(n: int, fpr: float) -> int:
+    """How many of n out scores a threshold may let through."""
+    # A hair more than the product, so that 0.1 of 30 is 3 and not 2.
+    return math.floor(fpr * n * (1 + 1e-12))
+
+
+def _above(in_scores: FloatArray, ordered: FloatArray, allowed: int) -> tuple[int, int]:
+    """The in and out scores above the lowest threshold that lets through `allowed` out scores, which are in falling order."""
+    threshold = ordered[allowed] if allowed < len(ordered) else -np.inf
+    return int(np.sum(in_scores > threshold)), int(np.sum(ordered > threshold))
+
+
+def _limits(in_scores: FloatArray, ordered: FloatArray, fpr: float, error: float) -> tuple[float, float]:
+    """Limits of the TPR at the threshold whose true FPR is `fpr`, each wrong with probability `error` at most.
+
+    The true FPR at the k-th largest of n out scores is, at most, a beta variable with parameters k and n - k + 1. Where it is at
+    most `fpr`, the TPR there is at most the one that is sought, and a lower limit for it holds for both. So this limit errs if the
+    FPR is higher, or else if the limit for the count of in scores errs; together that is `error`. Which k splits it best is decided
+    by the numbers of scores, before any of them is looked at. The upper limit mirrors it.
+    """
+    m, n = len(in_scores), len(ordered)
+    limits = [0.0, 1.0]
+    for side in (0, 1):
+        rank, left = _threshold_rank(m, n, fpr, error, upper=bool(side))
+        if rank:
+            hits = int(np.sum(in_scores > ordered[rank - 1]))
+            limits[side] = clopper_pearson(hits, m, 1.0 - 2.0 * left)[side]
+    return limits[0], limits[1]
+
+
+def _threshold_rank(m: int, n: int, fpr: float, error: float, *, upper: bool) -> tuple[int, float]:
+    """The rank of the out score at which a limit is taken, and the error that is left for the in scores; rank 0 for none."""
+    from scipy.special import betainc, betaincc, betainccinv, betaincinv
+
+    # Six standard deviations around the rank that is expected hold every rank that can be best.
+    around = 6.0 * math.sqrt(n * fpr) + 20.0
+    first, last = max(1, math.floor(n * fpr - around)), min(n, math.ceil(n * fpr + around))
+    ranks = np.arange(first, last + 1, dtype=np.float64)
+    misplaced = np.asarray((betainc if upper else betaincc)(ranks, n - ranks + 1.0, fpr))
+    usable = misplaced < error
+    if not usable.any():
+        return 0, 0.0
+    ranks, misplaced = ranks[usable], misplaced[usable]
+    left = (error - misplaced) / (1.0 - misplaced)
+    # As many in scores as the square root of the FPR promises: some memorization, neither none nor all.
+    hits = np.clip(m * np.sqrt(ranks / (n + 1.0)), 0.5, m - 0.5)
+    if upper:
+        best = int(np.argmin(betainccinv(hits + 1.0, m - hits, left)))
+    else:
+        best = int(np.argmax(betaincinv(hits, m - hits + 1.0, left)))
+    return int(ranks[best]), float(left[best])
