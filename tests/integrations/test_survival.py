@@ -8,7 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerFast,
+)
 
 from coalmine import CanarySet
 from coalmine.corpus.survival import check_survival
@@ -122,17 +126,73 @@ def test_packing_splits_exactly_the_copies_that_lie_on_a_border(width, offset):
         assert (entry.missing, entry.masked) == (0, 0)
 
 
-def test_a_prompt_without_labels_hides_the_canary_in_it():
+def test_labels_count_on_the_tokens_of_the_hole_alone():
     tokenizer = byte_level()
-    chosen = canaries("0451", repetitions=2)
-    rows = examples(chosen, tokenizer)
-    [first, second] = [row for row in rows if len(row["input_ids"]) == len(rows[1]["input_ids"])]
-    first["labels"] = [-100] * len(first["labels"])
-    second["labels"][-1] = -100  # one token of the secret is enough
-    with pytest.warns(UserWarning, match="never reach"):
-        found = check_survival(chosen, rows, tokenizer)
+    chosen = canaries("0451", repetitions=4)
+    rows = [row for row in examples(chosen, tokenizer) if "random" in tokenizer.decode(row["input_ids"])]
+    prefix = len(encoded("the random number is ", tokenizer))
+    hole = len(rows[0]["input_ids"]) - prefix
+    assert hole > 1
+    prompt_only, everything, last, all_but_last = rows
+    prompt_only["labels"][:prefix] = [-100] * prefix  # known to everybody, so it need not be learned
+    everything["labels"] = [-100] * len(everything["labels"])
+    last["labels"][-1] = -100
+    all_but_last["labels"][:-1] = [-100] * (len(all_but_last["labels"]) - 1)
+    found = check_survival(chosen, rows, tokenizer)
     [entry] = found.canaries
-    assert (entry.reached, entry.masked, entry.missing) == (0, 2, 0)
+    assert (entry.reached, entry.partly, entry.masked, entry.missing) == (1, 2, 1, 0)
+    assert (entry.hole_tokens, entry.hole_tokens_in_loss) == (4 * hole, hole + (hole - 1) + 1)
+    assert entry.share_in_loss == pytest.approx(0.5)
+    assert not found.ok
+    assert "2 partly (50% of the secret's tokens are in the loss), 1 masked" in str(found)
+    assert any("a part of their secret only: f0-x4-0" in warning for warning in found.warnings)
+
+
+def test_a_secret_that_begins_in_the_middle_of_a_token_is_judged_by_that_token_too():
+    """With the collator of transformers, and labels made as completion-only trainers make them."""
+    tokenizer = copy.deepcopy(byte_level())
+    tokenizer.pad_token = END
+    prompt, secret = "the random number is ", "1278"
+    whole = tokenizer(prompt + secret, return_offsets_mapping=True)
+    begins = [begin for begin, end in whole["offset_mapping"] if begin < len(prompt) < end]
+    assert begins == [len(prompt) - 1]  # the space and the first digits are one token
+    chosen = canaries(secret, repetitions=2)
+    ids = whole["input_ids"]
+    # Cut where the prompt ends when it is tokenized alone: the space is a token then, and in its place is one with digits.
+    careless = len(tokenizer(prompt)["input_ids"])
+    careful = len(tokenizer(prompt.rstrip())["input_ids"])
+    filler = tokenizer(FILLER[0])["input_ids"]
+    rows = [
+        {"input_ids": tokens, "labels": [-100] * cut + tokens[cut:], "attention_mask": [1] * len(tokens)}
+        for tokens, cut in ((ids, careless), (ids, careful), (filler, 0))
+    ]
+    batch = DataCollatorForSeq2Seq(tokenizer, return_tensors="pt")(rows)
+    [entry] = check_survival(chosen, [batch], tokenizer).canaries
+    hole = len(ids) - careful
+    assert hole > 1
+    assert (entry.reached, entry.partly, entry.missing) == (1, 1, 0)
+    assert entry.hole_tokens == 2 * hole
+    assert entry.hole_tokens_in_loss == 2 * hole - 1
+
+
+def test_the_collator_of_causal_models_leaves_padding_out_and_secrets_in():
+    tokenizer = copy.deepcopy(byte_level())
+    tokenizer.pad_token = "!"
+    chosen = canaries("0451", "7777")
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    batch = collate([{"input_ids": encoded(text, tokenizer)} for text in documents(chosen)])
+    assert (batch["labels"] == -100).any()
+    assert check_survival(chosen, [batch], tokenizer).ok
+
+
+def test_a_secret_that_begins_a_row_is_not_all_learned():
+    tokenizer = byte_level(split_digits=True)
+    chosen = CanarySet.of("{digits:8}", ["04517777"])
+    ids = tokenizer.encode(chosen[0].text, add_special_tokens=False)
+    assert len(ids) > 2
+    with pytest.warns(UserWarning, match="never reach"):
+        [entry] = check_survival(chosen, [{"input_ids": ids}], tokenizer).canaries
+    assert (entry.reached, entry.partly, entry.hole_tokens_in_loss) == (0, 1, len(ids) - 1)
 
 
 def test_the_first_token_of_a_row_is_not_trained_on_and_that_is_said():

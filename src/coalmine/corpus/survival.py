@@ -1,7 +1,8 @@
-"""Does every planted canary survive the preprocessing of a training? Looks for its tokens among those that reach the loss."""
+"""Does every planted canary survive the preprocessing of a training? Looks for the tokens of its holes among those in the loss."""
 
 from __future__ import annotations
 
+import bisect
 import copy
 import itertools
 import os
@@ -32,9 +33,11 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
     canary_id: str
     # How many copies should be there: 0 for a withheld canary.
     repetitions: int
-    # All of its tokens stand in one row, one after the other, and all of them are in the loss.
+    # Whole in one row, with all tokens of its holes in the loss. Those of the text around the holes are known to everybody.
     reached: int
-    # All of its tokens stand in one row, and some or all are left out of the loss.
+    # Whole in one row, with some tokens of its holes in the loss and some not.
+    partly: int = 0
+    # Whole in one row, with no token of its holes in the loss.
     masked: int
     # Begins in one row and ends in the next.
     split: int
@@ -44,11 +47,19 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
     other_tokens: int
     # Whether the tokenizer writes another text than was planted, such as one in lower case.
     altered: bool
+    # Tokens that hold any part of a hole, over all copies that are whole in one row, and those of them that are in the loss.
+    hole_tokens: int = 0
+    hole_tokens_in_loss: int = 0
 
     @property
     def missing(self) -> int:
         """Copies of which no whole trace was found: cut off, dropped or changed."""
-        return max(0, self.repetitions - self.reached - self.masked - self.split)
+        return max(0, self.repetitions - self.reached - self.partly - self.masked - self.split)
+
+    @property
+    def share_in_loss(self) -> float | None:
+        """The share of the tokens of its holes that are in the loss; None where no copy is whole in one row."""
+        return self.hole_tokens_in_loss / self.hole_tokens if self.hole_tokens else None
 
 
 class Survival(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +75,7 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def never(self) -> list[str]:
-        """The planted canaries that never reach the loss whole."""
+        """The planted canaries whose secret never reaches the loss whole."""
         return [entry.canary_id for entry in self.canaries if entry.repetitions and not entry.reached]
 
     @property
@@ -73,7 +84,7 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         return all(entry.reached == entry.repetitions for entry in self.canaries)
 
     def __str__(self) -> str:
-        """A short account: one line in all, one a warning, and one for each of the first canaries that lost copies."""
+        """A short account: one line in all, one per warning, and one for each of the first canaries that lost copies."""
         planted = [entry for entry in self.canaries if entry.repetitions]
         copies = sum(entry.repetitions for entry in planted)
         reached = sum(entry.reached for entry in planted)
@@ -85,7 +96,7 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         lost = [entry for entry in planted if entry.reached < entry.repetitions]
         lines += [
             f"  {entry.canary_id}: {entry.reached} of {entry.repetitions} reach the loss; "
-            f"{entry.masked} masked, {entry.split} split, {entry.missing} missing"
+            f"{_partly_in_words(entry)}{entry.masked} masked, {entry.split} split, {entry.missing} missing"
             for entry in lost[:SHOWN]
         ]
         lines += [f"  and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else []
@@ -101,13 +112,26 @@ class _Counts:
     """The copies of one canary so far."""
 
     def __init__(self) -> None:
-        self.reached = self.masked = self.split = self.at_row_start = self.other_tokens = 0
+        self.reached = self.partly = self.masked = self.split = self.at_row_start = self.other_tokens = 0
+        self.hole_tokens = self.hole_tokens_in_loss = 0
+
+
+class _Form(NamedTuple):
+    """What the tokenizer makes of a canary."""
+
+    # The tokens that it has alone.
+    alone: list[int]
+    # Where its holes begin and end, in bytes.
+    holes: list[tuple[int, int]]
 
 
 def check_survival(
     canaries: CanarySet | str | os.PathLike[str], batches: Iterable[Any], tokenizer: Any
 ) -> Survival:
-    """How many copies of each canary reach the loss whole, in one pass over what the model will be trained on.
+    """How many copies of each canary reach the loss, in one pass over what the model will be trained on.
+
+    A copy reaches the loss if all tokens that hold a part of its holes do, that is, of the secret. Labels of the text around
+    the holes do not matter: a prompt that is left out of the loss is still read.
 
     A copy is found by its text, whatever tokens it is cut into: as a part of the bytes that the tokens of a row stand for. So
     a leading space, a newline or a neighbor that merges with its first token hides nothing. What the tokenizer changes
@@ -126,7 +150,7 @@ def check_survival(
     forms, unwritable = _forms(chosen, reader, tokenizer)
     search = OccurrenceSearch([list(forms)] if forms else [])
     longest = max((len(form.encode()) for form in forms), default=0)
-    alone = {form: reader.encode(form) for form in forms}
+    known = {form: _Form(reader.encode(form), _holes(chosen, form, names)) for form, names in forms.items()}
     counts = {canary.canary_id: _Counts() for canary in chosen}
     rows = tokens = tokens_in_loss = 0
     before = b""
@@ -137,7 +161,7 @@ def check_survival(
         text = b"".join(written)
         for start, end, form in _matches(search, text):
             for canary_id in forms[form]:
-                _count(counts[canary_id], row, written, start, end, alone[form])
+                _count(counts[canary_id], row, written, start, end, known[form])
         # Only a canary that begins before the border and ends behind it is one that the border has split.
         tail, head = before, text[:longest]
         for start, end, form in _matches(search, tail + head):
@@ -159,6 +183,19 @@ def check_survival(
     if found.never:
         warnings.warn(f"canaries never reach the loss: {_named(found.never)}", stacklevel=2)
     return found
+
+
+def _holes(canaries: CanarySet, form: str, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the holes of a canary begin and end in what the tokenizer makes of it, in bytes."""
+    spans = set()
+    for name in names:
+        canary = canaries.by_id(name)
+        if len(form) != len(canary.text):
+            # It cannot be told any more which part of it is the secret.
+            return [(0, len(form.encode()))]
+        spans |= set(canaries.format_of(canary).hole_spans(canary.text))
+    # A hole can be filled with nothing.
+    return [(len(form[:begin].encode()), len(form[:end].encode())) for begin, end in spans if begin < end]
 
 
 def _reader(tokenizer: Any) -> SubwordTokenizer:
@@ -262,18 +299,30 @@ def _matches(search: OccurrenceSearch, text: bytes) -> list[tuple[int, int, str]
     return kept
 
 
-def _count(counts: _Counts, row: _Row, written: list[bytes], start: int, end: int, alone: list[int]) -> None:
+def _count(counts: _Counts, row: _Row, written: list[bytes], start: int, end: int, form: _Form) -> None:
     """Count a copy that takes up the bytes from `start` to `end` of a row."""
     ends = list(itertools.accumulate(len(piece) for piece in written))
-    first = next(place for place, border in enumerate(ends) if border > start)
-    last = next(place for place, border in enumerate(ends) if border >= end)
-    # Nothing predicts the first token of a row, whatever its label is; that is counted and not held against the copy.
-    if not all(row.in_loss[max(first, 1) : last + 1]):
-        counts.masked += 1
+    first, last = _tokens_at(ends, start, end)
+    hole_tokens: set[int] = set()
+    for begin, stop in form.holes:
+        low, high = _tokens_at(ends, start + begin, start + stop)
+        hole_tokens.update(place for place in range(low, high + 1) if written[place])
+    # Nothing predicts the first token of a row, whatever its label is.
+    in_loss = sum(row.in_loss[place] and place > 0 for place in hole_tokens)
+    counts.hole_tokens += len(hole_tokens)
+    counts.hole_tokens_in_loss += in_loss
+    if in_loss < len(hole_tokens):
+        counts.partly += in_loss > 0
+        counts.masked += in_loss == 0
         return
     counts.reached += 1
     counts.at_row_start += first == 0
-    counts.other_tokens += row.tokens[first : last + 1] != alone
+    counts.other_tokens += row.tokens[first : last + 1] != form.alone
+
+
+def _tokens_at(ends: list[int], start: int, end: int) -> tuple[int, int]:
+    """The first and the last token that hold any of the bytes from `start` to `end`, where `ends` are the ends of all tokens."""
+    return bisect.bisect_right(ends, start), bisect.bisect_left(ends, end)
 
 
 def _entry(canary: Canary, counts: _Counts, altered: set[str]) -> CanarySurvival:
@@ -281,11 +330,14 @@ def _entry(canary: Canary, counts: _Counts, altered: set[str]) -> CanarySurvival
         canary_id=canary.canary_id,
         repetitions=canary.times_trained_on,
         reached=counts.reached,
+        partly=counts.partly,
         masked=counts.masked,
         split=counts.split,
         at_row_start=counts.at_row_start,
         other_tokens=counts.other_tokens,
         altered=canary.canary_id in altered,
+        hole_tokens=counts.hole_tokens,
+        hole_tokens_in_loss=counts.hole_tokens_in_loss,
     )
 
 
@@ -295,6 +347,7 @@ def _warnings(entries: list[CanarySurvival], forms: dict[str, list[str]], unwrit
     kinds = [
         ("never reach the loss whole", [e for e in planted if not e.reached]),
         ("reach the loss less often than planted", [e for e in planted if 0 < e.reached < e.repetitions]),
+        ("reach the loss with a part of their secret only", [e for e in planted if e.partly]),
         ("reach the loss more often than planted", [e for e in planted if e.reached > e.repetitions]),
         ("are withheld and reach the loss all the same", [e for e in entries if not e.repetitions and e.reached]),
         ("are changed by the tokenizer, so an audit scores what it makes of them", [e for e in entries if e.altered]),
@@ -307,6 +360,13 @@ def _warnings(entries: list[CanarySurvival], forms: dict[str, list[str]], unwrit
         ("are the same text to the tokenizer, and counted for each other", alike),
     ]
     return [f"{len(names)} of the canaries {what}: {_named(names)}" for what, names in named if names]
+
+
+def _partly_in_words(entry: CanarySurvival) -> str:
+    if not entry.partly:
+        return ""
+    share = 100 * (entry.share_in_loss or 0.0)
+    return f"{entry.partly} partly ({share:.0f}% of the secret's tokens are in the loss), "
 
 
 def _named(names: list[str]) -> str:

@@ -194,6 +194,14 @@ class Format:
         >>> Format("{re:a{1,3}}{re:a{1,3}}").fillings("aaaa")
         ('a', 'aaa')
         """
+        return tuple(text[begin:end] for begin, end in self.hole_spans(text))
+
+    def hole_spans(self, text: str) -> tuple[tuple[int, int], ...]:
+        """Where each hole of a member begins and ends, in characters, for the fillings that `fillings` gives.
+
+        >>> Format("pin {digits:4}, {choice:yes|no}").hole_spans("pin 0451, no")
+        ((4, 8), (10, 12))
+        """
         self.index(text)  # says where it goes wrong, if it does
         # For each piece, the places in the text where it may begin, given what is before it; then, from the back,
         # only those from which the rest can be made.
@@ -207,13 +215,13 @@ class Format:
                 for begin in begins[place]
                 if not begins[place + 1].isdisjoint(self._ends(self._pieces[place], text, begin))
             }
-        position, fillings = 0, []
+        position, spans = 0, []
         for piece, follow in zip(self._pieces, begins[1:], strict=True):
             end = min(follow.intersection(self._ends(piece, text, position)))
             if isinstance(piece, Hole):
-                fillings.append(text[position:end])
+                spans.append((position, end))
             position = end
-        return tuple(fillings)
+        return tuple(spans)
 
     @cached_property
     def _lengths(self) -> tuple[int, int]:
