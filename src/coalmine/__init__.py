@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from coalmine.models.loading import load_model
     from coalmine.models.scripted import ScriptedModel
     from coalmine.records import Canary, Estimate
+    from coalmine.search.scoring import score_texts
     from coalmine.training.trainer import train
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ _HOMES = {
     "membership_of_scores": "coalmine.audits.membership",
     "plant": "coalmine.corpus.planting",
     "recite": "coalmine.audits.recitation",
+    "score_texts": "coalmine.search.scoring",
     "train": "coalmine.training.trainer",
 }
 
@@ -68,6 +70,7 @@ __all__ = [
     "membership_of_scores",
     "plant",
     "recite",
+    "score_texts",
     "train",
 ]
 

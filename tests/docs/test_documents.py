@@ -121,7 +121,9 @@ def test_the_design_has_a_line_for_every_module():
         path.relative_to(ROOT / "src" / "coalmine") for path in ROOT.glob("src/coalmine/**/*.py")
     ]
     beside_it = [
-        path.relative_to(ROOT) for home in ("benchmarks", "experiments") for path in ROOT.glob(f"{home}/*.py")
+        path.relative_to(ROOT)
+        for home in ("benchmarks", "examples", "experiments")
+        for path in ROOT.glob(f"{home}/*.py")
     ]
     named = [
         str(path) for path in of_the_package + beside_it if path.name not in {"__init__.py", "__main__.py"}

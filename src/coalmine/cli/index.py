@@ -29,7 +29,10 @@ def command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the index.")],
     tokenizer: Annotated[
         str,
-        typer.Option("--tokenizer", help="A model's directory, to count in its tokens; or the word bytes."),
+        typer.Option(
+            "--tokenizer",
+            help="A model's directory or python:module:function, to count in its tokens; or the word bytes.",
+        ),
     ] = "bytes",
     memory: Annotated[
         int, typer.Option("--memory", help="Megabytes that sorting may take; fewer make more shards.")

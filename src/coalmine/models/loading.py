@@ -1,4 +1,4 @@
-"""Any model, by where it is: a directory on this machine, or an endpoint that somebody else runs."""
+"""Any model, by where it is: a directory on this machine, an endpoint that somebody else runs, or a function that makes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from coalmine.errors import InputError, ModelError
 from coalmine.models.checkpoint import CONFIG_FILE, load_checkpoint, require_torch
+from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.protocols import PairModel
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def load_model(
     """A model, ready to be asked.
 
     `where` is a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
-    OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, or a TOML file that says how to reach one (docs/endpoints.md).
+    OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that says how to reach one (docs/endpoints.md), or
+    `python:module:function`, which runs that function to make the model (docs/adapters.md).
 
     `kind` says what a transformers checkpoint is used as where its config leaves a choice: T5 is a model of pairs, and with
     "masked" one that fills gaps. `precision` is "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about
@@ -49,11 +51,18 @@ def load_model(
                 f"an endpoint is used as what it offers, and {kind!r} was asked for; leave --as (kind) out"
             )
         return connect_as_told(str(where), answers=None if answers is None else Path(answers))
+    if is_function(where):
+        if (kind, device, precision) != ("auto", "cpu", "float32"):
+            raise InputError(
+                f"{os.fspath(where)} decides itself on the kind, device and precision of its model; leave --as, --device and "
+                "--precision out"
+            )
+        return model_of_function(where)
     directory = Path(where)
     if not directory.is_dir():
         raise ModelError(
-            f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote, or the URL of "
-            "an endpoint"
+            f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote, the URL of "
+            "an endpoint, or python:module:function"
         )
     require_torch("loading a model")
     return _load_directory(directory, kind, device=device, precision=precision)

@@ -7,24 +7,33 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import Scorer, SequenceScore, TextScorer, text_sequence
+from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from coalmine.models.protocols import Model, Scorer, SequenceScore, TextScorer, text_sequence
 
 # Texts handed to the model at a time; it makes its own batches of these, and shares what they begin with.
 TEXTS_AT_A_TIME = 8192
 
 
 def score_texts(
-    model: Scorer,
+    model: Model,
     texts: Sequence[str],
     names: Sequence[str] | None = None,
     *,
     sources: Sequence[str] | None = None,
 ) -> NDArray[np.float64]:
-    """The log-perplexity of each text in bits, given its source where there are sources.
+    """The log-perplexity of each text in bits, in their order, given its source where there are sources.
 
-    A score that is not finite is an error that names the text's name.
+    Each text is scored as a whole document, after the model's document context. A score that is not finite is an error that has the
+    text's name.
+
+    >>> from coalmine import ScriptedModel
+    >>> score_texts(ScriptedModel("abcd"), ["ab", "abcd"]).tolist()
+    [4.0, 8.0]
     """
+    if isinstance(texts, str):
+        raise InputError("score_texts takes a list of texts, got one text; put it in a list")
+    if not isinstance(model, Scorer):
+        raise NotMeasurableError(f"{getattr(model, 'name', model)!r} does not give the probability of a text")
     scores = np.empty(len(texts), dtype=np.float64)
     for start in range(0, len(texts), TEXTS_AT_A_TIME):
         part = texts[start : start + TEXTS_AT_A_TIME]

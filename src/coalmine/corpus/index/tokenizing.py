@@ -13,6 +13,7 @@ import numpy as np
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.files import read_bytes
+from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.protocols import IntArray
 from coalmine.models.subwords import SubwordTokenizer
 from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer, tokenizer_from_dict
@@ -147,7 +148,7 @@ class SubwordTokens:
 
 
 def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
-    """The tokenizer that is meant by "bytes", by a model's directory, or by a model's tokenizer itself.
+    """The tokenizer that is meant by "bytes", by a model's directory or `python:module:function`, or by a model's tokenizer itself.
 
     >>> index_tokenizer("bytes").kind
     'bytes'
@@ -160,10 +161,13 @@ def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
         return SubwordTokens(given._backend.to_str())  # noqa: SLF001 - the one place where an index meets a model's tokenizer
     if isinstance(given, str) and given == BYTES:
         return ByteTokens()
+    if isinstance(given, str) and is_function(given):
+        return index_tokenizer(model_of_function(given).tokenizer)
     if isinstance(given, str | os.PathLike):
         return _from_directory(Path(given))
     raise InputError(
-        f"a tokenizer should be 'bytes', a model's directory or a model's tokenizer, got {type(given).__name__}"
+        f"a tokenizer should be 'bytes', a model's directory, or one of coalmine's tokenizers of characters, words or subwords, got "
+        f"{type(given).__name__}"
     )
 
 
