@@ -55,15 +55,15 @@ def make_directory(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def no_empty_directory(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What is refused leaves no directory that was not there before and has nothing in it."""
+    """What is refused leaves no directory that was not there before and has nothing in it, and none above it either."""
     directory = Path(path)
-    new = not directory.exists()
+    new = [place for place in (directory, *directory.parents) if not place.exists()]
     try:
         yield
     except CoalmineError:
-        if new:
-            with contextlib.suppress(OSError):
-                directory.rmdir()
+        with contextlib.suppress(OSError):
+            for place in new:  # the deepest first
+                place.rmdir()
         raise
 
 

@@ -386,7 +386,7 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "model (2) (baseline)" in shown.stdout
     assert "know it" not in shown.stdout
-    assert {path.name for path in (tmp_path / "model" / "recitation").iterdir()} >= {
+    assert {path.name for path in (tmp_path / "model-audit" / "recitation").iterdir()} >= {
         "recitation.json", "sequences.parquet", "run.json", "recitation.svg",
     }  # fmt: skip
     assert "--family" in str(run(model, model).exception)

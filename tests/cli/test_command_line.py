@@ -73,11 +73,11 @@ def test_from_a_corpus_to_exposure(made):
     shown = coalmine("expose", "model", "planted/canaries.json", cwd=folder)
     assert "f0-x8-0" in shown.stdout
     assert "exact" in shown.stdout
-    results = json.loads((folder / "model" / "exposure" / "exposure.json").read_text())
+    results = json.loads((folder / "model-audit" / "exposure" / "exposure.json").read_text())
     assert len(results["results"]) == 4
     for name in ("exposure.json", "scores.parquet", "run.json"):
-        assert stat.S_IMODE((folder / "model" / "exposure" / name).stat().st_mode) == 0o600
-    run = json.loads((folder / "model" / "exposure" / "run.json").read_text())
+        assert stat.S_IMODE((folder / "model-audit" / "exposure" / name).stat().st_mode) == 0o600
+    run = json.loads((folder / "model-audit" / "exposure" / "run.json").read_text())
     assert run["command"][:2] == ["coalmine", "expose"]
     assert run["versions"]["torch"]
 

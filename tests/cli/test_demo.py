@@ -16,7 +16,7 @@ def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
     )
-    (results,) = tmp_path.glob("coalmine-demo/model-*/exposure/exposure.json")
+    (results,) = tmp_path.glob("coalmine-demo/model-*-audit/exposure/exposure.json")
     exposures: dict[int, list[float]] = {}
     for result in json.loads(results.read_text())["results"]:
         low, high = result["estimate"]["low"], result["estimate"]["high"]
@@ -41,5 +41,5 @@ def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
         check=True,
     )
     assert again.stdout == ""
-    (unchanged,) = tmp_path.glob("coalmine-demo/model-*/exposure/exposure.json")
+    (unchanged,) = tmp_path.glob("coalmine-demo/model-*-audit/exposure/exposure.json")
     assert json.loads(unchanged.read_text()) == json.loads(results.read_text())

@@ -3,7 +3,6 @@
 import copy
 import math
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
 from coalmine import CanarySet, expose
+from coalmine.audits.directories import audit_directory
 from coalmine.errors import InputError, ManifestError, ModelError
 from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
@@ -87,7 +87,7 @@ def test_the_training_is_the_same_to_the_last_bit(both):
 
 def test_moments_are_the_start_every_few_steps_each_epoch_and_the_end(both):
     _, (trainer, _), home = both
-    path = home / "watched" / "exposure-during-training.json"
+    path = home / "watched-audit" / "watching" / "exposure-during-training.json"
     assert path.stat().st_mode & 0o777 == 0o600
     record = read_watched(path)
     steps = [moment.step for moment in record.watched]
@@ -100,7 +100,7 @@ def test_moments_are_the_start_every_few_steps_each_epoch_and_the_end(both):
 
 def test_the_last_moment_is_what_expose_says_of_the_trained_model(both, planted):
     _, (trainer, _), home = both
-    last = read_watched(home / "watched" / "exposure-during-training.json").watched[-1]
+    last = read_watched(home / "watched-audit" / "watching" / "exposure-during-training.json").watched[-1]
     results = expose(
         from_transformers(trainer.model.eval(), byte_level()), planted.canaries, method="references"
     )
@@ -162,7 +162,7 @@ def test_the_best_weights_are_measured_where_they_replace_the_last(planted, tmp_
         model=tiny_gpt2(), args=arguments, train_dataset=rows, eval_dataset=rows[:8], callbacks=[callback]
     )
     trainer.train()
-    moments = read_watched(tmp_path / "exposure-during-training.json").watched
+    moments = read_watched(audit_directory(tmp_path, "watching") / "exposure-during-training.json").watched
     assert [moment.when for moment in moments] == ["start", "epoch", "epoch", "end"]
     assert moments[3].step == moments[2].step
     assert moments[3].seen == moments[1].seen != moments[2].seen
@@ -193,7 +193,7 @@ def test_a_training_that_goes_on_from_a_checkpoint_ends_with_the_file_of_one_tha
         Trainer(
             model=tiny_gpt2(), args=arguments, train_dataset=rows_of(planted), callbacks=[callback]
         ).train(**options)
-        return (Path(out) / "exposure-during-training.json").read_bytes()
+        return (audit_directory(out, "watching") / "exposure-during-training.json").read_bytes()
 
     whole = watching(tmp_path)
     assert watching(tmp_path, resume_from_checkpoint=str(tmp_path / "checkpoint-4")) == whole

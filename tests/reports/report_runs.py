@@ -75,13 +75,13 @@ def save_verified(directory, model, canaries, **options):
     write_json(directory / "verified.json", Verified(canaries=tuple(results)))
 
 
-def save_training(directory, data_sha256="0" * 64, watched=()):
+def save_training(directory, data_sha256="0" * 64, watched=(), parameters=5_000):
     record = TrainingRecord(
         options=TrainingOptions(),
         data_sha256=data_sha256,
         documents=100,
         tokens=10_000,
-        parameters=5_000,
+        parameters=parameters,
         epochs=[
             EpochRecord(epoch=1, steps=50, training_loss_bits=3.0, validation_loss_bits=3.1),
             EpochRecord(epoch=2, steps=50, training_loss_bits=2.0, validation_loss_bits=2.5),

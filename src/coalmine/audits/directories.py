@@ -32,6 +32,31 @@ def audited_model(directory: str | os.PathLike[str]) -> Path | None:
     return place.with_name(name) if name and name != place.name else None
 
 
+def model_of_result(path: str | os.PathLike[str]) -> Path | None:
+    """The directory of the model that a file in an audit directory tells of, there or not; None for a file elsewhere.
+
+    >>> model_of_result("/out/model-audit/exposure/exposure.json").as_posix()
+    '/out/model'
+    """
+    folder = Path(path).absolute().parent
+    return audited_model(folder) or audited_model(folder.parent)
+
+
+def result_directory(named: str | os.PathLike[str], audit: str, file_name: str) -> Path:
+    """Where a result is: in the named directory, or in the one of its audit beside a named model, or below what is named."""
+    place = Path(named)
+    for directory in (place, audit_directory(place, audit), place / audit):
+        if (directory / file_name).is_file():
+            return directory
+    return place
+
+
+def beside(place: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Where else the results of a named directory are: for a model's directory its audit directory, if there is one."""
+    directory = audit_directory(place)
+    return (directory,) if Path(place).is_dir() and directory.is_dir() else ()
+
+
 def _with_a_name(place: Path) -> Path:
     # "." and ".." have no name to put anything after.
     return place if place.name not in {"", ".."} else place.resolve()

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coalmine.audits.directories import result_directory
 from coalmine.audits.exposure_results import (
+    RESULTS_FILE,
     SCORES_FILE,
     CandidateScores,
     ExposureDocument,
@@ -50,10 +52,10 @@ class ScoredPopulation(NamedTuple):
 
 
 def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
-    """Results in memory, or the directory that `expose` wrote them to."""
+    """Results in memory, the directory that `expose` wrote them to, or that of the model."""
     if isinstance(given, Exposures):
         return Source(given.to_document(), given.candidates)
-    place = Path(given)
+    place = result_directory(given, "exposure", RESULTS_FILE)
     document = read_exposures(place)
     scores = (place if place.is_dir() else place.parent) / SCORES_FILE
     return Source(document, tuple(_read_scores(scores)) if scores.exists() else ())

@@ -29,6 +29,7 @@ def command(
     docs/quickstart.md.
     """
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.directories import audit_directory
         from coalmine.audits.exposure import expose
         from coalmine.audits.extraction import verify_extraction
         from coalmine.audits.extraction_results import save_verification
@@ -67,15 +68,16 @@ def command(
         output.say(training_summary(trained), "")
         loaded = load_model(model)
         results = expose(loaded, planted.canaries, seed=seed, progress=output.progress())
-        directory = results.save(model / "exposure")
+        audit = audit_directory(model)
+        directory = results.save(audit / "exposure")
         extracted, extractions = verify_extraction(loaded, planted.canaries, progress=output.progress())
-        save_verification(make_directory(model / "extraction"), extracted, extractions)
+        save_verification(make_directory(audit / "extraction"), extracted, extractions)
         clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
         # Membership compares scores with those of members that were never trained on, so it needs the references' own.
         among = expose(loaded, planted.canaries, method="references", seed=seed)
-        among.save(model / "references")
-        meaning = membership(model / "references", seed=seed)
-        meaning.save(model / "membership")
+        among.save(audit / "references")
+        meaning = membership(audit / "references", seed=seed)
+        meaning.save(audit / "membership")
         report = out / "report.html"
         write_bytes(report, report_page(read_runs(model, out / "planted")).encode())
         space = f"{planted.canaries.formats['f0'].size:,}"
@@ -89,7 +91,7 @@ def command(
             "What that says about membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),
             "",
-            f"The results are in {inert(str(model))}. Next: docs/quickstart.md does this by hand, on your own data.",
+            f"The results are in {inert(str(audit))}, apart from the model. Next: docs/quickstart.md does this by hand, on your own data.",
             f"Look at the report: {inert(str(report))}",
         )
         output.document(results.to_document())

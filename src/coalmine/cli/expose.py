@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model
+from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model, results_directory
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
 from coalmine.files import no_empty_directory
@@ -40,7 +40,8 @@ def command(
     ] = 1024,
     confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Directory for the results; default: MODEL/exposure.")
+        Path | None,
+        typer.Option("--out", "-o", help="Directory for the results; default: MODEL-audit/exposure."),
     ] = None,
     kind: As = "auto",
     source: Source = None,
@@ -60,7 +61,10 @@ def command(
     with the reason, and the others are measured all the same. Writes exposure.json, scores.parquet and run.json, readable by you
     only. A search that is stopped goes on where it was when the same command is given again.
     """
-    with Output(json=json, quiet=quiet) as output, no_empty_directory(out or Path(model) / "exposure"):
+    with (
+        Output(json=json, quiet=quiet) as output,
+        no_empty_directory(results_directory(model, out, "exposure")),
+    ):
         from coalmine.audits.exposure import expose
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.manifest import CanarySet

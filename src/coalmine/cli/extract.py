@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model
+from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model, results_directory
 from coalmine.cli.options import Json, Quiet, Seed, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
@@ -49,7 +49,8 @@ def command(
         typer.Option("--words", help="For {word:n}: a file with a word a line, or a word model's directory."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Directory for the result; default: MODEL/extraction.")
+        Path | None,
+        typer.Option("--out", "-o", help="Directory for the result; default: MODEL-audit/extraction."),
     ] = None,
     kind: As = "auto",
     source: Source = None,
@@ -75,7 +76,10 @@ def command(
             "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
             "source fixed; leave --source-format out"
         )
-    with Output(json=json, quiet=quiet) as output, no_empty_directory(out or Path(model) / "extraction"):
+    with (
+        Output(json=json, quiet=quiet) as output,
+        no_empty_directory(results_directory(model, out, "extraction")),
+    ):
         from coalmine.cli.run_record import RunClock
 
         clock = RunClock()

@@ -15,7 +15,10 @@ from coalmine.errors import InputError
 
 def command(
     results: Annotated[
-        Path | None, typer.Argument(help="What `coalmine expose` wrote: its directory, or its exposure.json.")
+        Path | None,
+        typer.Argument(
+            help="What `coalmine expose` wrote: its directory, its exposure.json, or the model that it measured."
+        ),
     ] = None,
     in_scores: Annotated[
         Path | None,
@@ -55,7 +58,9 @@ def command(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Directory for membership.json; default: beside RESULTS, or here."),
+        typer.Option(
+            "--save", help="Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."
+        ),
     ] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -87,7 +92,7 @@ def command(
             if copies != 1:
                 raise InputError("--copies belongs to --in and --out; RESULTS say how often each was planted")
             found = membership(results, reference=reference, canaries=canaries, **options)
-            directory = save or (results if results.is_dir() else results.parent)
+            directory = save or _default_directory(results)
         elif results is None and in_scores is not None and out_scores is not None:
             if reference is not None or canaries is not None:
                 raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
@@ -110,6 +115,18 @@ def command(
         )
         output.document(found)
     return 0
+
+
+def _default_directory(results: Path) -> Path:
+    """Beside the results of `expose`; for a model's directory, in the audit directory beside that."""
+    from coalmine.audits.directories import audit_directory, audited_model
+    from coalmine.audits.exposure_results import RESULTS_FILE
+
+    if not results.is_dir():
+        return results.parent
+    if (results / RESULTS_FILE).is_file():
+        return results
+    return (results if audited_model(results) is not None else audit_directory(results)) / "membership"
 
 
 def read_score_file(path: Path) -> list[float]:

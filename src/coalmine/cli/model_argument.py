@@ -43,10 +43,17 @@ Precision = Annotated[
 ]
 
 
+def results_directory(where: str, out: Path | None, folder: str) -> Path:
+    """Where the results of a command go: `out`, or `folder` in the audit directory beside the model's own."""
+    from coalmine.audits.directories import audit_directory
+
+    return audit_directory(where, folder) if out is None else out
+
+
 def open_model(
     where: str, out: Path | None, folder: str, *, kind: str, device: str, precision: str, source: str | None
 ) -> tuple[Any, Path]:
-    """The model, and the directory for results: `out`, or `folder` inside the model's own directory."""
+    """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.files import make_directory
     from coalmine.models.loading import is_endpoint, load_model
     from coalmine.models.named_function import is_function
@@ -65,4 +72,4 @@ def open_model(
                 f"--source is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
             )
         model = model.given(source)
-    return model, make_directory(out or Path(where) / folder)
+    return model, make_directory(results_directory(where, out, folder))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coalmine.cli.model_argument import As, Device, Precision, Source, open_model
+from coalmine.cli.model_argument import As, Device, Precision, Source, open_model, results_directory
 from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
 from coalmine.cli.output import Output
 from coalmine.errors import InputError, MissingExtraError
@@ -83,7 +83,9 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Directory for the results; default: recitation in the (first) model's."
+            "--out",
+            "-o",
+            help="Directory for the results; default: MODEL-audit/recitation, of the first MODEL.",
         ),
     ] = None,
     kind: As = "auto",
@@ -138,7 +140,7 @@ def command(
             "reveal": reveal,
             "seed": seed,
         }
-        place = out or Path(names[0]) / "recitation"
+        place = results_directory(names[0], out, "recitation")
         with no_empty_directory(place):
             first, directory = open_model(names[0], out, "recitation", **options)
             others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# Of the audit directory.
+FOLDER = "watching"
 WATCHED_FILE = "exposure-during-training.json"
 SCHEMA = "coalmine.watched/1"
 

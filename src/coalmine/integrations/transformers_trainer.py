@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import coalmine
+from coalmine.audits.directories import audit_directory
 from coalmine.audits.watching import ExposureWatch
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
-from coalmine.integrations.exposure_log import WATCHED_FILE, ExposureLog, When
+from coalmine.integrations.exposure_log import FOLDER, WATCHED_FILE, ExposureLog, When
 
 try:
     import transformers
@@ -25,8 +26,9 @@ class ExposureCallback(TrainerCallback):
 
         trainer = Trainer(..., callbacks=[ExposureCallback("planted/canaries.json", tokenizer, every=100)])
 
-    Medians for each number of repetitions go where the trainer logs to, and all numbers to `out`, which is
-    `exposure-during-training.json` in the trainer's output directory where it is not given. The weights that the training
+    Medians for each number of repetitions go where the trainer logs to, and all numbers to `out`. Where that is not given, it is
+    `watching/exposure-during-training.json` in the audit directory beside the trainer's output directory, which people upload:
+    for `model`, `model-audit`. The weights that the training
     ends with are the same with it and without it.
 
     Args:
@@ -61,7 +63,7 @@ class ExposureCallback(TrainerCallback):
                 "exposure cannot be watched while the model is sharded over processes (FSDP or DeepSpeed); remove the callback, "
                 "and measure the saved checkpoints with expose"
             )
-        out = Path(args.output_dir) / WATCHED_FILE if self.out is None else Path(self.out)
+        out = audit_directory(args.output_dir, FOLDER) / WATCHED_FILE if self.out is None else Path(self.out)
         self.log.begin(out, state.global_step)
         self._look(args, state, control, given, "start")
 

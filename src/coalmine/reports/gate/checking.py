@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from coalmine.audits.directories import model_of_result
 from coalmine.files import sha256_of_file
 from coalmine.models.checkpoint import WEIGHTS_FILE
 from coalmine.reports.gate.outcomes import Outcome, RuleOutcome
@@ -78,9 +79,12 @@ def _stale(run: Run) -> str | None:
 
 
 def _folders_of(run: Run, path: Path) -> Iterator[Path]:
-    """The folders from that of a result up to the one that the user named."""
+    """The folders that may hold the weights: the model's own, and those from that of a result up to the one that was named."""
     given = {place.resolve() for place in run.paths}
     folder = path.resolve().parent
+    model = model_of_result(path)
+    if model is not None:
+        yield model
     yield folder
     while folder not in given and any(folder.is_relative_to(place) for place in given):
         folder = folder.parent

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from coalmine.audits.directories import audited_model
 from coalmine.audits.exposure_results import ExposureDocument
 from coalmine.corpus.manifest import CanarySet
 from coalmine.reports.runs.records import Located, Run, asked_model
@@ -87,12 +88,27 @@ def _added(run: Run, name: str, one: Located[Any]) -> Run:
 
 
 def _owners(groups: dict[str, _Group], path: Path) -> list[_Group]:
-    """The runs with results beside or below a file; the only run there is, where none has."""
-    near = [group for group in groups.values() if any(f.is_relative_to(path.parent) for f in group.folders)]
+    """The runs with results beside or below a file, or below its model; the only run there is, where none has."""
+    near = [
+        group for group in groups.values() if any(_is_at_or_below(folder, path) for folder in group.folders)
+    ]
     if near:
         beside = [group for group in near if path.parent in group.folders]
-        return beside or near
+        same = [
+            group for group in near if any(_home(folder) == _home(path.parent) for folder in group.folders)
+        ]
+        return beside or same or near
     return list(groups.values()) if len(groups) == 1 else []
+
+
+def _is_at_or_below(folder: Path, path: Path) -> bool:
+    return folder.is_relative_to(path.parent) or _home(folder).is_relative_to(_home(path.parent))
+
+
+def _home(folder: Path) -> Path:
+    """The model's directory for a folder of its audit directory, and the folder itself elsewhere."""
+    place = folder.resolve()
+    return audited_model(place) or audited_model(place.parent) or place
 
 
 def _measured_with(groups: dict[str, _Group], manifest: Located[CanarySet]) -> list[_Group]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from coalmine.audits.directories import audited_model, beside
 from coalmine.audits.exposure_results import read_exposures
 from coalmine.audits.extraction_results import SCHEMA as EXTRACTION_SCHEMA
 from coalmine.audits.extraction_results import VERIFIED_SCHEMA, Extraction
@@ -52,6 +53,7 @@ __all__ = [
 ]
 
 _RUN_SCHEMA = "coalmine.run/1"
+_OF_TRAINING = ("training.json", "exposure-during-training.json")
 Document = TypeVar("Document")
 
 
@@ -93,10 +95,15 @@ def _files_below(place: Path) -> Iterator[Path]:
         return
     if not place.is_dir():
         raise InputError(f"{place} does not exist; name a directory with results, or a result")
-    for directory, folders, names in os.walk(place):
-        # Sorted, so that the same files give the same report wherever they are.
-        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-        yield from (Path(directory) / name for name in sorted(names) if _kind_of(Path(name)) is not None)
+    for top in (place, *beside(place)):
+        for directory, folders, names in os.walk(top):
+            # Sorted, so that the same files give the same report wherever they are.
+            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+            yield from (Path(directory) / name for name in sorted(names) if _kind_of(Path(name)) is not None)
+    # Given the audit directory alone, what is known of the training is beside it; earlier results in there are not asked for.
+    model = audited_model(place)
+    if model is not None:
+        yield from (model / name for name in _OF_TRAINING if (model / name).is_file())
 
 
 def _kind_of(path: Path) -> str | None:

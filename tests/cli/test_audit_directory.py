@@ -1,0 +1,121 @@
+"""Results stay out of the model's directory, and every command finds them from there."""
+
+import contextlib
+import io
+import json
+import shutil
+from typing import NamedTuple
+
+import pytest
+
+from coalmine import CanarySet, Format, expose, load_model
+from coalmine.cli.main import app
+from coalmine.errors import InputError
+from coalmine.models.checkpoint import save_model
+from coalmine.reports.runs.reading import read_run, read_runs
+from models.random_networks import random_model
+from reports.report_runs import save_training
+
+FORM = Format("pin {digits:2}")
+POLICY = 'require = ["exposure"]\n[exposure]\nat_most = 6.7\n'
+
+
+class Result(NamedTuple):
+    exit_code: int
+    output: str
+
+
+def coalmine(*arguments):
+    """The command in this process, with the exit code that `main` would end with."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        code = app(list(map(str, arguments)), standalone_mode=False)
+    return Result(code, shown.getvalue())
+
+
+def saved(folder, seed=0):
+    model = random_model("lstm", seed=seed)
+    save_model(folder, model._network, model.tokenizer)
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    texts = FORM.sample(30, seed=1, replace=False)
+    CanarySet.of(FORM, texts[:4], withheld=texts[4:8], references=texts[8:]).save(tmp_path / "canaries.json")
+    (tmp_path / "policy.toml").write_text(POLICY)
+    return saved(tmp_path / "model")
+
+
+def listed(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_no_audit_writes_into_the_models_directory(model, tmp_path):
+    before, audit = listed(model), tmp_path / "model-audit"
+    shown = coalmine("expose", model, tmp_path / "canaries.json").output
+    assert f"Results: {audit / 'exposure'}" in shown.replace("\n", "")
+    coalmine("extract", model, "--format", FORM.template)
+    coalmine("extract", model, "--verify", tmp_path / "canaries.json")
+    coalmine("membership", model)
+    coalmine("report", model, "-o", tmp_path / "report.html")
+    assert listed(model) == before
+    assert {path.parent.name for path in audit.rglob("*.json")} == {"exposure", "extraction", "membership"}
+
+
+def test_report_check_and_membership_read_from_either_directory(model, tmp_path):
+    save_training(model)
+    coalmine("expose", model, tmp_path / "canaries.json")
+    coalmine("extract", model, "--verify", tmp_path / "canaries.json")
+    audit = tmp_path / "model-audit"
+    runs = [read_run(named) for named in (model, audit)]
+    assert [run.tested for run in runs] == [("exposure", "extraction")] * 2
+    assert all(run.training is not None for run in runs)
+    for named in (model, audit, audit / "exposure"):
+        checked = json.loads(coalmine("check", named, "-p", tmp_path / "policy.toml", "--json").output)
+        assert checked["outcome"] == "holds"
+        found = json.loads(coalmine("membership", named, "--json").output)
+        assert found["populations"][0]["in_count"] == 4
+
+
+def test_models_in_one_directory_keep_their_own_results_and_trainings(model, tmp_path):
+    other = saved(tmp_path / "other", seed=1)
+    for one, parameters in ((model, 1), (other, 2)):
+        save_training(one, parameters=parameters)
+        coalmine("expose", one, tmp_path / "canaries.json")
+    runs = {run.exposures[0].path.parts[-3]: run for run in read_runs(tmp_path)}
+    assert {name: run.training.parameters for name, run in runs.items()} == {
+        "model-audit": 1,
+        "other-audit": 2,
+    }
+
+
+def test_results_inside_a_models_directory_are_still_read(model, tmp_path):
+    expose(load_model(model), tmp_path / "canaries.json").save(model / "exposure")
+    assert read_run(model).tested == ("exposure",)
+    assert coalmine("check", model, "-p", tmp_path / "policy.toml").exit_code == 0
+    coalmine("membership", model)
+    assert (tmp_path / "model-audit" / "membership" / "membership.json").is_file()
+    assert read_run(model).tested == ("exposure", "membership")
+
+
+@pytest.mark.parametrize("named", ["model", "model-audit", "model-audit/exposure"])
+def test_results_of_weights_that_were_trained_again_do_not_count(model, tmp_path, named):
+    coalmine("expose", model, tmp_path / "canaries.json")
+    gate = ("check", tmp_path / named, "-p", tmp_path / "policy.toml")
+    assert coalmine(*gate).exit_code == 0
+    shutil.copy(saved(tmp_path / "again", seed=5) / "model.safetensors", model / "model.safetensors")
+    stale = coalmine(*gate)
+    assert stale.exit_code == 2
+    assert "other weights than those in model" in " ".join(stale.output.split())
+
+
+def test_a_model_that_was_moved_away_leaves_its_results_readable(model, tmp_path):
+    coalmine("expose", model, tmp_path / "canaries.json")
+    shutil.rmtree(model)
+    assert coalmine("check", tmp_path / "model-audit", "-p", tmp_path / "policy.toml").exit_code == 0
+
+
+def test_what_is_refused_leaves_no_audit_directory(model, tmp_path):
+    with pytest.raises(InputError, match="guess"):
+        coalmine("expose", model, tmp_path / "canaries.json", "--method", "guess")
+    assert not (tmp_path / "model-audit").exists()
