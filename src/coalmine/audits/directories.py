@@ -5,16 +5,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from coalmine.models.named_function import NamedFunction, is_function
+
 SUFFIX = "-audit"
 
 
 def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> Path:
     """The directory for the results of a model in a directory, or for those of one audit of it.
 
+    A model that a function makes has no directory; its results go into the current one.
+
     >>> audit_directory("out/model", "exposure").as_posix()
     'out/model-audit/exposure'
+    >>> audit_directory("python:my_models:gru", "exposure").as_posix()
+    'my_models-gru-audit/exposure'
     """
-    place = _with_a_name(Path(model))
+    if is_function(model):
+        named = NamedFunction.parse(model)
+        place = Path(f"{named.module}-{named.function}")
+    else:
+        place = _with_a_name(Path(model))
     directory = place.with_name(place.name + SUFFIX)
     return directory if audit is None else directory / audit
 

@@ -18,7 +18,7 @@ def _searched(question: Question, method: str) -> BoundedSearch:
     frontier = question.frontier(method)
     canaries = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
     search = BoundedSearch(frontier, question.thresholds, noting=canaries, memory_bytes=question.memory_bytes)
-    question.progress.start("Proving ranks", question.budget)
+    question.progress.start(f"Proving ranks, at most {question.budget:,} expansions", None)
     saved = question.resume.load()
     if saved is None:
         search.start()

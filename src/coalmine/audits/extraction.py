@@ -223,7 +223,7 @@ def _search(
     frontier: Frontier, top: int, budget: int, memory: int, resume: ResumeFile, progress: Progress
 ) -> tuple[list[Found], Certificate]:
     search = ShortestPaths(frontier, top, memory_bytes=memory)
-    progress.start("Searching", budget)
+    progress.start(f"Searching, at most {budget:,} expansions", None)
     saved = resume.load()
     if saved is None:
         search.start()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from coalmine.cli.pace import Pace, duration
 from coalmine.progress import Progress, Silent
 from coalmine.visible import visible
 
@@ -68,20 +70,28 @@ def make_console() -> Console:
 class TerminalProgress:
     """A bar with the time left; one for each task, so that a new one never repaints those that are done."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._bar: Bars | None = None
 
     def start(self, task: str, total: int | None) -> None:
         """Show a new bar below those that are done."""
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+        from rich.text import Text
+
+        pace = Pace(total, self._clock)
+
+        class PaceColumn(ProgressColumn):
+            def render(self, task: Task) -> Text:  # noqa: ARG002 - the pace knows
+                return Text(str(pace))
 
         self.close()
+        self._pace = pace
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
+            PaceColumn(),
             TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=sys.stderr),
             refresh_per_second=4,
@@ -92,6 +102,7 @@ class TerminalProgress:
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Move the bar; it is drawn a few times a second, however often this is called."""
         if self._bar is not None:
+            self._pace.advance(amount)
             self._bar.update(self._task, advance=amount, note=visible(note))
 
     def finish(self) -> None:
@@ -108,40 +119,40 @@ class TerminalProgress:
 class LineProgress:
     """For logs: a line at the start of a task, now and then, and at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._task = ""
 
     def start(self, task: str, total: int | None) -> None:
         """Begin a task."""
-        self._task, self._total, self._done, self._note = task, total, 0, ""
-        self._began = self._told = time.monotonic()
+        self._task, self._note = task, ""
+        self._pace = Pace(total, self._clock)
+        self._reported = self._clock()
         _write_line(f"{task} ...")
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Count, and tell if it is time to."""
-        self._done += amount
+        """Count, and write a line if it is time to."""
+        if not self._task:
+            return
+        self._pace.advance(amount)
         self._note = note or self._note
-        now = time.monotonic()
-        if self._task and now - self._told >= SECONDS_BETWEEN_LINES:
-            self._told = now
-            _write_line(f"{self._task}: {self._share(now)}{', ' + self._note if self._note else ''}")
+        now = self._clock()
+        if now - self._reported >= SECONDS_BETWEEN_LINES:
+            self._reported = now
+            _write_line(f"{self._task}: {self._pace}{self._noted()}")
 
     def finish(self) -> None:
         """End the task."""
         if self._task:
-            note = f", {self._note}" if self._note else ""
-            _write_line(f"{self._task}: done in {time.monotonic() - self._began:.0f} s{note}")
+            _write_line(f"{self._task}: done in {duration(self._pace.elapsed)}{self._noted()}")
         self.close()
 
     def close(self) -> None:
         """Say no more of the task; what was stopped is not called done."""
         self._task = ""
 
-    def _share(self, now: float) -> str:
-        if not self._total:
-            return f"{self._done:,}"
-        left = (now - self._began) * (self._total - self._done) / max(1, self._done)
-        return f"{100 * self._done / self._total:.0f} %, {left:.0f} s left"
+    def _noted(self) -> str:
+        return f", {self._note}" if self._note else ""
 
 
 def _write_line(line: str) -> None:
