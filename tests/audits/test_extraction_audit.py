@@ -110,7 +110,7 @@ def test_the_file_of_another_search_is_not_continued(tmp_path):
 def test_verifying_canaries():
     form = Format("pin {digits:4}")
     texts = form.sample(3, seed=1, replace=False)
-    canaries = CanarySet.of(form, texts[:2], repetitions=[8, 1], withheld=texts[2:])
+    canaries = CanarySet.of(form, texts[:2], repetitions=[8, 1], withheld=texts[2:], withheld_repetitions=1)
     model = ScriptedModel("pin " + DIGITS, memory={texts[0]: 0.25}, frequencies={"7": 3})
     results, extractions = verify_extraction(model, canaries, top=5)
     assert [one.canary_id for one in results] == [canary.canary_id for canary in canaries]

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.corpus.deduplicating import deduplicate
+from coalmine.corpus.manifest import CanarySet
 from coalmine.corpus.near_duplicates import near_duplicates, runs_of_words
+from coalmine.corpus.planting import plant
 from coalmine.corpus.reading import Fields, read_documents
-from coalmine.errors import CorpusError, InputError
+from coalmine.corpus.verifying import verify
+from coalmine.errors import CorpusError, InputError, ManifestError
 
 SUFFIXES = [".txt", ".txt.gz", ".jsonl", ".jsonl.zst", ".csv", ".csv.gz", ".parquet"]
 
@@ -232,3 +235,96 @@ def test_what_cannot_be_done_is_said(tmp_path):
     with pytest.raises(CorpusError, match="would be left"):
         deduplicate(tmp_path / "twice.txt", tmp_path / "nothing", keep="none")
     assert not list((tmp_path / "nothing").iterdir())
+
+
+SECRET = "the random number of this customer is {digits:6} and nobody else has it"
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl.gz", ".csv", ".parquet"])
+def test_the_manifest_of_a_planted_corpus_is_written_again_with_the_copies_that_are_left(
+    make_corpus, tmp_path, suffix
+):
+    texts = [
+        f"{number} is what document {number} of this corpus is about, and nothing else"
+        for number in range(60)
+    ]
+    made = plant(
+        make_corpus(texts, suffix), SECRET, repeat=[1, 3], canaries=6, withhold=0.5, references=20, seed=2, out=tmp_path / "planted"
+    )  # fmt: skip
+    report = deduplicate(made.corpus, tmp_path / "out", exact=None, near=0.99)
+    left = texts_of(tmp_path / "out" / report.corpus)
+    after = CanarySet.load(tmp_path / "out")
+    assert [left.count(canary.text) for canary in after] == [canary.times_trained_on for canary in after]
+    planted = [canary for canary in made.canaries if canary.planted]
+    assert {canary.times_trained_on for canary in after if canary.planted} == {1}
+    assert (report.canaries.copies_before, report.canaries.copies_after) == (
+        sum(canary.repetitions for canary in planted),
+        len(planted),
+    )
+    # The coin and the plan are what they were.
+    assert [(c.canary_id, c.text, c.planted, c.repetitions) for c in after] == [
+        (c.canary_id, c.text, c.planted, c.repetitions) for c in made.canaries
+    ]
+    assert (after.withhold, after.seed, after.references) == (0.5, 2, made.canaries.references)
+    assert stat.S_IMODE(after.path.stat().st_mode) == 0o600
+    assert after.corpus.sha256_after == report.sha256_after
+    assert after.corpus.rewritten.corpus_sha256 == made.canaries.corpus.sha256_after
+    verified = verify(tmp_path / "out")
+    assert verified.ok, verified.problems
+    assert verified.original == "not checked: dedup rewrote the corpus after planting"
+
+
+def test_canaries_that_are_too_much_alike_leave_the_corpus_and_stay_planted_by_their_coin(
+    make_corpus, tmp_path
+):
+    texts = [
+        f"{number} is what document {number} of this corpus is about, and nothing else"
+        for number in range(60)
+    ]
+    alike = (
+        SECRET
+        + ", which is why it is written down here once more and with so many words that few of them differ"
+    )
+    made = plant(
+        make_corpus(texts, ".txt"), alike, repeat=2, canaries=5, withhold=0.0, references=5, out=tmp_path / "planted"
+    )  # fmt: skip
+    report = deduplicate(made.corpus, tmp_path / "out", exact=None, near=0.5)
+    after = CanarySet.load(tmp_path / "out")
+    kept = (tmp_path / "out" / "corpus.txt").read_text()
+    assert [canary.times_trained_on for canary in after] == [kept.count(canary.text) for canary in after]
+    assert sum(canary.times_trained_on for canary in after) == 1
+    assert len(report.canaries.gone) == 4
+    assert all(canary.planted and canary.repetitions == 2 for canary in after)
+    assert "4 planted canaries are not in the corpus any more" in report.warnings[0]
+    again = deduplicate(tmp_path / "out" / "corpus.txt", tmp_path / "again", exact=None, near=0.5)
+    assert (again.canaries.copies_before, again.canaries.copies_after, again.canaries.gone) == (1, 1, ())
+
+
+def test_which_manifest_is_recounted_is_found_or_said(make_corpus, tmp_path):
+    texts = [f"document {number} is about {number * 7919}" for number in range(60)]
+    made = plant(
+        make_corpus(texts, ".txt"), SECRET, repeat=3, canaries=2, withhold=0.0, references=5, out=tmp_path / "planted"
+    )  # fmt: skip
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    moved = elsewhere / "corpus.txt"
+    moved.write_bytes(made.corpus.read_bytes())
+    assert deduplicate(moved, tmp_path / "unknown").canaries is None
+    assert not (tmp_path / "unknown" / "canaries.json").exists()
+    named = deduplicate(moved, tmp_path / "named", canaries=made.manifest)
+    assert named.canaries.copies_before == 6
+    (tmp_path / "named" / "corpus.txt").unlink()
+    (tmp_path / "named" / "dedup.json").unlink()
+    with pytest.raises(CorpusError, match=r"canaries.json exists already"):
+        deduplicate(moved, tmp_path / "named", canaries=made.manifest)
+    # What tells of a corpus that is replaced goes with it.
+    deduplicate(moved, tmp_path / "named", overwrite=True)
+    assert not (tmp_path / "named" / "canaries.json").exists()
+    (elsewhere / "canaries.json").write_bytes(made.manifest.read_bytes())
+    moved.write_bytes(moved.read_bytes() + b"one more line\n")
+    other = deduplicate(moved, tmp_path / "other")
+    assert other.canaries is None
+    assert "the manifest beside the corpus is not used" in other.warnings[0]
+    assert "SHA-256 differs" in other.warnings[0]
+    with pytest.raises(ManifestError, match="tells of another corpus"):
+        deduplicate(moved, tmp_path / "refused", canaries=made.canaries)

@@ -65,7 +65,11 @@ def test_is_readable_by_its_owner_only(tmp_path):
 
 def test_is_a_sequence_with_names():
     made = CanarySet.of(
-        PIN, ["my pin is 0001", "my pin is 0002"], repetitions=[1, 16], withheld=["my pin is 0003"]
+        PIN,
+        ["my pin is 0001", "my pin is 0002"],
+        repetitions=[1, 16],
+        withheld=["my pin is 0003"],
+        withheld_repetitions=1,
     )
     assert [canary.canary_id for canary in made] == ["f0-x1-0", "f0-x16-0", "f0-x1-1"]
     assert [canary.times_trained_on for canary in made] == [1, 16, 0]
@@ -116,13 +120,32 @@ def test_a_set_made_by_hand_is_checked():
         CanarySet.of(PIN, ["my pin is 0001"], references=["my pin is 0001"])
     with pytest.raises(ManifestError, match="2 texts were given with 1 repetitions"):
         CanarySet.of(PIN, ["my pin is 0001", "my pin is 0002"], repetitions=[1])
+    with pytest.raises(ManifestError, match="give withheld_repetitions"):
+        CanarySet.of(
+            PIN, ["my pin is 0001", "my pin is 0002"], repetitions=[1, 4], withheld=["my pin is 0003"]
+        )
+    with pytest.raises(ManifestError, match="1 withheld texts were given with 2 withheld_repetitions"):
+        CanarySet.of(PIN, ["my pin is 0001"], withheld=["my pin is 0003"], withheld_repetitions=[1, 4])
     with pytest.raises(ManifestError, match="has 0 repetitions; give at least 1"):
         CanarySet.of(PIN, ["my pin is 0001"], repetitions=0)
+
+
+def test_withheld_canaries_keep_the_number_of_copies_that_they_were_meant_to_have():
+    texts = [f"my pin is {number:04}" for number in range(6)]
+    alike = CanarySet.of(PIN, texts[:3], repetitions=4, withheld=texts[3:], withhold=0.5)
+    assert [(canary.repetitions, canary.times_trained_on) for canary in alike] == [(4, 4)] * 3 + [(4, 0)] * 3
+    assert alike.withhold == 0.5
+    each = CanarySet.of(
+        PIN, texts[:3], repetitions=[1, 4, 4], withheld=texts[3:], withheld_repetitions=[4, 1, 16]
+    )
+    assert [canary.canary_id for canary in each if not canary.planted] == ["f0-x4-2", "f0-x1-1", "f0-x16-0"]
+    assert [canary.repetitions for canary in each if not canary.planted] == [4, 1, 16]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"canaries__0__counted": -1}, "was counted -1 times"),
         ({"schema": "coalmine.canaries/2"}, "its schema is 'coalmine.canaries/2', but this version"),
         ({"extra": 1}, "damaged .*unknown field `extra`"),
         ({"canaries__0__planted": "yes"}, r"damaged .*canaries\[0\].planted"),
@@ -153,7 +176,7 @@ def test_a_corpus_elsewhere_is_refused(saved):
         "name": "../../etc/passwd", "original_name": "", "sha256_before": "", "sha256_after": "",
         "documents_before": 1, "documents_after": 1, "fields": {},
     }  # fmt: skip
-    with pytest.raises(ManifestError, match="should stand beside the manifest"):
+    with pytest.raises(ManifestError, match="should be beside the manifest"):
         CanarySet.load(saved(corpus=record))
 
 

@@ -277,7 +277,12 @@ def entry(canary, status, exposure, low, bits=10.0):
 def test_bounds_enter_a_median_as_bounds_and_what_was_not_measured_enters_none():
     texts = [f"the random number is {n:04}" for n in range(5)]
     canaries = CanarySet.of(
-        SECRET, texts[:4], repetitions=[4, 4, 4, 2], withheld=texts[4:], references=[texts[0][:-1] + "9"]
+        SECRET,
+        texts[:4],
+        repetitions=[4, 4, 4, 2],
+        withheld=texts[4:],
+        withheld_repetitions=1,
+        references=[texts[0][:-1] + "9"],
     )
     seen = [
         entry(canaries[0], "measured", 1.0, 0.5),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coalmine import expose
 from coalmine.audits.membership import membership_of_scores
 from coalmine.corpus.documents import Fields
-from coalmine.corpus.manifest import PlantedCorpus
+from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
 from coalmine.files import write_json
 from coalmine.randomness import arrays

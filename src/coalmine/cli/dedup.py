@@ -28,7 +28,7 @@ def command(
     corpus: Annotated[
         Path,
         typer.Argument(
-            help="Training data: .txt (a document a line), .jsonl, .csv or .parquet; also .gz, .zst."
+            help="Training data: .txt (one document per line), .jsonl, .csv or .parquet; also .gz, .zst."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the new corpus and the report.")],
@@ -44,6 +44,13 @@ def command(
         typer.Option("--near", help="Similarity from which on a document is a near duplicate, from 0 to 1."),
     ] = 0.8,
     no_near: Annotated[bool, typer.Option("--no-near", help="Leave near duplicates alone.")] = False,
+    canaries: Annotated[
+        Path | None,
+        typer.Option(
+            "--canaries",
+            help="The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it.",
+        ),
+    ] = None,
     memory: Annotated[int, typer.Option("--memory", help="Megabytes that sorting may take.")] = 2000,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what an earlier run wrote to --out.")
@@ -59,7 +66,8 @@ def command(
     """Remove repeated text and near duplicates from a corpus, and say what was removed, where and why.
 
     Writes DIR/corpus.*, DIR/dedup.json and, with a line for each removal, DIR/removed.jsonl; all are readable by you only. A
-    second run on the result finds nothing left.
+    second run on the result finds nothing left. For a planted corpus it also writes DIR/canaries.json, with the number of copies
+    of each canary that are left: give that one to `coalmine expose`.
     """
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.cli.run_record import RunClock
@@ -74,6 +82,7 @@ def command(
             keep=cast("Literal['one', 'none']", keep),
             near=None if no_near else near,
             fields=fields_from(text_field, user_field, source_field, target_field),
+            canaries=canaries,
             memory=memory * 1_000_000,
             seed=seed,
             overwrite=overwrite,
@@ -86,11 +95,12 @@ def command(
 
 
 def _summary(report: Deduplication, out: Path) -> str:
+    from coalmine.corpus.recounting import recount_in_words
     from coalmine.reports.terminal import inert
 
     share = 100 * (1 - report.bytes_after / max(1, report.bytes_before))
     lines = [
-        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {share:.1f} % of the text was removed."
+        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {share:.1f}% of the text was removed."
     ]
     if report.exact is not None:
         exact = report.exact
@@ -105,6 +115,9 @@ def _summary(report: Deduplication, out: Path) -> str:
             f"Near duplicates of earlier documents (similarity {near.threshold:g} or more): {near.documents:,} documents, "
             f"{near.bytes:,} bytes."
         )
+    if report.canaries is not None:
+        lines.append(recount_in_words(report.canaries))
+    lines += [f"Note: {inert(warning)}" for warning in report.warnings]
     lines.append(
         f"New corpus: {inert(str(out / report.corpus))}; what was removed: {inert(str(out / 'removed.jsonl'))}"
     )

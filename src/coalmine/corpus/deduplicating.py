@@ -24,6 +24,7 @@ from coalmine.corpus.deduplication_report import (
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.index.building import DEFAULT_MEMORY, build_index
 from coalmine.corpus.index.sorting import LARGEST_SORT
+from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
 from coalmine.corpus.near_duplicates import (
     PERMUTATIONS,
     WORDS,
@@ -33,11 +34,12 @@ from coalmine.corpus.near_duplicates import (
     rows_in_band,
 )
 from coalmine.corpus.reading import open_corpus
+from coalmine.corpus.recounting import manifest_of, recount_summary, recounted
 from coalmine.corpus.repeated_text import RepeatedPart, repeated_parts
 from coalmine.corpus.rewriting import Changes, write_with_changes
 from coalmine.corpus.streams import kind_of
 from coalmine.corpus.writing import write_errors
-from coalmine.errors import CorpusError, InputError
+from coalmine.errors import CorpusError, InputError, ManifestError
 from coalmine.files import PRIVATE, make_directory, sha256_of_file, whole_file
 from coalmine.progress import Progress, Silent
 
@@ -50,6 +52,7 @@ def deduplicate(
     keep: Keep = "one",
     near: float | None = 0.8,
     fields: Fields | None = None,
+    canaries: CanarySet | str | os.PathLike[str] | None = None,
     memory: int = DEFAULT_MEMORY,
     seed: int = 0,
     overwrite: bool = False,
@@ -62,6 +65,9 @@ def deduplicate(
     documents are left out. A second run on the result therefore finds nothing. A document of which nothing is left is left
     out. All other fields, and documents that do not change, stay as they were.
 
+    Of a planted corpus, the copies of canaries that are left are counted in what was written, and `canaries.json` is written with
+    these counts beside it.
+
     Args:
         corpus: a .txt, .jsonl, .csv or .parquet file, the first three also as .gz or .zst.
         out: the directory for `corpus` (with the suffixes of the original), `dedup.json` and `removed.jsonl`.
@@ -69,7 +75,8 @@ def deduplicate(
         keep: "one" keeps the first copy, "none" none.
         near: the similarity from which on a document is a near duplicate; None to leave this out.
         fields: which fields of a row hold what.
-        memory: about how many bytes sorting may take. Near duplicates take about 8 bytes a word beside it.
+        canaries: the manifest of a planted corpus; None takes the canaries.json beside the corpus if it belongs to it.
+        memory: about how many bytes sorting may take. Near duplicates take about 8 bytes per word beside it.
         seed: the seed of the hashes that propose near duplicates.
         overwrite: replace what an earlier run wrote to `out`.
         progress: is told of each search.
@@ -77,7 +84,11 @@ def deduplicate(
     source, folder, fields, progress = Path(corpus), Path(out), fields or Fields(), progress or Silent()
     target = folder / f"corpus{kind_of(source).suffix}"
     _check(source, target, exact, keep, near, overwrite=overwrite)
+    manifest = folder / MANIFEST_NAME
     with open_corpus(source, fields):
+        known = manifest_of(source, canaries)
+        if known.canaries is not None and manifest.exists() and not overwrite:
+            raise _exists(manifest)
         make_directory(folder)  # the corpus can be opened, so there will be something to put there
     for leftover in folder.glob(".work-*"):
         shutil.rmtree(leftover)  # of a run that was killed
@@ -101,12 +112,26 @@ def deduplicate(
         }
         # From here on the old report would tell of a corpus that is no longer there.
         (folder / REPORT_FILE).unlink(missing_ok=True)
+        if known.canaries is not None or _tells_of(manifest, target):
+            manifest.unlink(missing_ok=True)
         after = _write(source, target, fields, changes, progress)
         if source.stat().st_mtime_ns != identity:
             target.unlink()
             raise CorpusError(
                 f"{source} changed while it was being read; run again once nothing writes to it"
             )
+        recount = None
+        if known.canaries is not None:
+            counted = recounted(
+                known.canaries,
+                target,
+                by="dedup",
+                before=(source.name, before, len(survey.sizes)),
+                fields=fields,
+                progress=progress,
+            )
+            counted.save(manifest)
+            recount = recount_summary(known.canaries, counted, manifest.name)
         report = Deduplication(
             corpus=target.name,
             sha256_before=before,
@@ -117,6 +142,8 @@ def deduplicate(
             bytes_after=sum(left for place, left in enumerate(survey.left) if place not in dropped),
             exact=None if exact is None else _exact_summary(exact, keep, rounds, removed, state, survey),
             near=None if near is None else _near_summary(near, [one for _, one in near_found]),
+            canaries=recount,
+            warnings=(*known.warnings, *(() if recount is None else recount.warnings)),
         )
         report.save(folder, [*removed, *(one for _, one in near_found)])
     return report
@@ -266,6 +293,19 @@ def _check(
         raise CorpusError(f"this would replace the corpus itself, {source}; write to another directory")
     for path in (target, target.parent / REPORT_FILE):
         if path.exists() and not overwrite:
-            raise CorpusError(
-                f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
-            )
+            raise _exists(path)
+
+
+def _exists(path: Path) -> CorpusError:
+    return CorpusError(
+        f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
+    )
+
+
+def _tells_of(manifest: Path, corpus: Path) -> bool:
+    """Whether a manifest is that of a corpus beside it, which is about to be replaced."""
+    try:
+        told = CanarySet.load(manifest).corpus
+    except ManifestError:
+        return False
+    return told is not None and told.name == corpus.name

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from coalmine.corpus.recounting import Recount
 from coalmine.files import PRIVATE, whole_file, write_json
 
 SCHEMA = "coalmine.dedup/1"
@@ -59,7 +60,7 @@ class NearSummary(msgspec.Struct, frozen=True):
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
-    """What `deduplicate` did; dedup.json. What was removed, one thing a line, is in removed.jsonl."""
+    """What `deduplicate` did; dedup.json. What was removed, one thing per line, is in removed.jsonl."""
 
     schema: str = SCHEMA
     corpus: str
@@ -71,6 +72,10 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     bytes_after: int
     exact: ExactSummary | None
     near: NearSummary | None
+    # What became of the copies of canaries; None where the corpus has no manifest that is known.
+    canaries: Recount | None = None
+    # One sentence each; none of them shows a secret.
+    warnings: tuple[str, ...] = ()
 
     def save(self, folder: Path, removed: Iterable[Removed]) -> None:
         """Write dedup.json and removed.jsonl, readable by their owner only."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import decimal
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,30 +11,25 @@ from types import MappingProxyType
 from typing import Any, overload
 
 import msgspec
+from msgspec import UNSET
 
 import coalmine
 from coalmine import files
-from coalmine.corpus.documents import Fields
+from coalmine.corpus.manifest_records import (
+    SCHEMA,
+    FormatEntry,
+    Manifest,
+    PlantedCorpus,
+    ReferencesEntry,
+    decoded,
+    in_decimal,
+)
 from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.randomness import child_seed
 from coalmine.records import Canary
 
 MANIFEST_NAME = "canaries.json"
-SCHEMA = "coalmine.canaries/1"
-
-
-class PlantedCorpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The corpus that the canaries were planted in, before and after."""
-
-    # The planted corpus, which stands beside the manifest, and the name that the original had.
-    name: str
-    original_name: str
-    sha256_before: str
-    sha256_after: str
-    documents_before: int
-    documents_after: int
-    fields: Fields
 
 
 class CanarySet(Sequence[Canary]):
@@ -48,6 +42,8 @@ class CanarySet(Sequence[Canary]):
         seed: the seed of all draws, or None for a set made by hand.
         withhold: the probability with which a canary was withheld by its coin, or None where there was no coin.
         corpus: what was planted in, or None for a set made by hand.
+        listed: the ids of formats that are only lists of known texts, because nobody said what these were drawn from. Their
+            canaries can be compared with withheld ones and references, but not with a space.
         path: the canaries.json that it was loaded from, or None.
     """
 
@@ -61,6 +57,7 @@ class CanarySet(Sequence[Canary]):
         seed: int | None = None,
         withhold: float | None = None,
         corpus: PlantedCorpus | None = None,
+        listed: Iterable[str] = (),
     ) -> None:
         self._canaries = tuple(canaries)
         self._by_id = {canary.canary_id: canary for canary in self._canaries}
@@ -73,6 +70,7 @@ class CanarySet(Sequence[Canary]):
         self.seed = seed
         self.withhold = withhold
         self.corpus = corpus
+        self.listed = frozenset(listed)
         self.path: Path | None = None
         self._content = b""
         self._check(set(given))
@@ -85,7 +83,9 @@ class CanarySet(Sequence[Canary]):
         *,
         repetitions: int | Sequence[int] = 1,
         withheld: Sequence[str] = (),
+        withheld_repetitions: int | Sequence[int] | None = None,
         references: int | Sequence[str] = 0,
+        withhold: float | None = None,
         seed: int = 0,
     ) -> CanarySet:
         """A set made by hand, for a model that somebody else trained on texts that are known.
@@ -95,7 +95,10 @@ class CanarySet(Sequence[Canary]):
             texts: what the model was trained on.
             repetitions: how often each text was trained on, or one number for all.
             withheld: members of the format that were drawn in the same way and not trained on.
+            withheld_repetitions: how often each of these would have been trained on, or one number for all. It can be left out
+                where all texts have the same repetitions.
             references: further members that were not trained on, or how many of them to draw.
+            withhold: the probability with which a coin withheld each text, or None where there was no coin.
             seed: the seed of that draw.
 
         >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], repetitions=3, references=100)
@@ -103,16 +106,20 @@ class CanarySet(Sequence[Canary]):
         [('f0-x3-0', 3)]
         """
         secret = Format(secret) if isinstance(secret, str) else secret
-        counts = [repetitions] * len(texts) if isinstance(repetitions, int) else list(repetitions)
-        if len(counts) != len(texts):
-            raise ManifestError(
-                f"{len(texts)} texts were given with {len(counts)} repetitions; give one for each text"
-            )
+        counts = _one_for_each(texts, repetitions, "texts", "repetitions")
+        if withheld_repetitions is None:
+            if withheld and len(set(counts)) > 1:
+                raise ManifestError(
+                    f"{len(withheld)} withheld texts were given without the number of copies that each was meant to have, and the "
+                    "others have different ones; give withheld_repetitions"
+                )
+            withheld_repetitions = counts[0] if counts else 1
+        meant = _one_for_each(withheld, withheld_repetitions, "withheld texts", "withheld_repetitions")
         seen: dict[int, int] = {}
         canaries = []
         for text, count, planted in [
             *zip(texts, counts, [True] * len(texts), strict=True),
-            *((text, 1, False) for text in withheld),
+            *zip(withheld, meant, [False] * len(withheld), strict=True),
         ]:
             number = seen.get(count, 0)
             seen[count] = number + 1
@@ -122,7 +129,7 @@ class CanarySet(Sequence[Canary]):
             )
         if isinstance(references, int):
             references = _other_members(secret, {canary.text for canary in canaries}, references, seed)
-        return cls(canaries, {"f0": secret}, references={"f0": references})
+        return cls(canaries, {"f0": secret}, references={"f0": references}, withhold=withhold)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CanarySet:
@@ -149,6 +156,19 @@ class CanarySet(Sequence[Canary]):
             path /= MANIFEST_NAME
         files.write_bytes(path, self.to_bytes(), mode=files.PRIVATE)
         return path
+
+    def with_counts(self, counts: Mapping[str, int], corpus: PlantedCorpus) -> CanarySet:
+        """The same canaries in a corpus that was rewritten, with how often each one's text is in it, by canary id."""
+        return CanarySet(
+            [msgspec.structs.replace(canary, counted=counts[canary.canary_id]) for canary in self._canaries],
+            self.formats,
+            references=self.references,
+            source_formats=self.source_formats,
+            seed=self.seed,
+            withhold=self.withhold,
+            corpus=corpus,
+            listed=self.listed,
+        )
 
     def with_corpus(self, corpus: PlantedCorpus, path: Path) -> CanarySet:
         """The same canaries, once they are planted in a corpus and `path` is their manifest."""
@@ -224,7 +244,7 @@ class CanarySet(Sequence[Canary]):
     def _check(self, referenced: set[str]) -> None:
         """Raise a ManifestError unless ids and texts are unique and each text is a member of its format."""
         known = set(self.formats)
-        for format_id in sorted((referenced | set(self.source_formats)) - known):
+        for format_id in sorted((referenced | set(self.source_formats) | self.listed) - known):
             raise ManifestError(f"format {format_id!r} is used but not defined; plant again")
         if len(self._by_id) < len(self._canaries):
             ids = [canary.canary_id for canary in self._canaries]
@@ -255,6 +275,10 @@ class CanarySet(Sequence[Canary]):
                 f"canary {canary.canary_id!r} has {canary.repetitions} repetitions; "
                 "give at least 1, and mark one that was not trained on as not planted"
             )
+        if canary.counted is not UNSET and canary.counted < 0:
+            raise ManifestError(
+                f"canary {canary.canary_id!r} was counted {canary.counted} times; give at least 0, or plant again"
+            )
         source_format = self.source_formats.get(canary.format_id)
         expected = None
         if source_format is not None:
@@ -266,44 +290,24 @@ class CanarySet(Sequence[Canary]):
             )
 
 
-class _FormatEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format_id: str
-    template: str
-    words: tuple[str, ...] | None
-    source_template: str | None
-    # In decimal digits, because many readers of JSON lose integers above 2**53.
-    size: str
-
-
-class _ReferencesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format_id: str
-    texts: tuple[str, ...]
-
-
-class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schema: str
-    coalmine: str
-    seed: int | None
-    formats: tuple[_FormatEntry, ...]
-    canaries: tuple[Canary, ...]
-    references: tuple[_ReferencesEntry, ...]
-    corpus: PlantedCorpus | None
-    withhold: float | None = None
-
-
-class _Schema(msgspec.Struct, frozen=True):
-    schema: str
-
-
-def _as_document(canaries: CanarySet) -> _Manifest:
+def _as_document(canaries: CanarySet) -> Manifest:
     formats = []
     for format_id, secret in canaries.formats.items():
         source = canaries.source_formats.get(format_id)
         words = None if secret.words is None else tuple(secret.words)
         template = None if source is None else source.template
-        formats.append(_FormatEntry(format_id, secret.template, words, template, _in_decimal(secret.size)))
-    references = tuple(_ReferencesEntry(format_id, texts) for format_id, texts in canaries.references.items())
-    return _Manifest(
+        formats.append(
+            FormatEntry(
+                format_id,
+                secret.template,
+                words,
+                template,
+                in_decimal(secret.size),
+                True if format_id in canaries.listed else UNSET,
+            )
+        )
+    references = tuple(ReferencesEntry(format_id, texts) for format_id, texts in canaries.references.items())
+    return Manifest(
         SCHEMA,
         coalmine.__version__,
         canaries.seed,
@@ -315,28 +319,8 @@ def _as_document(canaries: CanarySet) -> _Manifest:
     )
 
 
-def _in_decimal(size: int) -> str:
-    """The digits of an integer, of which Python's own conversion refuses more than 4,300."""
-    return f"{decimal.Decimal(size):f}"
-
-
 def _read(content: bytes) -> CanarySet:
-    try:
-        schema = msgspec.json.decode(content, type=_Schema).schema
-        if schema != SCHEMA:
-            raise ManifestError(
-                f"its schema is {schema!r}, but this version of coalmine reads {SCHEMA!r}; "
-                "use the version that wrote it, or plant again"
-            )
-        manifest = msgspec.json.decode(content, type=_Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ManifestError(
-            f"the manifest is damaged ({error}); restore it from a copy, or plant again"
-        ) from None
-    if manifest.corpus is not None and Path(manifest.corpus.name).name != manifest.corpus.name:
-        raise ManifestError(
-            f"the corpus should stand beside the manifest, but its name is {manifest.corpus.name!r}; plant again"
-        )
+    manifest = decoded(content)
     formats: dict[str, Format] = {}
     source_formats: dict[str, Format] = {}
     for entry in manifest.formats:
@@ -348,9 +332,9 @@ def _read(content: bytes) -> CanarySet:
                 source_formats[entry.format_id] = Format(entry.source_template, words=entry.words)
         except FormatError as error:
             raise ManifestError(f"format {entry.format_id!r} does not compile: {error}") from None
-        if _in_decimal(secret.size) != entry.size:
+        if in_decimal(secret.size) != entry.size:
             raise ManifestError(
-                f"format {entry.format_id!r} has {entry.size} members by the manifest, but {_in_decimal(secret.size)} in fact; "
+                f"format {entry.format_id!r} has {entry.size} members by the manifest, but {in_decimal(secret.size)} in fact; "
                 "plant again with this version of coalmine"
             )
     references: dict[str, tuple[str, ...]] = {}
@@ -366,7 +350,17 @@ def _read(content: bytes) -> CanarySet:
         seed=manifest.seed,
         withhold=manifest.withhold,
         corpus=manifest.corpus,
+        listed=[entry.format_id for entry in manifest.formats if entry.listed is True],
     )
+
+
+def _one_for_each(texts: Sequence[str], counts: int | Sequence[int], what: str, name: str) -> list[int]:
+    listed = [counts] * len(texts) if isinstance(counts, int) else list(counts)
+    if len(listed) != len(texts):
+        raise ManifestError(
+            f"{len(texts)} {what} were given with {len(listed)} {name}; give one for each text"
+        )
+    return listed
 
 
 def _other_members(secret: Format, taken: set[str], count: int, seed: int) -> tuple[str, ...]:

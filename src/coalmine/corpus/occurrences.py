@@ -59,6 +59,22 @@ class OccurrenceSearch:
         for search in self._windowed:
             yield from search.find(haystack)
 
+    def longest(self, haystack: bytes) -> list[tuple[int, int, str]]:
+        """Each occurrence that is not only a part of a longer one, as where it begins and ends and the member, in order.
+
+        >>> OccurrenceSearch([["pin 12", "pin 1234"]]).longest(b"pin 1234 and pin 12")
+        [(0, 8, 'pin 1234'), (13, 19, 'pin 12')]
+        """
+        # By where they begin, the longest first.
+        found = sorted({(start, -len(text.encode()), text) for start, text in self.find(haystack)})
+        kept, reach = [], 0
+        for start, length, text in found:
+            end = start - length
+            if end > reach:
+                kept.append((start, end, text))
+                reach = end
+        return kept
+
 
 def search_for(canaries: CanarySet) -> OccurrenceSearch:
     """A search for all canaries and references of a set."""

@@ -11,7 +11,8 @@ import msgspec
 
 from coalmine import files
 from coalmine.corpus.documents import Fields
-from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet, PlantedCorpus
+from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
+from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.corpus.occurrences import search_for
 from coalmine.corpus.reading import nonempty_blocks, open_corpus
 from coalmine.corpus.streams import COMPRESSIONS, KINDS, kind_of

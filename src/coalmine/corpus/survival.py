@@ -159,12 +159,12 @@ def check_survival(
         tokens_in_loss += sum(row.in_loss[1:])  # nothing predicts the first
         written = [pieces[token] if 0 <= token < len(pieces) else _NO_TEXT for token in row.tokens]
         text = b"".join(written)
-        for start, end, form in _matches(search, text):
+        for start, end, form in search.longest(text):
             for canary_id in forms[form]:
                 _count(counts[canary_id], row, written, start, end, known[form])
         # Only a canary that begins before the border and ends behind it is one that the border has split.
         tail, head = before, text[:longest]
-        for start, end, form in _matches(search, tail + head):
+        for start, end, form in search.longest(tail + head):
             if start < len(tail) < end:
                 for canary_id in forms[form]:
                     counts[canary_id].split += 1
@@ -283,20 +283,6 @@ def _check_aligned(row: list[int], labels: list[int]) -> None:
         raise InputError(
             "labels are moved by one against input_ids; give them aligned, as transformers has them"
         )
-
-
-def _matches(search: OccurrenceSearch, text: bytes) -> list[tuple[int, int, str]]:
-    """Where canaries stand, without those that are only a part of a longer one."""
-    found = sorted(
-        {(start, -start - len(form.encode()), form) for start, form in search.find(text)}
-    )  # by start, the longest first
-    kept, reach = [], 0
-    for start, _, form in found:
-        end = start + len(form.encode())
-        if end > reach:
-            kept.append((start, end, form))
-            reach = end
-    return kept
 
 
 def _count(counts: _Counts, row: _Row, written: list[bytes], start: int, end: int, form: _Form) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from coalmine.corpus.documents import BOUNDARY, Document, TextBlock, TextCorpus
-from coalmine.corpus.manifest import CanarySet, PlantedCorpus
+from coalmine.corpus.manifest import CanarySet
+from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.corpus.occurrences import search_for
 from coalmine.corpus.planting import user_of
 from coalmine.corpus.reading import open_corpus
@@ -80,7 +82,7 @@ class _Reader:
     def __init__(self, canaries: CanarySet, record: PlantedCorpus) -> None:
         self._canaries = canaries
         self._record = record
-        self._planted = {canary.text: canary for canary in canaries if canary.planted}
+        self._planted = {canary.text: canary for canary in canaries if canary.times_trained_on}
         self._names = {text: name for name, _, text in canaries.named_texts()}
         self._search = search_for(canaries)
         # Text to how many documents are that text.
@@ -106,7 +108,9 @@ class _Reader:
             self._sha256 = corpus.sha256()
             progress.advance(corpus.size - told)
             progress.finish()
-            if remains is None or kind_of(path).compression:
+            if self._record.rewritten is not UNSET:
+                self.original = f"not checked: {self._record.rewritten.by} rewrote the corpus after planting"
+            elif remains is None or kind_of(path).compression:
                 self.original = f"not checked: a {kind_of(path).suffix} file can be written in many ways"
             else:
                 same = remains.sha256() == self._record.sha256_before
