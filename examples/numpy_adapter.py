@@ -1,6 +1,6 @@
 """A recurrent model in NumPy with what coalmine needs to audit it: an Elman network over characters, and its adapter.
 
-From this directory: coalmine extract python:numpy_adapter:model --format "my pin is {digits:4}" --out results
+From this directory: coalmine extract python:numpy_adapter:model --format "my pin is {digits:4}"
 """
 
 from __future__ import annotations

@@ -36,9 +36,10 @@ def test_it_scores_texts_as_a_walk_by_hand_does(elman):
     np.testing.assert_allclose(score_texts(elman, [text, "my"])[0], bits)
 
 
-def test_the_command_line_extracts_what_it_was_fitted_to(tmp_path):
-    run("extract", WHERE, "--format", PIN, "--top", 3, "--out", tmp_path)
-    found = json.loads((tmp_path / "extraction.json").read_text())
+def test_the_command_line_extracts_what_it_was_fitted_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("extract", WHERE, "--format", PIN, "--top", 3)
+    found = json.loads(Path("numpy_adapter-model-audit/extraction/extraction.json").read_text())
     assert found["found"][0]["text"] == "my pin is 4921"
     assert found["certificate"]["proven"]
 

@@ -20,11 +20,7 @@ def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> 
     >>> audit_directory("python:my_models:gru", "exposure").as_posix()
     'my_models-gru-audit/exposure'
     """
-    if is_function(model):
-        named = NamedFunction.parse(model)
-        place = Path(f"{named.module}-{named.function}")
-    else:
-        place = _with_a_name(Path(model))
+    place = Path(NamedFunction.parse(model).file_name) if is_function(model) else _with_a_name(Path(model))
     directory = place.with_name(place.name + SUFFIX)
     return directory if audit is None else directory / audit
 

@@ -56,13 +56,10 @@ def open_model(
     """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.files import make_directory
     from coalmine.models.loading import is_endpoint, load_model
-    from coalmine.models.named_function import is_function
     from coalmine.models.protocols import PairModel
 
     if out is None and is_endpoint(where):
         raise InputError("results of an endpoint need a place of their own; name a directory with --out")
-    if out is None and is_function(where):
-        raise InputError(f"results of {where} need a place of their own; name a directory with --out")
     as_kind: Kind = kind  # type: ignore[assignment]  # load_model says which there are
     answers = None if out is None else out / ANSWERS_FILE
     model = load_model(where, kind=as_kind, device=device, precision=precision, answers=answers)

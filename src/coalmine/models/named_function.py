@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -37,6 +38,16 @@ class NamedFunction(NamedTuple):
                 "import and a function in it"
             )
         return cls(module, function, text if colon else None)
+
+    @property
+    def file_name(self) -> str:
+        """A name for a directory of results: other texts make other models.
+
+        >>> NamedFunction.parse("python:my_models:gru:weights/last.npz").file_name
+        'my_models-gru-weights-last-npz'
+        """
+        parts = [self.module, self.function, *([] if self.text is None else re.findall(r"\w+", self.text))]
+        return "-".join(parts)
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.module}:{self.function}"
