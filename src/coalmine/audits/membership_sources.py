@@ -134,9 +134,14 @@ def populations(
             )
             continue
         prefix = f"{facts.format_id}, " if several else ""
-        repetitions = sorted({result.repetitions for result in planted})
+        # What a coin decided is whether so many copies were planted, whatever a rewritten corpus has left of them.
+        copies_of = {
+            result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted
+        }
+        warnings += _rewritten(facts.format_id, planted, copies_of)
+        repetitions = sorted(set(copies_of.values()))
         for copies in repetitions:
-            some = [result for result in planted if result.repetitions == copies]
+            some = [result for result in planted if copies_of[result.canary_id] == copies]
             in_scores = np.array([own[result.canary_id] for result in some])
             coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
             found.append(
@@ -166,6 +171,20 @@ def populations(
     if not found:
         raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
     return found, warnings
+
+
+def _rewritten(format_id: str, planted: Sequence[ExposureResult], copies_of: dict[str, int]) -> list[str]:
+    """A note where the corpus was rewritten after planting and has lost copies."""
+    lost = [result for result in planted if result.repetitions != copies_of[result.canary_id]]
+    if not lost:
+        return []
+    gone = sum(result.repetitions == 0 for result in lost)
+    note = (
+        f"{len(lost)} canaries of format {format_id} are in the training data another number of times than they were planted ({gone} "
+        "are not in it at all), because the corpus was rewritten: they are grouped by the copies that were planted, and epsilon is that "
+        "of rewriting and training together"
+    )
+    return [note]
 
 
 def _coins(
@@ -274,7 +293,7 @@ def _check_results(results: Sequence[ExposureResult]) -> None:
             raise InputError(
                 f"the results have canary {result.canary_id!r} twice, and one score must not count twice; run expose again"
             )
-        if result.planted and result.repetitions < 1:
+        if result.planted and max(result.repetitions, result.planned_repetitions or 0) < 1:
             raise InputError(
                 f"the results say that canary {result.canary_id!r} was planted {result.repetitions} times; run expose again"
             )
