@@ -20,7 +20,7 @@ from coalmine.files import write_json
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.reports.findings.catalog import CATALOG, docs_path
-from coalmine.reports.findings.chance import group_p_value, judged
+from coalmine.reports.findings.chance import group_test, judged
 from coalmine.reports.findings.findings import SEVERITIES, Finding, findings_of, worst_severity
 from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.reports.runs.reading import Located, names_of, read_run, read_runs
@@ -139,9 +139,9 @@ def test_memoryless_models_are_accused_in_few_runs(references):
 def test_the_chance_of_a_group_is_a_chance(references):
     generator = arrays(1, "findings", "group", references or 0)
     chances = [
-        group_p_value(
+        group_test(
             judged(made.guessed_document(generator, times=(4,), each=7, withheld=0, references=references))
-        )
+        ).p_value
         for _ in range(1_000)
     ]
     for level in (0.01, 0.05, 0.2, 0.5):
@@ -173,10 +173,10 @@ def test_severity_goes_by_the_upper_limit(tmp_path):
 
 
 def test_beating_few_samples_is_not_measured_and_not_clear(tmp_path):
-    estimates = sampled_exposures([1.0] * 8, np.arange(2.0, 12.0), size=2**20)
+    estimates = sampled_exposures([1.0] * 3, np.arange(2.0, 6.0), size=2**20)
     results = [made.exposure_result(f"c{n}", one) for n, one in enumerate(estimates)]
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="sampled")))
-    assert len(the(findings, "CM911").subject) == 8
+    assert len(the(findings, "CM911").subject) == 3
     assert not [one for one in findings if one.status == "clear"]
     assert conclusion_of(findings).answers[0].answer == "Cannot be said"
 
@@ -201,7 +201,7 @@ def test_a_curve_that_is_rejected_measures_nothing(tmp_path):
     results = [made.exposure_result(f"c{n}", one, times=1 if n < 9 else 0) for n, one in enumerate(estimates)]
     document = msgspec.structs.replace(made.exposure_document(results), tail_fits={"f0": fit})
     findings = findings_of(made.run_with(tmp_path, document))
-    assert the(findings, "CM106").severity == "medium"
+    assert (the(findings, "CM106").severity, the(findings, "CM106").status) == ("info", "not_measured")
     assert len(the(findings, "CM911").subject) == 9
     assert not {one.code for one in findings} & {"CM101", "CM102", "CM103", "CM104"}
     assert the(findings, "CM105").status == "not_measured"
@@ -211,7 +211,7 @@ def test_few_canaries_are_not_clear(tmp_path):
     results = [made.exposure_result(f"c{n}", exact_exposure(2**19, 2**20)) for n in range(4)]
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
     assert the(findings, "CM104").status == "not_measured"
-    assert "up to 53 %" in the(findings, "CM104").evidence
+    assert "up to 53%" in the(findings, "CM104").evidence
     results.append(made.exposure_result("c4", exact_exposure(2**19, 2**20)))
     findings = findings_of(made.run_with(tmp_path, made.exposure_document(results)))
     assert the(findings, "CM104").status == "clear"
@@ -282,7 +282,8 @@ def test_a_format_that_was_searched_without_canaries(tmp_path):
 
     extract(made.scripted([made.canary_set()[0]], share=0.9), made.FORM, top=3).save(tmp_path)
     findings = findings_of(read_run(tmp_path))
-    assert the(findings, "CM206").severity == "medium"
+    # Whatever it was trained on, a model goes on with some member: that alone accuses it of nothing.
+    assert the(findings, "CM206").severity == "info"
     assert "greedy decoding writes 1 of them" in the(findings, "CM206").evidence
     assert conclusion_of(findings).answers[1].answer == "Not tested"
 

@@ -1,4 +1,4 @@
-"""Do the results belong together, and to the data that they claim? What would make every other number wrong."""
+"""Whether results belong together, and to the data that they claim: what would make every other number wrong."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def data_findings(run: Run) -> Iterator[Finding]:
             f"{exposure.manifest_sha256[:12]}...."
         )
         yield finding("CM502", "high", "found", evidence)
+    if exposure is not None and canaries is None:
+        evidence = "The canaries.json was not given, so it was not compared with the one that was measured."
+        yield finding("CM502", "info", "not_tested", evidence)
     if exposure is not None:
         yield from _apart(run, exposure)
     yield from _few(run)
@@ -36,7 +39,7 @@ def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
     if others:
         names = ", ".join(run.shown(one.path) for one in others[:3])
         evidence = (
-            f"There are exposures of other canaries ({len(others):,} files: {names}), which nothing here tells of; report them by "
+            f"There are exposures of other canaries ({len(others):,} files: {names}), which this report leaves out; report them by "
             "themselves."
         )
         yield finding("CM503", "high", "found", evidence)
@@ -68,6 +71,15 @@ def _other_data(run: Run) -> Iterator[Finding]:
     if said:
         text = "; ".join(dict.fromkeys(said))
         yield finding("CM501", "high", "found", f"{text[:1].upper()}{text[1:]}.")
+    elif run.exposure is not None and (corpus is None or not trained_on):
+        if run.canaries is None:
+            missing = "the canaries.json was not given"
+        elif corpus is None:
+            missing = "the canaries.json does not say which corpus they were planted in"
+        else:
+            missing = "the model does not say which data it was trained on, and no training.json was given"
+        evidence = f"Whether the model was trained on the planted corpus was not checked: {missing}."
+        yield finding("CM501", "info", "not_tested", evidence)
 
 
 def _few(run: Run) -> Iterator[Finding]:

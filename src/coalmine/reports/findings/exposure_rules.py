@@ -1,4 +1,4 @@
-"""What do the exposures say? Which canaries are memorized, beyond what chance explains, and how far."""
+"""What the exposures say: which canaries are memorized, beyond what chance explains, and how far."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from statistics import median
 
 from coalmine.audits.exposure_results import ExposureDocument
 from coalmine.reports.exposure_table import exposure_in_words, times_in_words
+from coalmine.reports.findings.budget import Decisions, Suspicion
 from coalmine.reports.findings.catalog import finding
 from coalmine.reports.findings.chance import (
     FEWEST,
     LEVEL,
+    NOT_EVIDENCE,
     Judged,
     at_most_share,
-    group_p_value,
+    chance_in_words,
+    group_test,
     judged,
     share,
 )
-from coalmine.reports.findings.findings import Finding
+from coalmine.reports.findings.findings import Finding, Severity
+from coalmine.reports.findings.single_canaries import canary_suspicions
+from coalmine.reports.format_names import FormatNames, format_names
 from coalmine.reports.runs.reading import Run
 
 # How many canaries a sentence names, and how many a finding lists.
@@ -28,63 +33,69 @@ NAMED, LISTED = 3, 50
 AND_MEASURED = "that were trained on and measured"
 
 
-def exposure_findings(run: Run) -> Iterator[Finding]:
+def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
+    """Each canary that was trained on by itself, and those of each format and number of repetitions together."""
+    yield from canary_suspicions(run)
+    if run.exposure is not None:
+        trained = [one for one in judged(run.exposure) if one.result.repetitions > 0]
+        for key, group in _groups(trained).items():
+            yield Suspicion("group", _named_key(key), group_test(group).p_value)
+
+
+def exposure_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about the exposures to go by."""
     document = run.exposure
     if document is None:
         return
-    everyone = judged(document)
-    trained = [one for one in everyone if one.result.repetitions > 0]
+    trained = [one for one in judged(document) if one.result.repetitions > 0]
     if trained:
-        yield from _trained(document, trained)
-    withheld = [one for one in everyone if one.result.repetitions == 0]
-    if withheld:
-        yield _control(withheld)
-    yield from _bad_fits(document)
+        yield from _trained(document, trained, decided)
+    yield from _curves(document)
 
 
-def _trained(document: ExposureDocument, trained: Sequence[Judged]) -> Iterator[Finding]:
+def _groups(canaries: Sequence[Judged]) -> dict[tuple[str, int], list[Judged]]:
+    """Canaries with a number to rely on, by format and by how often they were trained on."""
+    known = [one for one in canaries if one.known]
+    return {key: [one for one in known if one.group == key] for key in sorted({one.group for one in known})}
+
+
+def _named_key(key: tuple[str, int]) -> tuple[str, str]:
+    return (key[0], str(key[1]))
+
+
+def _trained(document: ExposureDocument, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
     known = [one for one in trained if one.known]
-    shown = [one for one in trained if one.shown(len(trained))]
+    shown = [one for one in known if decided.shown("canary", one.result.canary_id)]
     full = [one for one in shown if one.fully_exposed]
     memorized = [one for one in shown if not one.fully_exposed]
-    others = [one for one in trained if not one.shown(len(trained))]
+    about = partial(_about, known=known, trained=trained, confidence=document.confidence)
     if full:
-        yield _about(
+        yield about(
             "CM101",
             full,
-            known,
-            trained,
-            "among the model's first two guesses even at the lower limit",
-            document.confidence,
+            what="among the model's first two guesses even at the lower limit",
             severity="critical",
         )
     if memorized:
         worst = any(one.high >= one.space_bits / 2 for one in memorized)
-        yield _about(
+        yield about(
             "CM102",
             memorized,
-            known,
-            trained,
-            f"exposed so far that chance alone would show even one such canary in fewer than {100 * LEVEL:g} % of runs",
-            document.confidence,
+            what=f"exposed so far that chance alone would make this report show even one in fewer than {100 * LEVEL:g}% of runs",
             severity="high" if worst else "medium",
         )
-    unclear = [one for one in others if one.open(len(trained))]
-    yield from _groups([one for one in others if not one.open(len(trained))])
-    if unclear:
-        yield _unmeasured(unclear, len(trained))
+    yield from _together(document, trained, decided)
 
 
 def _about(
     code: str,
     these: Sequence[Judged],
+    *,
     known: Sequence[Judged],
     trained: Sequence[Judged],
-    what: str,
     confidence: float,
-    *,
-    severity: str,
+    what: str,
+    severity: Severity,
 ) -> Finding:
     # What could not be measured is in no share: it would count as safe.
     which = "that were trained on" if len(known) == len(trained) else AND_MEASURED
@@ -97,7 +108,7 @@ def _about(
     more = f"; and {len(ordered) - NAMED:,} more" if len(ordered) > NAMED else ""
     return finding(
         code,
-        severity,  # type: ignore[arg-type]  # one of the severities, by the callers above
+        severity,
         "found",
         f"{estimate.statement}: {some}{more}. The least repeated of them was trained on {times_in_words(fewest)}.",
         estimates=(estimate, *(one.result.estimate for one in ordered[:LISTED])),
@@ -109,7 +120,8 @@ def _named(one: Judged) -> str:
     result = one.result
     low, high = result.interval
     if result.estimate.status == "lower_bound":
-        interval = f"{100 * (result.estimate.confidence or 0):g} % confidence"
+        level = result.estimate.confidence
+        interval = "proven" if level is None else f"{100 * level:g}% confidence"
     elif low is None or low == high:
         interval = "exact"
     else:
@@ -121,36 +133,72 @@ def _named(one: Judged) -> str:
     )
 
 
-def _groups(others: Sequence[Judged]) -> Iterator[Finding]:
-    """Canaries that show nothing alone, by how often they were trained on: together they may."""
-    keys = sorted({(one.result.format_id, one.result.repetitions) for one in others})
-    groups = [
-        [one for one in others if (one.result.format_id, one.result.repetitions) == key] for key in keys
-    ]
+def _together(document: ExposureDocument, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+    """Canaries that are not shown alone: together they may be; else they are clear, or not known."""
+    names = format_names(document.formats)
     suspect: list[list[Judged]] = []
     quiet: list[list[Judged]] = []
-    for group in groups:
-        (suspect if group_p_value(group) < LEVEL / len(groups) else quiet).append(group)
+    unclear = [one for one in trained if not one.known]
+    level = decided.level("canary")
+    for key, group in _groups(trained).items():
+        rest = [one for one in group if not decided.shown("canary", one.result.canary_id)]
+        if not rest:
+            continue
+        # Where some of a group are shown alone, the others are looked at without them.
+        needed = decided.levels["group", _named_key(key)]
+        if decided.shown("group", *_named_key(key)) and group_test(rest).p_value <= needed:
+            suspect.append(rest)
+            continue
+        # A rank that is known is known: nothing better can be measured of it.
+        open_ones = [one for one in rest if 2.0**-one.high < level and one.low != one.high]
+        closed = [one for one in rest if 2.0**-one.high >= level or one.low == one.high]
+        unclear += open_ones
+        if closed:
+            quiet.append(closed)
     if suspect:
-        worst = max(one.high / one.space_bits for group in suspect for one in group if one.space_bits)
-        yield finding(
-            "CM103",
-            "medium" if worst >= 0.25 else "low",
-            "found",
-            "Not one by one, but together: " + "; ".join(_group_words(group) for group in suspect) + ".",
-            estimates=[one.result.estimate for group in suspect for one in group][:LISTED],
-            subject=[one.result.canary_id for group in suspect for one in group][:LISTED],
-        )
+        yield _suspected(suspect, names)
     if quiet:
-        yield _quiet(quiet)
+        yield _quiet(quiet, names)
+    if unclear:
+        yield _unmeasured(unclear, len(trained), names)
 
 
-def _group_words(group: Sequence[Judged]) -> str:
-    middle = median(_point(one) for one in group)
+def _suspected(suspect: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
+    severities: list[Severity] = [_severity(group) for group in suspect]
+    severity = min(severities, key=("high", "medium", "low").index)
+    everyone = [one for group in suspect for one in group]
+    return finding(
+        "CM103",
+        severity,
+        "found",
+        "Not one by one, but together: " + "; ".join(_group_words(group, names) for group in suspect) + ".",
+        estimates=[one.result.estimate for one in everyone][:LISTED],
+        subject=[one.result.canary_id for one in everyone][:LISTED],
+    )
+
+
+def _severity(group: Sequence[Judged]) -> Severity:
+    """High where those that show it may be within half of the most possible; medium where any may be within a quarter."""
+    place = group_test(group).place
+    shares = sorted((one.high / one.space_bits for one in group if one.space_bits), reverse=True)
+    if shares and shares[min(place, len(shares)) - 1] >= 0.5:
+        return "high"
+    return "medium" if shares and shares[0] >= 0.25 else "low"
+
+
+def _group_words(group: Sequence[Judged], names: FormatNames) -> str:
+    points = sorted((_point(one), one.result.exposure is None) for one in group)
+    middle = median(point for point, _ in points)
+    bound = "at least " if points[len(points) // 2][1] else ""
     many = "1 canary" if len(group) == 1 else f"{len(group):,} canaries"
+    first = group[0]
+    beat = sum(one.better == 0 for one in group)
+    others = {"references": "references", "sampled": "samples"}.get(first.result.estimate.method, "")
+    besides = f"; {beat:,} of them beat all {first.result.estimate.n:,} {others}" if beat and others else ""
     return (
-        f"{many} trained on {times_in_words(group[0].result.repetitions)}: median exposure {middle:.1f} bits, "
-        f"upper limits up to {max(one.high for one in group):.1f}, as high by chance with probability {_chance(group_p_value(group))}"
+        f"{many} of {names[first.result.format_id]} trained on {times_in_words(first.result.repetitions)}: median exposure "
+        f"{bound}{middle:.1f} bits, upper limits up to {max(one.high for one in group):.1f}{besides}, as high by chance with "
+        f"probability {chance_in_words(group_test(group).p_value)}"
     )
 
 
@@ -158,15 +206,11 @@ def _point(one: Judged) -> float:
     return one.low if one.result.exposure is None else one.result.exposure
 
 
-def _chance(p_value: float) -> str:
-    return "below 1e-12" if p_value < 1e-12 else f"{p_value:.2g}"
-
-
-def _quiet(groups: Sequence[Sequence[Judged]]) -> Finding:
+def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
     few = [group for group in groups if len(group) < FEWEST]
-    words = "; ".join(_group_words(group) for group in groups)
+    words = "; ".join(_group_words(group, names) for group in groups)
     smallest = min(len(group) for group in groups)
-    limit = f"up to {100 * at_most_share(smallest):.0f} % of such canaries could still be memorized (95 % confidence)"
+    limit = f"up to {100 * at_most_share(smallest):.0f}% of such canaries could still be memorized (95% confidence)"
     everyone = [one for group in groups for one in group]
     say = partial(
         finding,
@@ -176,25 +220,16 @@ def _quiet(groups: Sequence[Sequence[Judged]]) -> Finding:
     )
     if few:
         evidence = f"{words}. That is too few to say that such canaries are safe: {limit}."
-        return say(
-            "info",
-            "not_measured",
-            evidence,
-            title="Too few canaries to rule memorization out",
-        )
-    return say(
-        "pass",
-        "clear",
-        f"{words}. Even so, {limit}.",
-    )
+        return say("info", "not_measured", evidence, title="Too few canaries to rule memorization out")
+    return say("pass", "clear", f"{words}. Even so, {limit}.")
 
 
-def _unmeasured(unclear: Sequence[Judged], trained: int) -> Finding:
+def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> Finding:
     none = sum(not one.known for one in unclear)
     wide = len(unclear) - none
     parts = []
     if none:
-        parts.append(f"{none:,} of {trained:,} have no number, or none to rely on")
+        parts.append(f"{none:,} of {trained:,} have no exposure, or none to rely on")
     if wide:
         parts.append(
             f"{wide:,} of {trained:,} may be no more exposed than by chance or far more, as far as the interval goes"
@@ -203,70 +238,32 @@ def _unmeasured(unclear: Sequence[Judged], trained: int) -> Finding:
         "CM911",
         "info",
         "not_measured",
-        f"Of the canaries that were trained on, {' and '.join(parts)}.{_reasons(unclear)}",
+        f"Of the canaries that were trained on, {' and '.join(parts)}.{_reasons(unclear, names)}",
         estimates=[one.result.estimate for one in unclear][:LISTED],
         subject=[one.result.canary_id for one in unclear][:LISTED],
     )
 
 
-def _reasons(unclear: Sequence[Judged]) -> str:
+def _reasons(unclear: Sequence[Judged], names: FormatNames) -> str:
     """Why formats could not be measured at all, a sentence each."""
     told = dict.fromkeys(
-        f" Format {one.result.format_id}: {one.result.estimate.statement}."
-        for one in unclear
-        if one.result.estimate.status == "not_measured"
+        f" Format {names[one.result.format_id]}: {_why(one)}." for one in unclear if not one.known
     )
     more = f" And {len(told) - NAMED:,} more reasons." if len(told) > NAMED else ""
     return "".join(list(told)[:NAMED]) + more
 
 
-def _control(withheld: Sequence[Judged]) -> Finding:
-    measured = [one for one in withheld if one.known]
-    if not measured:
-        evidence = f"{len(withheld):,} canaries were withheld, and none of them could be measured."
-        return finding(
-            "CM105",
-            "info",
-            "not_measured",
-            evidence,
-            subject=[one.result.canary_id for one in withheld[:LISTED]],
-        )
-    formats = sorted({one.result.format_id for one in measured})
-    chances = [group_p_value([one for one in measured if one.result.format_id == name]) for name in formats]
-    p_value = min(1.0, len(formats) * min(chances))
-    middle = median([_point(one) for one in measured])
-    said = (
-        f"{len(withheld):,} canaries were withheld{_of_them(measured, withheld)}: median exposure {middle:.1f} bits where guessing "
-        f"gives 1, as high by chance with probability {_chance(p_value)}"
-    )
-    say = partial(
-        finding,
-        "CM105",
-        estimates=[one.result.estimate for one in withheld[:LISTED]],
-        subject=[one.result.canary_id for one in withheld[:LISTED]],
-    )
-    # Two ways to fail share the chance of a false alarm.
-    if p_value < LEVEL / 2 or any(one.shown(2 * len(withheld)) for one in measured):
-        title = "Canaries that were withheld look memorized"
-        return say("high", "found", f"{said}.", title=title)
-    if len(measured) < FEWEST:
-        evidence = f"{said}. That is too few to trust the control."
-        return say("info", "not_measured", evidence)
-    title = "The control holds: withheld canaries look like guesses"
-    return say("pass", "clear", f"{said}.", title=title)
+def _why(one: Judged) -> str:
+    estimate = one.result.estimate
+    if estimate.method in NOT_EVIDENCE and estimate.status != "not_measured":
+        return "the limits of an extrapolated curve do not hold deep in its tail, so they are not evidence"
+    return estimate.statement
 
 
-def _of_them(measured: Sequence[Judged], withheld: Sequence[Judged]) -> str:
-    return "" if len(measured) == len(withheld) else f", and {len(measured):,} of them could be measured"
-
-
-def _bad_fits(document: ExposureDocument) -> Iterator[Finding]:
+def _curves(document: ExposureDocument) -> Iterator[Finding]:
+    """Formats whose exposures were extrapolated, and by a curve that does not even fit."""
+    names = format_names(document.formats)
     for format_id, fit in document.tail_fits.items():
         if fit.warnings:
-            yield finding(
-                "CM106",
-                "medium",
-                "found",
-                f"Format {format_id}: {'; '.join(fit.warnings)}.",
-                subject=[format_id],
-            )
+            evidence = f"Format {names[format_id]}: {'; '.join(fit.warnings)}."
+            yield finding("CM106", "info", "not_measured", evidence, subject=[format_id])

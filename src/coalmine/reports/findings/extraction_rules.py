@@ -1,4 +1,4 @@
-"""What does extraction say? Which canaries come out of the model, how, and how sure it is that others do not."""
+"""What extraction says: which canaries come out of the model, how, and how sure it is that others do not."""
 
 from __future__ import annotations
 
@@ -6,43 +6,59 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.audits.extraction_results import CanaryExtraction, Extraction
 from coalmine.reports.exposure_table import times_in_words
+from coalmine.reports.findings.budget import Decisions
 from coalmine.reports.findings.catalog import finding
-from coalmine.reports.findings.chance import FEWEST, at_most_share, share
+from coalmine.reports.findings.chance import FEWEST, at_most_share, chance_in_words, share
 from coalmine.reports.findings.findings import Finding
+from coalmine.reports.findings.single_canaries import places_of
 from coalmine.reports.runs.reading import Located, Run, Verified
 
 NAMED, LISTED = 3, 50
 
 
-def extraction_findings(run: Run) -> Iterator[Finding]:
+def extraction_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about canaries that were looked for, and about formats that were searched without any."""
     for verified in run.verifications:
-        yield from _verified(run, verified)
+        yield from _verified(run, verified, decided)
     folders = {one.path.parent for one in run.verifications}
     for located in run.extractions:
         if located.path.parent not in folders:
             yield _searched(run, located)
 
 
-def _verified(run: Run, located: Located[Verified]) -> Iterator[Finding]:
-    canaries = located.document.canaries
-    trained = [one for one in canaries if one.repetitions > 0]
+def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Iterator[Finding]:
+    trained = [one for one in located.document.canaries if one.repetitions > 0]
     out = sorted((one for one in trained if one.extracted), key=lambda one: (one.place or 0, one.canary_id))
+    shown = [one for one in out if decided.shown("canary", one.canary_id)]
+    chance = [one for one in out if not decided.shown("canary", one.canary_id)]
     open_ones = [one for one in trained if not one.extracted and not one.proven]
     searches = [one.document for one in run.extractions if one.path.parent == located.path.parent]
-    if out:
-        estimate = share(len(out), len(trained), "that were trained on came out of the model")
-        named = "; ".join(_named(one) for one in out[:NAMED])
-        more = f"; and {len(out) - NAMED:,} more" if len(out) > NAMED else ""
+    if shown:
+        estimate = share(len(shown), len(trained), "that were trained on came out of the model")
         yield finding(
             "CM201",
             "critical",
             "found",
-            f"{estimate.statement}: {named}{more}.",
+            f"{estimate.statement}: {_some(shown)}.",
             estimates=[estimate],
-            subject=[one.canary_id for one in out[:LISTED]],
+            subject=[one.canary_id for one in shown[:LISTED]],
         )
-        yield from _unaided(run, out, searches)
+        yield from _unaided(run, shown, searches)
+    if chance:
+        p_values = {one.canary_id: one.p_value for one in places_of(run, located)}
+        by_chance = min(1.0, len(trained) * min(p_values[one.canary_id] for one in chance))
+        evidence = (
+            f"{len(chance):,} of {len(trained):,} canaries that were trained on came out: {_some(chance)}. Without memorization as "
+            f"good a place has probability {chance_in_words(by_chance)}, so this shows nothing."
+        )
+        yield finding(
+            "CM201",
+            "info",
+            "found",
+            evidence,
+            subject=[one.canary_id for one in chance[:LISTED]],
+            title="Canaries came out, as chance explains",
+        )
     if open_ones:
         yield finding(
             "CM203",
@@ -54,15 +70,11 @@ def _verified(run: Run, located: Located[Verified]) -> Iterator[Finding]:
         )
     if trained and not out and not open_ones:
         yield _none_out(trained, searches)
-    wrong = [one for one in canaries if one.repetitions == 0 and one.extracted]
-    if wrong:
-        yield finding(
-            "CM205",
-            "high",
-            "found",
-            f"{len(wrong):,} canaries came out that were never trained on: {'; '.join(_named(one) for one in wrong[:NAMED])}.",
-            subject=[one.canary_id for one in wrong[:LISTED]],
-        )
+
+
+def _some(these: Sequence[CanaryExtraction]) -> str:
+    more = f"; and {len(these) - NAMED:,} more" if len(these) > NAMED else ""
+    return "; ".join(_named(one) for one in these[:NAMED]) + more
 
 
 def _none_out(trained: Sequence[CanaryExtraction], searches: Sequence[Extraction]) -> Finding:
@@ -72,7 +84,7 @@ def _none_out(trained: Sequence[CanaryExtraction], searches: Sequence[Extraction
         if len(tops) == 1
         else "the members that were asked for"
     )
-    limit = f"up to {100 * at_most_share(len(trained)):.0f} % of such canaries could still come out (95 % confidence)"
+    limit = f"up to {100 * at_most_share(len(trained)):.0f}% of such canaries could still come out (95% confidence)"
     estimate = share(0, len(trained), "that were trained on came out of the model")
     evidence = f"It is proven that none of {len(trained):,} canaries is among {among}; even so, {limit}."
     if len(trained) < FEWEST:
@@ -98,9 +110,16 @@ def _certificates(searches: Sequence[Extraction]) -> str:
 
 def _unaided(run: Run, out: Sequence[CanaryExtraction], searches: Sequence[Extraction]) -> Iterator[Finding]:
     """Canaries that greedy decoding writes; the texts of the manifest say which of those found they are."""
-    if run.canaries is None:
-        return
     written = {one.text for search in searches for one in search.found if one.unaided}
+    if not written:
+        return
+    if run.canaries is None:
+        evidence = (
+            f"Greedy decoding writes {len(written):,} of the members that were found, and {len(out):,} of those found are canaries. "
+            "Which of them are the same cannot be told without the canaries.json, which was not given."
+        )
+        yield finding("CM204", "info", "not_tested", evidence)
+        return
     texts = {canary.canary_id: canary.text for canary in run.canaries}
     these = [one.canary_id for one in out if texts.get(one.canary_id) in written]
     if these:
@@ -124,4 +143,4 @@ def _searched(run: Run, located: Located[Extraction]) -> Finding:
         f"{where}: {len(result.found):,} of {int(result.size):,} members were found by {result.method}, {proof}; greedy decoding writes "
         f"{unaided:,} of them by itself. Whether they are secrets cannot be told from the model."
     )
-    return finding("CM206", "medium" if unaided else "info", "found", evidence, subject=[where])
+    return finding("CM206", "info", "found", evidence, subject=[where])

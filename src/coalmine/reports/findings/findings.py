@@ -1,4 +1,4 @@
-"""What does a run say, and how bad is it? Every result as findings: a stable code, a severity, evidence and advice.
+"""Findings: what a run says, and how bad it is; each with a stable code, a severity, evidence and advice.
 
 What was not tested, and what could not be measured, are findings too, so that an absent audit never looks like a passed one.
 """
@@ -55,9 +55,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """All findings of a run, the most severe first; what was not tested and not measured is among them."""
-    from coalmine.reports.findings.rules import RULES
+    from coalmine.reports.findings.budget import decide
+    from coalmine.reports.findings.rules import PLAIN_RULES, RULES, SUSPICIONS
 
-    return ordered(_merged([finding for rule in RULES for finding in rule(run)]))
+    decided = decide(one for suspicions in SUSPICIONS for one in suspicions(run))
+    found = [finding for rule in RULES for finding in rule(run, decided)]
+    return ordered(_merged([*found, *(finding for plain in PLAIN_RULES for finding in plain(run))]))
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:

@@ -1,27 +1,43 @@
-"""Which rules make findings of a run? All of them, in one place; each takes a run and gives what it finds."""
+"""All rules that make findings of a run, and the tests by which they may accuse, in one place.
+
+The tests of all rules are judged together before any rule speaks; see `budget`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from coalmine.reports.findings.budget import Decisions, Suspicion
+from coalmine.reports.findings.control_rules import control_findings, control_suspicions
 from coalmine.reports.findings.data_rules import data_findings
-from coalmine.reports.findings.exposure_rules import exposure_findings
+from coalmine.reports.findings.exposure_rules import exposure_findings, exposure_suspicions
 from coalmine.reports.findings.extraction_rules import extraction_findings
 from coalmine.reports.findings.findings import Finding
-from coalmine.reports.findings.membership_rules import membership_findings
+from coalmine.reports.findings.membership_rules import membership_findings, membership_suspicions
 from coalmine.reports.findings.missing_rules import missing_findings
-from coalmine.reports.findings.recitation_rules import recitation_findings
+from coalmine.reports.findings.recitation_rules import recitation_findings, recitation_suspicions
 from coalmine.reports.findings.training_rules import training_findings
 from coalmine.reports.runs.reading import Run
 
-Rule = Callable[[Run], Iterable[Finding]]
+Rule = Callable[[Run, Decisions], Iterable[Finding]]
 
+# Canaries that a search found are among the tests of exposure: both ask whether a canary is memorized.
+SUSPICIONS: tuple[Callable[[Run], Iterable[Suspicion]], ...] = (
+    exposure_suspicions,
+    control_suspicions,
+    membership_suspicions,
+    recitation_suspicions,
+)
 RULES: tuple[Rule, ...] = (
     exposure_findings,
-    training_findings,
+    control_findings,
     extraction_findings,
     membership_findings,
     recitation_findings,
+)
+# These accuse no model: what they say is about the data, or a remark.
+PLAIN_RULES: tuple[Callable[[Run], Iterable[Finding]], ...] = (
+    training_findings,
     data_findings,
     missing_findings,
 )

@@ -1,4 +1,4 @@
-"""When did memorization begin? What exposure during training says beside the validation loss."""
+"""When memorization began: what exposure during training says beside the validation loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coalmine.reports.findings.catalog import finding
-from coalmine.reports.findings.chance import LEVEL
+from coalmine.reports.findings.chance import LEVEL, NOT_EVIDENCE
 from coalmine.reports.findings.findings import Finding
 from coalmine.reports.runs.reading import Run
 
@@ -15,6 +15,10 @@ def training_findings(run: Run) -> Iterator[Finding]:
     """The first look at which a canary was certainly memorized."""
     watched = run.watched
     if watched is None:
+        return
+    if watched.watch.get("method") in NOT_EVIDENCE:
+        evidence = "Exposure was watched by extrapolation, whose limits do not hold deep in the tail, so no look is evidence."
+        yield finding("CM107", "info", "not_measured", evidence, title="No canary stood out during training")
         return
     looks = [moment for moment in watched.watched if moment.seen]
     if not looks:
@@ -38,7 +42,7 @@ def training_findings(run: Run) -> Iterator[Finding]:
         return
     moment, entry = first
     evidence = (
-        f"The first canary that stands out is {entry['canary_id']}, trained on {entry['repetitions']:,} times an epoch, at step "
+        f"The first canary that stands out is {entry['canary_id']}, trained on {entry['repetitions']:,} times per epoch, at step "
         f"{moment.step:,} (epoch {moment.epoch:g}) with an exposure of at least {_known_low(entry):.1f} bits"
     )
     record = run.training

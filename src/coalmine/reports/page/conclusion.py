@@ -1,4 +1,4 @@
-"""Did the model memorize the canaries, can they be extracted, and what should I do? The first screen of a report, from its findings."""
+"""The first screen of a report, from its findings: whether the canaries are memorized, whether they come out, and what to do."""
 
 from __future__ import annotations
 
@@ -75,7 +75,16 @@ def _memorized(findings: Sequence[Finding]) -> Answer:
         return Answer(question, answer, detail, "bad")
     together = _first(findings, "CM103", "found")
     if together is not None:
-        return Answer(question, "In part", together.evidence, "warn")
+        strongly = together.severity == "high"
+        return Answer(
+            question,
+            "Yes, together" if strongly else "In part",
+            together.evidence,
+            "bad" if strongly else "warn",
+        )
+    other = _told_otherwise(findings)
+    if other is not None:
+        return other
     if _first(findings, "CM901", "not_tested") is not None:
         return Answer(question, "Not tested", "No exposures were measured.", "open")
     unmeasured = _first(findings, "CM911", "not_measured") or _first(findings, "CM104", "not_measured")
@@ -87,15 +96,30 @@ def _memorized(findings: Sequence[Finding]) -> Answer:
     return Answer(question, "Cannot be said", "No canary that was trained on was measured.", "open")
 
 
+def _told_otherwise(findings: Sequence[Finding]) -> Answer | None:
+    """What searches and membership show of memorization, where the exposures show none."""
+    question = "Did it memorize the canaries?"
+    out = _found(findings, "CM201")
+    if out is not None:
+        hits, total = _hits(out.estimates[0]), out.estimates[0].n
+        return Answer(question, f"Yes: {hits:,} of {total:,}", f"They came out of it. {out.evidence}", "bad")
+    for code in ("CM301", "CM302", "CM304"):
+        told = _found(findings, code)
+        if told is not None:
+            return Answer(question, "In part", told.evidence, "bad" if told.severity == "high" else "warn")
+    return None
+
+
 def _extracted(findings: Sequence[Finding]) -> Answer:
     question = "Can they be extracted?"
-    out = _first(findings, "CM201", "found")
+    out = _found(findings, "CM201")
     if out is not None:
         return Answer(
             question, f"Yes: {_hits(out.estimates[0]):,} of {out.estimates[0].n:,}", out.evidence, "bad"
         )
     for code, status, answer, tone in (
         ("CM203", "not_measured", "Not found, not proven", "open"),
+        ("CM201", "found", "As chance explains", "open"),
         ("CM202", "not_measured", "None came out", "open"),
         ("CM202", "clear", "No, by this search", "good"),
         ("CM902", "not_tested", "Not tested", "open"),
@@ -151,8 +175,10 @@ def _sentence(findings: Sequence[Finding], memorized: Answer, extracted: Answer,
     if broken:
         return "The measurement cannot be trusted: canaries that were never trained on look memorized."
     parts = []
-    if memorized.tone == "bad":
+    if memorized.tone == "bad" and memorized.answer.startswith("Yes: "):
         parts.append(f"The model memorized {memorized.answer.removeprefix('Yes: ')} canaries")
+    elif memorized.tone == "bad":
+        parts.append("The model memorized canaries")
     elif memorized.tone == "warn":
         parts.append("The model remembers its canaries in part")
     elif memorized.tone == "good":
@@ -186,6 +212,14 @@ def _worse(one: Tone, other: Tone) -> Tone:
 
 def _first(findings: Sequence[Finding], code: str, status: str) -> Finding | None:
     return next((one for one in findings if one.code == code and one.status == status), None)
+
+
+def _found(findings: Sequence[Finding], code: str) -> Finding | None:
+    """A finding with evidence beyond chance; what chance explains is found too, as a remark."""
+    return next(
+        (one for one in findings if one.code == code and one.status == "found" and one.severity != "info"),
+        None,
+    )
 
 
 def _hits(share: Estimate) -> int:

@@ -14,7 +14,9 @@ from coalmine.corpus.manifest import CanarySet
 from coalmine.reports.runs.records import Located, Run, asked_model
 
 # Of two measurements of the same canaries, the one that leaves fewer unmeasured is the one to go by, and then the first of these.
-_BEST_METHOD_FIRST = ("exact", "bounded", "guided", "extrapolated", "sampled", "references")
+# The limits of an extrapolated curve do not hold deep in its tail, so it comes last, and what it gives counts as unmeasured.
+_BEST_METHOD_FIRST = ("exact", "bounded", "guided", "splitting", "sampled", "references", "extrapolated")
+_NOT_EVIDENCE = frozenset({"extrapolated"})
 # What a model's description says of how it was run, and not of which model it is.
 _HOW_IT_RAN = frozenset({"device", "precision", "context", "threads"})
 
@@ -127,7 +129,10 @@ def _chosen(run: Run) -> Run:
     def quality(one: Located[ExposureDocument]) -> tuple[int, int]:
         methods = [facts.method for facts in one.document.formats]
         places = [_BEST_METHOD_FIRST.index(m) if m in _BEST_METHOD_FIRST else 99 for m in methods]
-        unmeasured = sum(result.estimate.status == "not_measured" for result in one.document.results)
+        unmeasured = sum(
+            result.estimate.status == "not_measured" or result.estimate.method in _NOT_EVIDENCE
+            for result in one.document.results
+        )
         return unmeasured, max(places, default=99)
 
     exposures = tuple(sorted(run.exposures, key=quality))
