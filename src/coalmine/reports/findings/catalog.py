@@ -1,4 +1,4 @@
-"""Which findings are there? Each code with its title and what to do about it; a page for each is in docs/findings/."""
+"""All findings there are: each code with its title and what to do about it; a page for each is in docs/findings/."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ class Entry(NamedTuple):
     title: str
     # What to do where it was found, or not tested.
     advice: str
-    # What to do instead where it could not be measured, and where it is clear.
+    # What to do instead where it could not be measured, where it is clear, and where an input was missing.
     if_not_measured: str = ""
     if_clear: str = ""
+    if_not_tested: str = ""
 
     def advice_for(self, status: FindingStatus) -> str:
         """What to do about a finding with this status."""
-        return {"not_measured": self.if_not_measured, "clear": self.if_clear}.get(status) or self.advice
+        instead = {
+            "not_measured": self.if_not_measured,
+            "clear": self.if_clear,
+            "not_tested": self.if_not_tested,
+        }
+        return instead.get(status) or self.advice
 
 
 CATALOG: dict[str, Entry] = {
@@ -54,16 +60,16 @@ CATALOG: dict[str, Entry] = {
     ),
     "CM106": Entry(
         "The extrapolated curve does not fit",
-        "Do not rely on extrapolated exposures. Measure with --method guided where the model can be walked, or with more samples.",
+        "Do not rely on extrapolated exposures. Measure with --method guided or splitting, or among references.",
     ),
     "CM107": Entry(
         "When memorization began",
         "Early stopping helps only if it comes before memorization does. Choose the checkpoint by exposure as well as by loss.",
-        if_not_measured="Watch with more references, or with --watch-method extrapolated, to see more than log2 of their number.",
+        if_not_measured="Watch with more references, to see more than log2 of their number.",
     ),
     "CM201": Entry(
         "Canaries can be extracted",
-        "Whoever can query the model can read these out of it. Do not release it; remove or redact what is sensitive and repeated, and "
+        "Anyone who can query the model can read these out of it. Do not release it; remove or redact what is sensitive and repeated, and "
         "train again.",
     ),
     "CM202": Entry(
@@ -73,11 +79,12 @@ CATALOG: dict[str, Entry] = {
     ),
     "CM203": Entry(
         "The search for canaries was not finished",
-        "Give the same command a larger --budget; it goes on where it was.",
+        "Give the same command a larger --budget; it resumes where it stopped.",
     ),
     "CM204": Entry(
         "The model writes a canary by itself",
         "Plain greedy decoding is enough to get this secret. Do not release the model; no filter on rare queries will help.",
+        if_not_tested="Put the canaries.json among the paths of the report.",
     ),
     "CM205": Entry(
         "A withheld canary comes out",
@@ -97,6 +104,7 @@ CATALOG: dict[str, Entry] = {
     "CM302": Entry(
         "Few false alarms are enough to recognize members",
         "An attacker who must be right recognizes this share of the canaries. Train with differential privacy if that is too many.",
+        if_not_measured="Plant more canaries, and draw more references: both make a lower false-positive rate measurable.",
     ),
     "CM303": Entry(
         "The claimed epsilon",
@@ -119,20 +127,24 @@ CATALOG: dict[str, Entry] = {
     ),
     "CM402": Entry(
         "Repeated text is recited more",
-        "Deduplicate the training data: what stands in it less often is recited less.",
+        "Deduplicate the training data: what occurs in it less often is recited less.",
+        if_not_tested="Draw sequences of at least three numbers of copies (--per-bucket) from a corpus that repeats some.",
     ),
     "CM403": Entry(
         "More context or a larger model recites more",
         "What a short prompt does not bring out a longer one may. Judge the model by the longest context that users can give.",
+        if_not_tested="Ask with three contexts or more (--context 50,100,200), and models of three sizes or more if there are such.",
     ),
     "CM501": Entry(
         "The model was trained on other data",
         "How often a canary was trained on is what the manifest says, and may not be so. Train on the planted corpus, or give the manifest "
         "of the data that was used.",
+        if_not_tested="Put the canaries.json that `coalmine plant` wrote, and the training.json if there is one, among the paths of the report.",
     ),
     "CM502": Entry(
         "The manifest is not the one that was measured",
         "Report the run together with the canaries.json that `expose` was given, or measure again.",
+        if_not_tested="Put the canaries.json among the paths of the report.",
     ),
     "CM503": Entry(
         "Results do not belong together",
@@ -174,7 +186,7 @@ CATALOG: dict[str, Entry] = {
     ),
     "CM911": Entry(
         "Canaries that could not be measured",
-        "Measure these with --method guided or with more samples or references. Until then they may be memorized.",
+        "Measure these with --method guided or splitting, or with more samples or references. Until then they may be memorized.",
     ),
     "CM912": Entry(
         "Rates at few false alarms could not be measured",

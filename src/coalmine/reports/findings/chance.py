@@ -89,7 +89,7 @@ def counted_better(estimate: Estimate) -> int | None:
     if estimate.value is None:
         return 0
     # References count the canary itself already, and rank n counts as n + 1 does; samples do not count it.
-    counted = estimate.n * 2.0**-estimate.value
+    counted: float = estimate.n * 2.0**-estimate.value
     if estimate.method == "sampled":
         return min(estimate.n, round(counted))
     return estimate.n if estimate.value <= 0.0 else round(counted) - 1
