@@ -24,7 +24,9 @@ from coalmine.reports.runs.reading import read_run, read_runs
 from models.tiny_transformers import byte_level, tiny
 
 PIN, CODE = Format("pin {digits:3}"), Format("code {digits:2}")
-REASON = "the manifest has no references for format f1; plant with references, or use another method"
+REASON = (
+    "the manifest has no references for format code {digits:2}; plant with references, or use another method"
+)
 MODEL = ScriptedModel("pin code 0123456789", frequencies={"1": 9})
 
 
@@ -66,14 +68,14 @@ def test_the_other_formats_are_measured_as_they_would_be_alone(canaries):
         assert result.exposure is result.rank is None
         assert result.interval == (None, None)
         assert result.most_possible_bits == math.log2(CODE.size)
-    assert {one.format_id for one in results.candidates} == {"f0"}
+    assert {one.format_id for one in results.candidates if one.kind != "canary"} == {"f0"}
     assert [facts.format_id for facts in results.formats] == ["f0", "f1"]
 
 
 def test_where_no_format_can_be_measured_the_first_reason_is_raised():
-    with pytest.raises(NotMeasurableError, match="no references for format f0"):
+    with pytest.raises(NotMeasurableError, match="no references for format pin"):
         expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}, references=()), method="references")
-    with pytest.raises(NotMeasurableError, match="no references for format f0"):
+    with pytest.raises(NotMeasurableError, match="no references for format pin"):
         expose(MODEL, canaries_of({"f0": PIN}, references=()), method="references")
 
 
@@ -103,7 +105,9 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     assert "longer than the 24" in page
     found = membership(tmp_path)
     assert {one.format_id for one in found.populations} == {"f0"}
-    assert any("f1 is left out: 3 of its canaries have no score" in warning for warning in found.warnings)
+    assert any(
+        "{digits:2} is left out: 3 of its canaries have no score" in warning for warning in found.warnings
+    )
 
 
 def test_people_are_told_which_and_why(canaries):
@@ -198,7 +202,7 @@ def test_a_share_of_memorized_canaries_is_one_of_those_that_were_measured(tmp_pa
 def test_membership_goes_on_with_scores_that_are_there(canaries, tmp_path):
     expose(MODEL, canaries, method="references").save(tmp_path)
     found = membership(tmp_path)
-    assert {one.name.split(",")[0] for one in found.populations} == {"f0", "f1"}
+    assert {one.name.split(",")[0] for one in found.populations} == {"pin {digits:3}", "code {digits:2}"}
 
 
 def test_a_watch_says_which_canaries_it_does_not_see(canaries):

@@ -156,10 +156,14 @@ def test_among_all_members_the_planted_ones_are_left_out(canaries):
 
 def test_draws_that_follow_the_model_are_no_references(canaries):
     guided = expose(model_with_memory(canaries), canaries, method="guided", budget=5, samples=500)
-    found, warnings = populations(load_source(guided))
+    found, _ = populations(load_source(guided))
+    assert len(found[0].scores.out_scores) == 30 + 200  # the withheld canaries and the references
+    without = planted_set(references=0)
+    bare = expose(model_with_memory(without), without, method="guided", budget=5, samples=500)
+    found, warnings = populations(load_source(bare))
     assert len(found[0].scores.out_scores) == 30  # the withheld canaries alone
-    assert any("--method references" in warning for warning in warnings)
-    none_withheld = planted_set(withhold=False)
+    assert any("plant with references" in warning for warning in warnings)
+    none_withheld = planted_set(withhold=False, references=0)
     with pytest.raises(NotMeasurableError, match="nothing that was not trained on"):
         membership(expose(model_with_memory(none_withheld), none_withheld, method="bounded"))
 
@@ -177,7 +181,12 @@ def test_formats_are_never_mixed():
     )
     model = ScriptedModel("pinkey " + DIGITS)
     found, _ = populations(load_source(expose(model, both, method="references")))
-    assert [one.name for one in found] == ["f0, once", "f0, 8 times", "f0, pooled", "f1, once"]
+    assert [one.name for one in found] == [
+        "pin {digits:4}, once",
+        "pin {digits:4}, 8 times",
+        "pin {digits:4}, pooled",
+        "key {digits:3}, once",
+    ]
     assert len(found[-1].scores.out_scores) == 4 + 40
 
 
@@ -324,9 +333,11 @@ def test_a_reference_model_without_scores_of_references_leaves_withheld_canaries
     model = model_with_memory(canaries)
     results = expose(model, canaries, method="references")
     base = model_with_memory(canaries, remembers=lambda _: False)
-    result = membership(results, reference=expose(base, canaries, method="bounded"))
+    result = membership(results, reference=expose(base, canaries, method="bounded", comparisons=False))
     assert result.populations[0].out_count == 8
-    assert any("40 references of format f0 were not scored" in warning for warning in result.warnings)
+    assert any(
+        "40 references of format pin {digits:4} were not scored" in warning for warning in result.warnings
+    )
 
 
 def test_a_file_of_scores_from_a_spreadsheet(tmp_path):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure_methods import MEASURES, Measured, Question
+from coalmine.audits.exposure_references import Comparisons
 from coalmine.audits.exposure_results import ExposureResult, Exposures, FormatFacts
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
@@ -46,6 +47,7 @@ def expose(
     confidence: float = 0.95,
     seed: int = 0,
     batch: int = BATCH,
+    comparisons: bool = True,
     resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Exposures:
@@ -66,6 +68,9 @@ def expose(
 
     Where there is no honest number for the canaries of one format, they are "not_measured", with the reason, and those of other
     formats are measured all the same; a NotMeasurableError is raised only where no format can be measured.
+
+    With `comparisons`, whatever the method, the manifest's references are scored beside the canaries, planted and withheld, so
+    that `membership` has what it compares them with.
 
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
     what it has proven, and the same call goes on from it.
@@ -90,7 +95,10 @@ def expose(
     by_canary: dict[str, ExposureResult] = {}
     formats, candidates, fits, expansions = [], [], {}, 0
     problems: list[NotMeasurableError] = []
-    options = _Options(method, samples, budget, memory, confidence, seed, batch, resume, progress or Silent())
+    warnings: list[str] = []
+    options = _Options(
+        method, samples, budget, memory, confidence, seed, batch, resume, progress or Silent(), comparisons
+    )
     for format_id in chosen.formats:
         if not any(canary.format_id == format_id for canary in chosen):
             continue
@@ -103,12 +111,14 @@ def expose(
         by_canary.update(group.results(measured))
         formats.append(FormatFacts.of(format_id, group.format, group.method, group.why))
         candidates += [] if measured.candidates is None else [measured.candidates]
+        if group.comparisons is not None:
+            candidates += group.comparisons.rows(measured.candidates)
+            warnings += group.comparisons.warnings
         expansions += measured.expansions
         if measured.fit is not None:
             fits[format_id] = measured.fit
     if problems and len(problems) == len(formats):
         raise problems[0]
-    warnings = []
     if chosen.corpus is not None and model.describe().get("trained_on_sha256") not in {
         None,
         chosen.corpus.sha256_after,
@@ -167,6 +177,7 @@ class _Options(NamedTuple):
     batch: int
     resume: str | os.PathLike[str] | None
     progress: Progress
+    comparisons: bool
 
 
 class _Group:
@@ -175,6 +186,7 @@ class _Group:
     Attributes:
         method: the one that was taken, or that was asked for where it did not come so far.
         why: the reason for taking it.
+        comparisons: what membership compares with; None where the canaries could not be scored, or it was not asked for.
     """
 
     def __init__(self, model: Model, chosen: CanarySet, format_id: str, options: _Options) -> None:
@@ -182,6 +194,7 @@ class _Group:
         self.format = chosen.formats[format_id]
         self.canaries = [canary for canary in chosen if canary.format_id == format_id]
         self.method, self.why = options.method, ASKED_FOR
+        self.comparisons: Comparisons | None = None
         self._own: NDArray[np.float64] | None = None
 
     def measure(self) -> Measured:
@@ -223,11 +236,17 @@ class _Group:
             ),
             progress=asked.progress,
         )
+        comparisons = Comparisons(question, facts[:3], asked.resume) if asked.comparisons else None
         try:
+            # Before the method, so that a stop during the method, which may take long, loses none of them.
+            if comparisons is not None:
+                comparisons.score_before(self.method)
             measured = MEASURES[self.method](question)
         except NotMeasurableError:
             question.resume.remove()  # the same question would end in the same way
             raise
+        finally:
+            self.comparisons = comparisons
         question.resume.remove()
         return measured
 

@@ -89,7 +89,7 @@ class CandidateScores(NamedTuple):
     """Scores of members of a format that canaries were compared with."""
 
     format_id: str
-    kind: Literal["member", "guided", "sample", "reference"]
+    kind: Literal["member", "guided", "sample", "reference", "canary"]
     indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
     log_perplexities_bits: NDArray[np.float64]  # (candidates,)
     # Minus log2 of the probability with which each was drawn, where they were not drawn alike.

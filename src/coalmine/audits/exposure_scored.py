@@ -9,6 +9,7 @@ import numpy as np
 from coalmine.audits.exposure_question import Measured, Question
 from coalmine.audits.exposure_results import CandidateScores
 from coalmine.errors import NotMeasurableError
+from coalmine.formats.naming import format_name
 from coalmine.statistics.exposure import reference_exposures, sampled_exposures
 from coalmine.statistics.tail import fit_tail
 
@@ -58,7 +59,7 @@ def references(question: Question) -> Measured:
     texts = question.references
     if not texts:
         raise NotMeasurableError(
-            f"the manifest has no references for format {question.format_id}; plant with references, or use another method"
+            f"the manifest has no references for format {format_name(question.format.template)}; plant with references, or use another method"
         )
     names = [f"reference {i}" for i in range(len(texts))]
     batch = question.members.batch

@@ -114,6 +114,8 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         epsilon_p_value=one_run_p_value(coins, options.delta, options.seed),
         verdict=verdict,
         warnings=_warnings(one, ceiling),
+        template=one.template,
+        proven=one.proven,
     )
 
 

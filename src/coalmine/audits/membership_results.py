@@ -39,6 +39,17 @@ class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
     one_copy: Estimate | None
 
 
+class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
+    """A canary whose exposure is proven to be more than chance explains, whatever the comparison of scores says."""
+
+    canary_id: str
+    # Its rank among all members; None where only a limit is proven.
+    rank: int | None
+    at_least_bits: float
+    # How likely it is without memorization that one canary of its population has such a rank.
+    p_value: float
+
+
 class Population(msgspec.Struct, frozen=True, kw_only=True):
     """Canaries that can be compared with each other, and what their scores say."""
 
@@ -64,6 +75,10 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     epsilon_p_value: float | None = None
     verdict: Verdict | None = None
     warnings: tuple[str, ...] = ()
+    # That of the format, by which people know it.
+    template: str | None = None
+    # The canaries of this population that `expose` proved to be memorized: scores that show nothing do not acquit these.
+    proven: tuple[ProvenCanary, ...] = ()
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):

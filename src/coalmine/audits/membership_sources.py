@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.audits.directories import result_directory
 from coalmine.audits.exposure_results import (
@@ -24,12 +25,17 @@ from coalmine.audits.exposure_results import (
     Exposures,
     read_exposures,
 )
+from coalmine.audits.membership_results import ProvenCanary
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.formats.naming import unique_names
 from coalmine.statistics.membership_scores import FloatArray, MembershipScores
 
 # Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
+# Of kinds with equally many, the first is taken: references were drawn before the training.
 _UNIFORM = ("reference", "sample", "member")
+# How likely it may be that chance alone makes one canary of a group stand out.
+CHANCE = 0.05
 
 
 class Source(NamedTuple):
@@ -49,6 +55,9 @@ class ScoredPopulation(NamedTuple):
     scores: MembershipScores
     coins: MembershipScores | None
     why_no_coins: str = ""
+    template: str | None = None
+    # Canaries of this population whose proven exposure is more than chance explains.
+    proven: tuple[ProvenCanary, ...] = ()
 
 
 def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
@@ -104,24 +113,22 @@ def populations(
         )
     warnings: list[str] = list(source.document.warnings)
     found: list[ScoredPopulation] = []
-    several = len(source.document.formats) > 1
+    names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
     for facts in source.document.formats:
         group = [result for result in source.document.results if result.format_id == facts.format_id]
         unknown_ones = _without_score(group, reference)
         if unknown_ones:
             warnings.append(
-                f"format {facts.format_id} is left out: {len(unknown_ones)} of its canaries have no score; {unknown_ones[0].estimate.statement}"
+                f"format {names[facts.format_id]} is left out: {len(unknown_ones)} of its canaries have no score; {unknown_ones[0].estimate.statement}"
             )
             continue
         planted = [result for result in group if result.planted]
         withheld = [result for result in group if not result.planted]
-        others, notes = _other_scores(source, reference, facts.format_id, planted)
+        others, notes = _other_scores(source, reference, facts.format_id, names[facts.format_id], group)
         warnings += notes
         own = _canary_scores(group, reference)
         held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
-        # All members of a space hold the withheld canaries already.
-        everyone = facts.method == "exact" and len(others) > 0
-        out = others if everyone else np.concatenate([held, others])
+        out = np.concatenate([held, others])
         if not planted or not len(out):
             what = (
                 "no canary was planted"
@@ -129,16 +136,15 @@ def populations(
                 else "there is nothing that was not trained on to compare with"
             )
             warnings.append(
-                f"format {facts.format_id} is left out: {what}; plant with --withhold 0.5, or run "
-                "`coalmine expose --method references`"
+                f"format {names[facts.format_id]} is left out: {what}; plant with --withhold 0.5, or with references"
             )
             continue
-        prefix = f"{facts.format_id}, " if several else ""
+        prefix = f"{names[facts.format_id]}, " if len(names) > 1 else ""
         # What a coin decided is whether so many copies were planted, whatever a rewritten corpus has left of them.
         copies_of = {
             result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted
         }
-        warnings += _rewritten(facts.format_id, planted, copies_of)
+        warnings += _rewritten(names[facts.format_id], planted, copies_of)
         repetitions = sorted(set(copies_of.values()))
         for copies in repetitions:
             some = [result for result in planted if copies_of[result.canary_id] == copies]
@@ -153,6 +159,8 @@ def populations(
                     scores=MembershipScores(in_scores, out),
                     coins=coins,
                     why_no_coins=why,
+                    template=facts.template,
+                    proven=proven_canaries(some),
                 )
             )
         if len(repetitions) > 1:
@@ -166,6 +174,8 @@ def populations(
                     scores=MembershipScores(every, out),
                     coins=MembershipScores(every, held) if len(held) else None,
                     why_no_coins="no canary was withheld",
+                    template=facts.template,
+                    proven=proven_canaries(planted),
                 )
             )
     if not found:
@@ -233,57 +243,72 @@ def _canary_scores(group: Sequence[ExposureResult], reference: Source | None) ->
 
 
 def _other_scores(
-    source: Source, reference: Source | None, format_id: str, planted: Sequence[ExposureResult]
+    source: Source,
+    reference: Source | None,
+    format_id: str,
+    name: str,
+    canaries: Sequence[ExposureResult],
 ) -> tuple[FloatArray, list[str]]:
     """Scores of members that are no canaries, and what to beware of."""
-    mine = _uniform_candidates(source, format_id)
-    if mine is None:
+    mine = [_without_canaries(source, one, canaries) for one in _uniform_candidates(source, format_id)]
+    if not mine:
         note = (
-            f"format {format_id} has no scores of references: withheld canaries alone are compared with; more references come "
-            "from `coalmine expose --method references`"
+            f"format {name} has no scores of references: withheld canaries alone are compared with; plant with references, and run "
+            "`coalmine expose` again"
         )
         return np.empty(0), [note]
-    keys, bits = mine.indices.astype(str), mine.log_perplexities_bits
-    if mine.kind == "member":
-        keep = _rows_of_others(bits, [result.log_perplexity_bits for result in planted])
-        keys, bits = keys[keep], bits[keep]
     if reference is None:
-        return -bits, []
-    theirs = _uniform_candidates(reference, format_id)
-    known = (
-        {}
-        if theirs is None
-        else dict(
+        return -max(mine, key=lambda one: len(one[0]))[1], []
+    known: dict[str, float] = {}
+    for theirs in _uniform_candidates(reference, format_id):
+        known.update(
             zip(theirs.indices.astype(str).tolist(), theirs.log_perplexities_bits.tolist(), strict=True)
         )
-    )
-    shared = np.array([key in known for key in keys.tolist()], dtype=bool)
-    before = np.array([known[key] for key in keys[shared].tolist()], dtype=np.float64)
+    # Of the kinds that this model scored, the one that the reference model scored most of.
+    keys, bits = max(mine, key=lambda one: sum(key in known for key in one[0]))
+    shared = np.array([key in known for key in keys], dtype=bool)
+    before = np.array([known[key] for key in keys if key in known], dtype=np.float64)
     missing = int(np.sum(~shared))
     notes = (
-        [
-            f"{missing:,} references of format {format_id} were not scored by the reference model and are left out"
-        ]
+        [f"{missing:,} references of format {name} were not scored by the reference model and are left out"]
         if missing
         else []
     )
     return before - bits[shared], notes
 
 
-def _rows_of_others(bits: FloatArray, planted_bits: Sequence[float]) -> FloatArray:
-    """The rows of all members without the planted canaries, each of which is the closest one to its score that is left."""
+def _without_canaries(
+    source: Source, candidates: CandidateScores, canaries: Sequence[ExposureResult]
+) -> tuple[list[str], FloatArray]:
+    """The indices and scores of candidates that are no canaries."""
+    keys, bits = candidates.indices.astype(str), candidates.log_perplexities_bits
+    rows = [one for one in source.candidates if (one.format_id, one.kind) == (candidates.format_id, "canary")]
+    if rows:
+        keep = ~np.isin(keys, rows[0].indices.astype(str))
+    elif candidates.kind == "member":
+        # Results of an earlier version do not say which members are the canaries.
+        keep = _rows_of_others(bits, [result.log_perplexity_bits for result in canaries])
+    else:
+        keep = np.ones(len(keys), dtype=bool)
+    return keys[keep].tolist(), bits[keep]
+
+
+def _rows_of_others(bits: FloatArray, canary_bits: Sequence[float]) -> NDArray[np.bool_]:
+    """Which rows of all members are not canaries, each of which is the closest one to its score that is left."""
     order = np.argsort(bits, kind="stable")
     left = np.ones(len(bits), dtype=bool)
-    for score in planted_bits:
+    for score in canary_bits:
         places = np.flatnonzero(left)
         near = int(np.argmin(np.abs(bits[order[places]] - score)))
         left[places[near]] = False
-    return np.sort(order[left])
+    rows = np.zeros(len(bits), dtype=bool)
+    rows[order[left]] = True
+    return rows
 
 
-def _uniform_candidates(source: Source, format_id: str) -> CandidateScores | None:
+def _uniform_candidates(source: Source, format_id: str) -> list[CandidateScores]:
     of_format = [one for one in source.candidates if one.format_id == format_id and one.kind in _UNIFORM]
-    return of_format[0] if of_format else None
+    return sorted(of_format, key=lambda one: _UNIFORM.index(one.kind))
 
 
 def _check_results(results: Sequence[ExposureResult]) -> None:
@@ -321,6 +346,24 @@ def _check_same_canaries(source: Source, reference: Source | None) -> None:
             "the reference results give every canary the same score as the model, so nothing would be left of what it "
             "remembers; give those of a model that was not trained on the canaries"
         )
+
+
+def proven_canaries(group: Sequence[ExposureResult]) -> tuple[ProvenCanary, ...]:
+    """The canaries whose proven rank chance would reach in at most one of twenty such groups, the least surprising first.
+
+    A canary that was not trained on has a rank of at most r with probability r / |R|, whatever the model.
+    """
+    found = []
+    for one in group:
+        low, proven = one.estimate.low, one.estimate.confidence is None
+        if low is None or not proven or one.estimate.status == "not_measured":
+            continue
+        p_value = min(1.0, len(group) * 2.0**-low)
+        if p_value <= CHANCE:
+            found.append(
+                ProvenCanary(canary_id=one.canary_id, rank=one.rank, at_least_bits=low, p_value=p_value)
+            )
+    return tuple(sorted(found, key=lambda one: -one.at_least_bits))
 
 
 def times_planted(copies: int) -> str:

@@ -39,7 +39,14 @@ class ExposureWatch:
 
     def measure(self, model: Model) -> list[dict[str, Any]]:
         """The exposure of each canary now."""
-        results = expose(model, self.canaries, method=self.method, samples=self.samples, seed=self.seed)
+        results = expose(
+            model,
+            self.canaries,
+            method=self.method,
+            samples=self.samples,
+            seed=self.seed,
+            comparisons=False,
+        )
         return [
             {
                 "canary_id": result.canary_id,

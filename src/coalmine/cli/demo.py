@@ -73,10 +73,7 @@ def command(
         extracted, extractions = verify_extraction(loaded, planted.canaries, progress=output.progress())
         save_verification(make_directory(audit / "extraction"), extracted, extractions)
         clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
-        # Membership compares scores with those of members that were never trained on, so it needs the references' own.
-        among = expose(loaded, planted.canaries, method="references", seed=seed)
-        among.save(audit / "references")
-        meaning = membership(audit / "references", seed=seed)
+        meaning = membership(results, seed=seed)
         meaning.save(audit / "membership")
         report = out / "report.html"
         write_bytes(report, report_page(read_runs(model, out / "planted")).encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from coalmine.errors import InputError
 from coalmine.visible import visible
 
@@ -24,3 +26,22 @@ def format_name(template: str, width: int = NAME_WIDTH) -> str:
         return shown
     end = (width - 1) // 2
     return f"{shown[: width - 1 - end]}{_ELLIPSIS}{shown[-end:]}"
+
+
+def unique_names(templates: Mapping[str, str], width: int = NAME_WIDTH) -> dict[str, str]:
+    """A name for each `format_id`, no two alike.
+
+    >>> list(unique_names({"f0": "a long text {digits:4}", "f1": "a long test {digits:4}"}, width=16).values())
+    ['a lon…ts:4} (f0)', 'a lon…ts:4} (f1)']
+    """
+    names = {format_id: format_name(template, width) for format_id, template in templates.items()}
+    shown = list(names.values())
+    return {
+        format_id: name if shown.count(name) == 1 else _with_id(templates[format_id], format_id, width)
+        for format_id, name in names.items()
+    }
+
+
+def _with_id(template: str, format_id: str, width: int) -> str:
+    told = f" ({format_id})"
+    return format_name(template, max(3, width - len(told))) + told

@@ -58,6 +58,10 @@ def compare_runs(
     return compare(strategies, confidence=confidence, **options)
 
 
+# What a method places canaries among.
+_PLACED_AMONG = {"references": "reference", "sampled": "sample"}
+
+
 def scored_others(run: Run) -> dict[str, CandidateScores]:
     """Format id to the references or samples that the run's canaries were placed among, where their scores are there."""
     if not any(
@@ -71,7 +75,8 @@ def scored_others(run: Run) -> dict[str, CandidateScores]:
     except MissingExtraError:
         # The intervals of a comparison are then wider, and hold all the same.
         return {}
-    return {scores.format_id: scores for scores in candidates if scores.kind in {"reference", "sample"}}
+    kinds = {facts.format_id: _PLACED_AMONG.get(facts.method) for facts in run.exposures[0].document.formats}
+    return {scores.format_id: scores for scores in candidates if scores.kind == kinds.get(scores.format_id)}
 
 
 def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:
