@@ -61,6 +61,73 @@ def test_r_squared_tells_a_line_from_noise():
     bent = log_linear_trend([1, 10, 100, 1000], [100, 400, 100, 400], [1000] * 4)
     assert bent.r_squared < 0.5
     assert bent.slope.low < 0 < bent.slope.high
+    assert bent.p_value > 0.05
+    assert "further from a smooth curve" in bent.slope.warnings[0]
+
+
+def shown(trend):
+    """Whether a trend is shown; the interval and the p-value say the same."""
+    assert (trend.p_value <= 0.05) == (not trend.slope.low <= 0 <= trend.slope.high)
+    return trend.p_value <= 0.05
+
+
+def test_three_sizes_show_a_trend_that_is_there_and_none_that_is_not():
+    generator = arrays(0, "test", "three sizes")
+    sizes = [1000] * 3
+
+    def share(rates, runs):
+        return (
+            sum(
+                shown(log_linear_trend([1, 4, 16], generator.binomial(sizes, rates), sizes))
+                for _ in range(runs)
+            )
+            / runs
+        )
+
+    assert share([0.05, 0.20, 0.50], 100) >= 0.9
+    # 0.05 and four standard errors of the simulation.
+    assert share([0.2, 0.2, 0.2], 400) <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def test_models_that_vary_from_training_to_training_are_told_from_a_trend_by_the_spread():
+    generator = arrays(0, "test", "trainings")
+    sizes, found = [1000] * 3, 0
+    for _ in range(300):
+        rates = 1 / (1 + np.exp(1.4 - generator.normal(0, 0.3, 3)))
+        trend = log_linear_trend([1, 4, 16], generator.binomial(sizes, rates), sizes)
+        found += trend.p_value_with_spread <= 0.05
+        assert trend.p_value <= trend.p_value_with_spread
+    assert found / 300 <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 300)
+
+
+@pytest.mark.parametrize("together", [0.0, 0.2, 0.8, 1.0])
+@pytest.mark.parametrize(("documents", "shared"), [(8, False), (50, False), (50, True)])
+def test_clusters_that_agree_show_no_trend_and_cover_the_truth(documents, together, shared):
+    """Of each document all 10 sequences agree with probability `together`; `shared` ones are asked at every point."""
+    generator = arrays(0, "test", "clusters", str(together), documents)
+    missed, naive, runs = 0, 0, 150
+    for _ in range(runs):
+        hits, clusters = [], []
+        for point in range(3):
+            agree, all_of_it = generator.random((2, documents)) < [[together], [0.2]]
+            hits.append(int(generator.binomial(10, np.where(agree, all_of_it, 0.2)).sum()))
+            clusters.append(np.repeat(np.arange(documents) + (0 if shared else point * documents), 10))
+        points = ([1, 10, 100], hits, [10 * documents] * 3)
+        missed += shown(log_linear_trend(*points, clusters=clusters))
+        naive += shown(log_linear_trend(*points))
+    assert missed / runs <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
+    if together >= 0.8:
+        assert naive / runs > 0.2
+
+
+def test_each_trial_its_own_cluster_is_no_clusters_at_all():
+    points = ([1, 10, 100], [1, 5, 9], [10, 20, 30])
+    alone = [np.arange(10), np.arange(10, 30), np.arange(30, 60)]
+    one, other = log_linear_trend(*points), log_linear_trend(*points, clusters=alone)
+    assert one.slope.interval == pytest.approx(other.slope.interval)
+    assert one.p_value == pytest.approx(other.p_value)
+    with pytest.raises(InputError, match="cluster of each trial"):
+        log_linear_trend(*points, clusters=[[1], [2], [3]])
 
 
 def test_nothing_recited_is_a_flat_line_of_some_width_and_no_r_squared():

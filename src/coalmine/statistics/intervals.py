@@ -11,6 +11,8 @@ from coalmine.errors import InputError
 from coalmine.statistics.score_arrays import checked_confidence
 
 FloatArray = NDArray[np.float64]
+# Closer to a whole number than this, a number of successes is that number.
+_WHOLE = 1e-9
 
 
 @overload
@@ -41,6 +43,27 @@ def clopper_pearson(
     if counts.ndim == 0:
         return float(low[0]), float(high[0])
     return low.reshape(counts.shape), high.reshape(counts.shape)
+
+
+def effective_interval(share: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of Clopper and Pearson around a share of trials that are worth `trials` independent ones, whole or not.
+
+    >>> effective_interval(0.3, 10) == clopper_pearson(3, 10)
+    True
+    >>> low, high = effective_interval(0.3, 7.5)
+    >>> round(low, 3), round(high, 3)
+    (0.046, 0.707)
+    """
+    tail = (1.0 - checked_confidence(confidence)) / 2.0
+    if not 0.0 <= share <= 1.0:
+        raise InputError(f"a share must be between 0 and 1, got {share}; divide successes by trials")
+    if not trials >= 1.0:
+        raise InputError(f"trials must be worth at least 1, got {trials}; a share of nothing has no interval")
+    count = share * trials
+    # A whole number of successes is one, whatever the division before it was rounded to.
+    count = float(round(count)) if abs(count - round(count)) < _WHOLE else count
+    low, high = _limits(np.array([count]), np.array([float(trials)]), tail)
+    return float(low[0]), float(high[0])
 
 
 def _limits(counts: FloatArray, totals: FloatArray, tail: float) -> tuple[FloatArray, FloatArray]:
