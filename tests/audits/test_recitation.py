@@ -27,6 +27,8 @@ from coalmine.models.protocols import Sampling
 from coalmine.models.scripted import ScriptedModel
 from coalmine.progress import Silent
 from coalmine.reports.figures.recitation_curves import draw_recitation
+from coalmine.reports.recitation_table import in_plain_words
+from coalmine.statistics.clustered_rates import clustered_interval
 from coalmine.statistics.intervals import clopper_pearson
 from models.random_networks import random_model
 from models.tiny_masked import audited
@@ -106,7 +108,7 @@ def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corp
     documents = text.splitlines()
     rows = parquet.read_table(tmp_path / "sequences.parquet").to_pylist()
     assert len(rows) == 2 * result.questions
-    recited = {}
+    recited, clusters, homes = {}, {}, {}
     for row in rows:
         model = learned if row["model"] == "model" else other
         whole = documents[row["document"] - 1][row["offset"] :][: row["length"]]
@@ -124,7 +126,12 @@ def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corp
         key = (row["model"], row["context"], row["copies"])
         hits, n = recited.get(key, (0, 0))
         recited[key] = hits + same, n + 1
+        # Lines are documents: those of one cluster are those in which the first copies are.
+        home = next(number for number, line in enumerate(documents) if whole in line)
+        clusters.setdefault(key, []).append(home)
+        assert homes.setdefault(row["cluster"], home) == home
     assert recited["model", 20, COPIES][0] > 0
+    assert len(set(homes.values())) == len(homes)
     groups = [group for group in result.groups if group.bucket is not None]
     assert sum(group.recited.n for group in groups) == len(rows)
     for group in groups:
@@ -136,7 +143,16 @@ def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corp
         ]
         hits, n = map(sum, zip(*own, strict=True))
         assert (group.recited.value, group.recited.n) == (hits / n, n)
-        assert group.recited.interval == clopper_pearson(hits, n)
+        labels = [
+            label
+            for (name, context, copies), own in clusters.items()
+            if (name, context) == (group.model, group.context)
+            and group.copies[0] <= copies <= group.copies[1]
+            for label in own
+        ]
+        assert group.recited.interval == clustered_interval(hits, labels)[:2]
+        assert group.clusters == len(set(labels))
+        assert group.recited_in_corpus == clopper_pearson(hits, n)
         assert group.recited.value <= group.anywhere.value
         assert group.recited.value <= group.near.value
         assert group.beam.value <= group.among_beams.value
@@ -290,6 +306,66 @@ def test_trends_are_there_for_sizes_that_are_known(learned, index):
     assert (
         recite(learned, index, contexts=[5], suffix=5, each=5).trends[-1].trend.slope.status == "not_measured"
     )
+
+
+def test_the_headline_is_of_the_context_with_the_most_sequences(learned, index):
+    result = recite(learned, index, contexts=[5, 60], suffix=10, each=40)
+    tried = {context: result.overall("model", context).recited.n for context in (5, 60)}
+    assert tried[5] > tried[60] > 0
+    assert result.main_context == 5
+    assert in_plain_words(result).startswith("Given 5 tokens")
+    # The same sequences with each: the longest finds the most.
+    assert recite(learned, index, **OPTIONS).main_context == 20
+
+
+def test_examples_are_neither_copies_of_each_other_nor_boilerplate(learned, tmp_path):
+    # A line twice, once more with a letter changed, and its first words before many endings.
+    lines = [OFTEN, OFTEN, OFTEN[:42] + "q" + OFTEN[43:]]
+    lines += [
+        f"{OFTEN[:35]} {ending} and ends {ending}" for ending in ("zebra", "yak", "wolf", "vole", "tern")
+    ]
+    (tmp_path / "corpus.txt").write_text("".join(f"{line}\n" for line in lines))
+    index = build_index(tmp_path / "corpus.txt", tmp_path / "index", tokenizer=learned.tokenizer)
+    options = {"contexts": [20], "suffix": 10, "reveal": True}
+    result = recite(learned, index, **options)
+    recited = parquet_rows(learned, index, tmp_path / "out", **options)
+    boilerplate = [row for row in recited if row["offset"] + row["length"] <= 35 and row["copies"] == 8]
+    overlapping = [row for row in recited if row["document"] == 3]
+    assert boilerplate
+    assert overlapping
+    assert len({row["document"] for row in recited}) >= 2
+    [shown] = result.examples
+    assert shown.suffix in OFTEN
+    assert shown.suffix not in OFTEN[:35]
+    # Where nothing else is recited, it says so.
+    (tmp_path / "only.txt").write_text("".join(f"{line}\n" for line in lines[3:]))
+    index = build_index(tmp_path / "only.txt", tmp_path / "only", tokenizer=learned.tokenizer)
+    only = recite(learned, index, contexts=[20], suffix=10)
+    assert only.overall("model", 20).recited.value > 0
+    assert not only.examples
+    assert "boilerplate" in only.warnings[-1]
+
+
+def parquet_rows(model, index, folder, **options):
+    recite(model, index, out=folder, **options)
+    return [row for row in parquet.read_table(folder / "sequences.parquet").to_pylist() if row["recited"]]
+
+
+def test_sequences_of_one_document_count_together_and_of_a_single_one_those_that_overlap(learned, tmp_path):
+    (tmp_path / "one.txt").write_text(OFTEN + "\n")
+    index = build_index(tmp_path / "one.txt", tmp_path / "index", tokenizer=learned.tokenizer)
+    result = recite(learned, index, contexts=[5], suffix=5, sample="uniform", each=12)
+    assert any("one document" in warning for warning in result.warnings)
+    group = result.overall("model", 5)
+    assert group.recited.effective_n < group.recited.n
+    # The same line once more is the same sequences, of one document; a uniform sample draws either copy.
+    (tmp_path / "two.txt").write_text(f"{OFTEN}\n{OFTEN}\nsomething else altogether\n")
+    index = build_index(tmp_path / "two.txt", tmp_path / "twice", tokenizer=learned.tokenizer)
+    group = recite(learned, index, contexts=[5], suffix=5, sample="uniform", each=80).overall("model", 5)
+    assert group.clusters == 2
+    assert group.recited.effective_n < 2
+    assert group.recited_in_corpus[0] > group.recited.low
+    assert "documents" in group.recited.statement
 
 
 def test_masked_models_restore_whole_sequences(corpus, tmp_path):

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coalmine.audits.recitation_answers import Answers, Wanted, ask, check, may_answer_later
-from coalmine.audits.recitation_examples import examples_of
+from coalmine.audits.recitation_clusters import ONE_DOCUMENT, clusters_of
+from coalmine.audits.recitation_examples import ONLY_TEMPLATES, examples_of
 from coalmine.audits.recitation_groups import Asked, exclusives, groups_of, trends_of
 from coalmine.audits.recitation_questions import (
     Questions,
@@ -114,7 +115,8 @@ def recite(
     samples = sample_sequences(
         corpus, cuts.lengths, kind=sample, each=each, most=most, seed=seed, progress=shown
     )
-    questions = ask_whole(samples) if masked else ask_about(samples, cuts, suffix)
+    clusters = clusters_of(samples, corpus if sample == "uniform" else None)
+    questions = ask_whole(samples, clusters) if masked else ask_about(samples, clusters, cuts, suffix)
     settings = Settings(
         suffix=suffix,
         contexts=cuts.contexts,
@@ -156,6 +158,9 @@ def recite(
         )
         for place, (one, model) in enumerate(zip(found, everyone, strict=True))
     )
+    examples = examples_of(found, questions, corpus, reveal=reveal)
+    one_document = len({sample.document for sample in samples}) == 1
+    only_templates = not examples and any(one.answers.recited.any() for one in found)
     result = Recitation(
         index={
             "tokenizer_sha256": corpus.manifest.tokenizer.sha256,
@@ -169,9 +174,14 @@ def recite(
         groups=tuple(group for one in found for group in groups_of(one, questions, settings)),
         trends=trends_of(found[: len(asked)], questions, settings),
         exclusive=exclusives(found, questions),
-        examples=examples_of(found, questions, corpus, reveal=reveal),
+        examples=examples,
         revealed=reveal,
-        warnings=cuts.left_out + not_asked(questions, cuts),
+        warnings=(
+            *cuts.left_out,
+            *not_asked(questions, cuts),
+            *((ONE_DOCUMENT,) if one_document else ()),
+            *((ONLY_TEMPLATES,) if only_templates else ()),
+        ),
     )
     if folder is not None:
         save_sequences(folder, found, questions, settings)

@@ -15,24 +15,49 @@ from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.models.protocols import IntArray
 
 EXAMPLES = 10
+# A suffix that occurs in so many different surroundings is boilerplate: it says nothing about any one document.
+TEMPLATE_SURROUNDINGS = 5
+# So many copies are looked at to find them.
+_COPIES = 50
+ONLY_TEMPLATES = f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or more different surroundings, as boilerplate does, so there are no examples"
 
 
 def examples_of(
     found: Sequence[Asked], questions: Questions, index: CorpusIndex, *, reveal: bool
 ) -> tuple[Example, ...]:
-    """Sequences that a model recites although they stand there least often, at the longest context that it does with."""
+    """Sequences that a model recites although they occur least often, at the longest context that it does with.
+
+    No two are of one document or overlap, and none is template-only: a suffix that occurs in five or more different surroundings,
+    of as many tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
+    """
     by_any = np.logical_or.reduce([one.answers.recited for one in found])
     copies = np.array([sample.count for sample in questions.samples])[questions.which]
     order = np.lexsort((-questions.contexts, copies))
-    seen: set[int] = set()
+    clusters: set[int] = set()
+    seen: set[bytes] = set()
     chosen: list[int] = []
     for question in order[by_any[order]].tolist():
-        # Sequences of one document overlap, and show the same text again and again.
-        document = questions.sample(question).document
-        if document not in seen and len(chosen) < EXAMPLES:
-            seen.add(document)
+        if len(chosen) == EXAMPLES:
+            break
+        cluster = int(questions.clusters[questions.which[question]])
+        runs = _runs(questions, question)
+        if cluster in clusters or not runs.isdisjoint(seen):
+            continue
+        # What was refused once as a template is not looked for again.
+        seen |= runs
+        target = questions.target(question)
+        if index.surroundings(target, around=len(target), limit=_COPIES) < TEMPLATE_SURROUNDINGS:
+            clusters.add(cluster)
             chosen.append(question)
     return tuple(_example(question, found, questions, index, reveal=reveal) for question in chosen)
+
+
+def _runs(questions: Questions, question: int) -> set[bytes]:
+    """All runs of half as many tokens as the suffix has: two sequences that share one of them overlap."""
+    tokens = np.concatenate([questions.prompt(question), questions.target(question)])
+    size = max(1, len(questions.target(question)) // 2)
+    windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), size)
+    return {window.tobytes() for window in windows}
 
 
 def _example(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,9 +23,17 @@ from coalmine.audits.recitation_sequences import Elsewhere
 from coalmine.audits.recitation_tries import log2_chance_in_tries
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
+from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.trends import log_linear_trend
 
 Chosen = NDArray[np.bool_]
+THESE_MODELS = (
+    "the trend is of these models, each trained once; the same sizes trained again can give another one"
+)
+NOT_OF_SIZE = (
+    "so few models cannot show that size itself makes the difference: another training of each size may vary by as much; "
+    "ask more sizes"
+)
 
 
 class Asked(NamedTuple):
@@ -37,19 +46,21 @@ class Asked(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Of each question: its context, and the length, the copies and the bucket of its sequence."""
+    """Of each question: its context, and the length, the copies, the bucket and the cluster of its sequence."""
 
     contexts: IntArray
     lengths: IntArray
     counts: IntArray
     buckets: IntArray
+    clusters: IntArray
 
 
 def _columns(questions: Questions) -> _Columns:
     facts = np.array(
         [(sample.length, sample.count, sample.bucket) for sample in questions.samples], dtype=np.int64
     )[questions.which]
-    return _Columns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2])
+    clusters = questions.clusters[questions.which]
+    return _Columns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
 
 
 def groups_of(one: Asked, questions: Questions, settings: Settings) -> Iterator[Group]:
@@ -76,10 +87,11 @@ def _group(
     bucket: int | None = None,
 ) -> Group:
     answers, found = one.answers, one.elsewhere
-    counts = columns.counts[chosen]
+    counts, clusters = columns.counts[chosen], columns.clusters[chosen]
+    n, recited = int(chosen.sum()), int(answers.recited[chosen].sum())
 
     def share(hits: Chosen, what: str) -> Estimate:
-        return share_estimate(int(hits[chosen].sum()), int(chosen.sum()), what, settings.confidence)
+        return share_estimate(int(hits[chosen].sum()), n, what, settings.confidence, clusters=clusters)
 
     sampled = [
         SampledShare(
@@ -100,6 +112,8 @@ def _group(
         copies=(int(counts.min()), int(counts.max())),
         mean_copies=float(np.exp(np.mean(np.log(counts)))),
         recited=share(answers.recited, "were recited"),
+        clusters=len(np.unique(clusters)),
+        recited_in_corpus=clopper_pearson(recited, n, settings.confidence),
         sampled=tuple(sampled),
         beam=None if settings.beam is None else share(answers.beam_place == 1, "were the best beam"),
         among_beams=None if settings.beam is None else share(answers.beam_place >= 1, "were among the beams"),
@@ -148,18 +162,19 @@ def _trend(
     values: IntArray,
     settings: Settings,
 ) -> RecitationTrend:
-    x, hits, trials = [], [], []
+    x, hits, trials, clusters = [], [], [], []
     for label in np.unique(labels[chosen]):
         own = chosen & (labels == label)
         x.append(float(np.exp(np.mean(np.log(values[own])))))
         hits.append(int(one.answers.recited[own].sum()))
         trials.append(int(own.sum()))
+        clusters.append(columns.clusters[own])
     context = int(columns.contexts[chosen][0]) or None
     return RecitationTrend(
         by=by,  # type: ignore[arg-type]  # one of those that are named there
         model=one.name,
         context=None if by == "context" else context,
-        trend=log_linear_trend(x, hits, trials, confidence=settings.confidence),
+        trend=log_linear_trend(x, hits, trials, clusters=clusters, confidence=settings.confidence),
     )
 
 
@@ -170,8 +185,13 @@ def _by_size(asked: Sequence[Asked], columns: _Columns, context: int, settings: 
         [float(one.parameters or 0) for one in sized],
         [int(one.answers.recited[here].sum()) for one in sized],
         [int(here.sum())] * len(sized),
+        clusters=[columns.clusters[here]] * len(sized),
         confidence=settings.confidence,
+        assumptions=(THESE_MODELS,),
     )
+    if trend.p_value_with_spread is not None and trend.p_value_with_spread > 1 - settings.confidence:
+        slope = msgspec.structs.replace(trend.slope, warnings=(*trend.slope.warnings, NOT_OF_SIZE))
+        trend = msgspec.structs.replace(trend, slope=slope)
     return RecitationTrend(by="size", model=None, context=context or None, trend=trend)
 
 

@@ -23,13 +23,15 @@ class Questions(NamedTuple):
     """Sequences of a corpus, each asked about once or several times, with contexts of different length.
 
     Question i is about sample which[i], of which `contexts[i]` tokens are given before the last `suffix`; a context of 0 is for masked
-    models, which are given the sequence with gaps.
+    models, which are given the sequence with gaps. Samples of equal `clusters` count together, as those of one document do.
     """
 
     samples: list[Sample]
     which: IntArray
     contexts: IntArray
     suffix: int
+    # Of each sample.
+    clusters: IntArray
 
     def __len__(self) -> int:
         return len(self.which)
@@ -200,7 +202,7 @@ def sample_sequences(
     return samples
 
 
-def ask_about(samples: list[Sample], cuts: Cuts, suffix: int) -> Questions:
+def ask_about(samples: list[Sample], clusters: IntArray, cuts: Cuts, suffix: int) -> Questions:
     """Each sample with each context that it is tried with; neighbors have contexts of one length, and share batches."""
     pairs = [
         (context, place)
@@ -208,7 +210,7 @@ def ask_about(samples: list[Sample], cuts: Cuts, suffix: int) -> Questions:
         for place, sample in enumerate(samples)
         if sample.length == context + suffix or (cuts.on_longer and sample.length > context + suffix)
     ]
-    return _questions(samples, pairs, suffix)
+    return _questions(samples, clusters, pairs, suffix)
 
 
 def not_asked(questions: Questions, cuts: Cuts) -> tuple[str, ...]:
@@ -222,11 +224,13 @@ def not_asked(questions: Questions, cuts: Cuts) -> tuple[str, ...]:
     )
 
 
-def ask_whole(samples: list[Sample]) -> Questions:
+def ask_whole(samples: list[Sample], clusters: IntArray) -> Questions:
     """Each sample as a whole, for masked models."""
-    return _questions(samples, [(0, place) for place in range(len(samples))], 0)
+    return _questions(samples, clusters, [(0, place) for place in range(len(samples))], 0)
 
 
-def _questions(samples: list[Sample], pairs: list[tuple[int, int]], suffix: int) -> Questions:
+def _questions(
+    samples: list[Sample], clusters: IntArray, pairs: list[tuple[int, int]], suffix: int
+) -> Questions:
     columns: Any = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return Questions(samples, columns[1], columns[0], suffix)
+    return Questions(samples, columns[1], columns[0], suffix, clusters)

@@ -1,4 +1,4 @@
-"""What recitation found: shares with exact intervals, trends, who recites what others do not, and examples."""
+"""What recitation found: shares with their intervals, trends, who recites what others do not, and examples."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from coalmine.files import PRIVATE, write_json
+from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.clustered_rates import clustered_interval
 from coalmine.statistics.trends import Trend
 
 SCHEMA = "coalmine.recitation/1"
 RESULT_FILE = "recitation.json"
 SEQUENCES_FILE = "sequences.parquet"
-_ASSUMPTIONS = (
-    "sequences are drawn at random from those of the corpus, and count as independent; they are distinct, but may overlap in the corpus",
-)
+_METHOD = "exact binomial"
+_ALONE = "sequences are independent of each other"
+_CLUSTERED = "documents are independent of each other, and a model may recite all sequences of one or none"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[int, int]
     mean_copies: float
     recited: Estimate
+    # How many documents the sequences are of; those of one count together in all intervals.
+    clusters: int | None = None
+    # The exact interval of the share among all such sequences of this very corpus, from which they were drawn independently.
+    recited_in_corpus: tuple[float, float] | None = None
     sampled: tuple[SampledShare, ...] = ()
     beam: Estimate | None = None
     among_beams: Estimate | None = None
@@ -140,8 +146,10 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def main_context(self) -> int | None:
-        """The longest context that was tried, which finds the most; None for masked models."""
-        return max((group.context for group in self.groups if group.context is not None), default=None)
+        """The context of the headline: the one with the most sequences, of several the longest; None for masked models."""
+        tried = [group for group in self.groups if group.length is None and group.bucket is None]
+        best = max(tried, key=lambda group: (group.recited.n, group.context or 0), default=None)
+        return None if best is None else best.context
 
     def overall(self, model: str, context: int | None) -> Group | None:
         """All sequences of one context together."""
@@ -155,26 +163,32 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def share_estimate(hits: int, n: int, what: str, confidence: float) -> Estimate:
-    """A share with its exact interval; no sequences give no number.
+def share_estimate(
+    hits: int, n: int, what: str, confidence: float, *, clusters: IntArray | None = None
+) -> Estimate:
+    """A share with its interval; no sequences give no number.
+
+    With the cluster of each sequence, those of one cluster count together; without, or where all differ, the interval is exact.
 
     >>> estimate = share_estimate(3, 10, "were recited", 0.95)
     >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
     (0.3, 0.067, 0.652)
     """
     if not n:
-        return Estimate.not_measured(
-            "exact binomial", f"not measured which share of sequences {what}: there are none"
-        )
-    low, high = clopper_pearson(hits, n, confidence)
+        return Estimate.not_measured(_METHOD, f"not measured which share of sequences {what}: there are none")
+    labels = np.arange(n) if clusters is None else clusters
+    low, high, worth = clustered_interval(hits, labels, confidence)
+    alone = worth == n
+    many = "" if alone else f", from {len(np.unique(labels)):,} documents"
     return Estimate(
-        method="exact binomial",
+        method=_METHOD if alone else "binomial over documents",
         status="measured",
         value=hits / n,
         low=low,
         high=high,
         confidence=confidence,
         n=n,
-        statement=f"{hits:,} of {n:,} sequences {what} ({100 * low:.2f} % to {100 * high:.2f} %)",
-        assumptions=_ASSUMPTIONS,
+        effective_n=worth,
+        statement=f"{hits:,} of {n:,} sequences{many} {what} ({100 * low:.2f}% to {100 * high:.2f}%)",
+        assumptions=(_ALONE,) if alone else (_CLUSTERED,),
     )

@@ -113,6 +113,8 @@ def _rows(one: Asked, questions: Questions, settings: Settings) -> dict[str, Any
     columns: dict[str, Any] = {
         "model": [one.name] * len(questions),
         "sequence": questions.which,
+        # Sequences that count together in intervals.
+        "cluster": questions.clusters[questions.which],
         "document": [sample.document for sample in samples],
         "offset": [sample.offset for sample in samples],
         "length": [sample.length for sample in samples],

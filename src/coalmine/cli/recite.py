@@ -184,5 +184,6 @@ def _show(result: Recitation, output: Output, directory: Path, figures: str) -> 
     ):
         if table is not None:
             shown += ["", table]
-    shown += ["", tables.in_plain_words(result), *(f"Note: {inert(warning)}." for warning in result.warnings)]
+    notes = [*tables.trend_notes(result), *(inert(warning) for warning in result.warnings)]
+    shown += ["", tables.in_plain_words(result), *(f"Note: {note}." for note in notes)]
     output.say(*shown, f"Results: {inert(str(directory))}", inert(figures))

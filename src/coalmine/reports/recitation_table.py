@@ -22,7 +22,7 @@ def percent(estimate: Estimate | None, *, below: bool = False) -> str:
         return ""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "not measured"
-    value, limits = f"{100 * estimate.value:.1f} %", f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
+    value, limits = f"{100 * estimate.value:.1f}%", f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
     return f"{value}\n{limits}" if below else f"{value} ({limits})"
 
 
@@ -34,6 +34,18 @@ def _many(result: Recitation) -> bool:
 def _copies(group: Group) -> str:
     low, high = group.copies
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _documents_column(result: Recitation) -> list[str]:
+    """A column for documents, where several sequences are of one: intervals are then as wide as their number makes them."""
+    apart = all(group.clusters in {None, group.recited.n} for group in result.groups)
+    return [] if apart else ["documents"]
+
+
+def _counts(result: Recitation, group: Group) -> list[str]:
+    """How many sequences, and where that is another number of how many documents."""
+    documents = f"{group.clusters:,}" if group.clusters is not None else ""
+    return [f"{group.recited.n:,}", *([documents] if _documents_column(result) else [])]
 
 
 def _names(result: Recitation) -> list[str]:
@@ -54,34 +66,36 @@ def _headed(result: Recitation, first: Sequence[str]) -> Table:
 
 def by_context_table(result: Recitation) -> Table:
     """The share recited, a row for each context, a column for each model."""
-    table = _headed(result, ["context", "sequences"])
+    table = _headed(result, ["context", "sequences", *_documents_column(result)])
     contexts = sorted({group.context or 0 for group in result.groups})
     for context in contexts:
         groups = [result.overall(name, context or None) for name in _names(result)]
-        many = next((group.recited.n for group in groups if group is not None), 0)
+        counts = next((_counts(result, group) for group in groups if group is not None), ["0"])
         shares = [
             percent(group.recited, below=_many(result)) if group is not None else "" for group in groups
         ]
-        table.add_row(str(context) if context else "around gaps", f"{many:,}", *shares)
+        table.add_row(str(context) if context else "around gaps", *counts, *shares)
     return table
 
 
 def by_copies_table(result: Recitation) -> Table:
-    """The share recited at the longest context, a row for each number of copies, a column for each model."""
-    table = _headed(result, ["copies", "sequences"])
+    """The share recited at the context of the headline, a row for each number of copies, a column for each model."""
+    table = _headed(result, ["copies", "sequences", *_documents_column(result)])
     context = result.main_context
     own = [group for group in result.groups if group.context == context and group.bucket is not None]
     for bucket in sorted({group.bucket for group in own if group.bucket is not None}):
         groups = [group for group in own if group.bucket == bucket]
         shares = {group.model: percent(group.recited, below=_many(result)) for group in groups}
         table.add_row(
-            _copies(groups[0]), f"{groups[0].recited.n:,}", *(shares.get(name, "") for name in _names(result))
+            _copies(groups[0]),
+            *_counts(result, groups[0]),
+            *(shares.get(name, "") for name in _names(result)),
         )
     return table
 
 
 def other_ways_table(result: Recitation) -> Table | None:
-    """Beside greedy decoding: sampling, beams, anywhere in the corpus, nearly; at the longest context. None where none was asked."""
+    """Beside greedy decoding: sampling, beams, anywhere in the corpus, nearly; at the context of the headline. None where none was asked."""
     found = [result.overall(name, result.main_context) for name in _names(result)]
     groups = [group for group in found if group is not None]
     if len(groups) < len(found):
@@ -109,13 +123,13 @@ def other_ways_table(result: Recitation) -> Table | None:
 
 
 def trends_table(result: Recitation) -> Table | None:
-    """Each trend at the longest context; None where there are none with enough points."""
+    """Each trend at the context of the headline; None where there are none with enough points."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("trend with", "of"):
         table.add_column(name)
-    for name in ("points for ten times as much", "R²"):
+    for name in ("points for ten times as much", "p", "R²"):
         table.add_column(name, justify="right")
     for one in result.trends:
         slope = one.trend.slope
@@ -126,13 +140,24 @@ def trends_table(result: Recitation) -> Table | None:
             one.by,
             inert(one.model) if one.model is not None else "all models",
             f"{100 * slope.value:+.1f} ({low:+.1f} to {high:+.1f})",
+            "" if one.trend.p_value is None else f"{one.trend.p_value:.2g}",
             "" if one.trend.r_squared is None else f"{one.trend.r_squared:.2f}",
         )
     return table if table.row_count else None
 
 
+def trend_notes(result: Recitation) -> list[str]:
+    """What the trends of the table do not show, in sentences."""
+    notes: dict[str, str] = {}
+    for one in result.trends:
+        if one.context in {None, result.main_context}:
+            about = f"{one.by}, {'all models' if one.model is None else inert(one.model)}"
+            notes |= {warning: f"{about}: {inert(warning)}" for warning in one.trend.slope.warnings}
+    return list(notes.values())
+
+
 def exclusive_table(result: Recitation) -> Table | None:
-    """How many sequences one model recites and another does not, at the longest context; None for a single model."""
+    """How many sequences one model recites and another does not, at the context of the headline; None for a single model."""
     from rich.table import Table
 
     names = _names(result)
@@ -185,7 +210,7 @@ def in_plain_words(result: Recitation) -> str:
     )
     if context is None:
         return (
-            f"With {100 * (settings.hidden_share or 0):.0f} % of the tokens hidden, {said} of the sequences."
+            f"With {100 * (settings.hidden_share or 0):.0f}% of the tokens hidden, {said} of the sequences."
         )
     baseline = [result.overall(facts.name, context) for facts in result.models if facts.role == "baseline"]
     beside = "".join(

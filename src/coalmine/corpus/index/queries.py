@@ -129,6 +129,27 @@ class CorpusIndex:
             found += self._occurrences(shard, positions[:wanted])
         return found
 
+    def surroundings(self, query: Query, *, around: int, limit: int) -> int:
+        """How many different texts there are around the first `limit` copies of a sequence: `around` tokens before and after each.
+
+        Copies of a whole document have one surrounding; a phrase that many documents share has many.
+        """
+        found: set[tuple[bytes, bytes]] = set()
+        some, left = self._sequences([query]), limit
+        size = len(self._tokens(query))
+        for shard in self.shards:
+            [low], [high] = intervals(shard, some)
+            positions = np.sort(shard.suffixes[low:high].astype(np.int64))[:left]
+            left -= len(positions)
+            documents = shard.documents_at(positions)
+            begins = np.maximum(positions - around, shard.starts[documents].astype(np.int64))
+            ends = np.minimum(
+                positions + size + around, shard.starts[documents + 1].astype(np.int64) - 1
+            )  # without the symbol that ends the document
+            for begin, at, end in zip(begins.tolist(), positions.tolist(), ends.tolist(), strict=True):
+                found.add((shard.span(begin, at), shard.span(at + size, end)))
+        return len(found)
+
     def longest_match(self, query: Query) -> LongestMatch:
         """The longest run of a query's tokens that stands in the corpus."""
         tokens = self._tokens(query)

@@ -192,6 +192,10 @@ class Shard:
         found: NDArray[np.uint8] = self.symbols[np.minimum(places, self.length * self.symbol_bytes)]
         return found
 
+    def span(self, begin: int, end: int) -> bytes:
+        """The bytes of the symbols from one position to another."""
+        return bytes(self.symbols[begin * self.symbol_bytes : end * self.symbol_bytes])
+
     def rows_at(self, positions: IntArray, length: int) -> IntArray:
         """The tokens from each position on, a row each; they must not run over the end of its document."""
         raw = self.symbol_rows(positions, length).reshape(len(positions), length, self.symbol_bytes)
