@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from coalmine.audits.membership import membership_of_scores
-from coalmine.statistics.epsilon_best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_best
+from coalmine.statistics.epsilon_best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_independent
 from coalmine.statistics.epsilon_hypothesis import group_delta
 from coalmine.statistics.epsilon_one_run import OneRunLadder, epsilon_one_run
 from coalmine.statistics.epsilon_thresholds import (
@@ -44,9 +44,9 @@ def normal_scores(n: int, seed: int) -> MembershipScores:
 
 
 def strength() -> None:
-    """N(1, 1) against N(0, 1), delta 1e-5, 95 %; the true epsilon is 4.38."""
+    """N(1, 1) against N(0, 1), delta 1e-5, 95%; the true epsilon is 4.38. The headline is the bound from one run."""
     print(
-        f"{'a side':>8} {'ladder':>8} {'split':>8} {'one run':>8} {'best':>8}   a public tool's default, its splitting"
+        f"{'per side':>8} {'ladder':>8} {'split':>8} {'one run':>8} {'indep.':>8}   a public tool's default, its splitting"
     )
     for n in SIZES:
         sums = np.zeros(4)
@@ -55,14 +55,14 @@ def strength() -> None:
             bounds = [
                 bound(*scores, delta=1e-5) for bound in (epsilon_ladder, epsilon_split, epsilon_one_run)
             ]
-            bounds.append(epsilon_best(*scores, coins=CoinScores(scores), delta=1e-5))
+            bounds.append(epsilon_independent(*scores, coins=CoinScores(scores), delta=1e-5))
             sums += [bound.low or 0.0 for bound in bounds]
         peer = "   ".join(f"{value:.2f}" for value in PEER.get(n, ()))
         print(f"{n:>8,} " + " ".join(f"{value:>8.2f}" for value in sums / SEEDS) + f"   {peer}", flush=True)
 
 
 def refutations(mechanism, audits: int) -> np.ndarray:
-    """The share of audits in which each bound exceeds the truth: split, ladder, one run, best."""
+    """The share of audits in which each bound exceeds the truth: split, ladder, one run, best if scores are independent."""
     truth = (
         mechanism.copies * mechanism.epsilon,
         group_delta(mechanism.epsilon, mechanism.delta, mechanism.copies),
@@ -79,8 +79,8 @@ def refutations(mechanism, audits: int) -> np.ndarray:
         split = chosen_rule(choosing, counted, delta=mechanism.delta).counts(counted).refutes(*truth, LEVEL)
         ladder = ThresholdLadder(scores).p_value(*truth)
         one_run = OneRunLadder(scores, mechanism.delta).p_value(*truth)
-        best = min(ladder / LADDER_SHARE, one_run / ONE_RUN_SHARE)
-        too_high += [split, *(p_value <= 1 - LEVEL for p_value in (ladder, one_run, best))]
+        independent = min(ladder / LADDER_SHARE, one_run / ONE_RUN_SHARE)
+        too_high += [split, *(p_value <= 1 - LEVEL for p_value in (ladder, one_run, independent))]
     return too_high / audits
 
 
@@ -88,7 +88,7 @@ def coverage(audits: int) -> None:
     from private_mechanisms import MECHANISMS
 
     print(
-        f"{'truth exceeded, in %, of ' + format(audits, ',') + ' audits of 500 canaries':<64} split  ladder  one run  best"
+        f"{'truth exceeded, in %, of ' + format(audits, ',') + ' audits of 500 canaries':<64} split  ladder  one run  independent"
     )
     for mechanism in MECHANISMS:
         shares = 100 * refutations(mechanism, audits)

@@ -89,7 +89,11 @@ def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(can
     assert once.guessing.p_value > 0.01
     assert once.best.canary.low == 0.0
     assert often.guessing.p_value < 1e-6
-    assert often.best.canary.low > 2
+    # 30 coins alone show less than 15 against 230 scores that are taken for independent.
+    assert often.best.canary.low > 1.5
+    assert often.independent.canary.low > 2
+    assert "independent" in often.independent.canary.assumptions[0]
+    assert not any("independent" in text for text in often.best.canary.assumptions)
     assert often.best.one_copy.low < often.best.canary.low / 8 + 1e-6
     assert often.verdict.copies == 8
     assert pooled.verdict is None
@@ -122,7 +126,7 @@ def test_results_that_do_not_say_it_give_no_such_bound(exposures, tmp_path):
     path.write_text(json.dumps(document))
     unknown = membership(tmp_path)
     assert {estimate.status for estimate in one_run_bounds(unknown)} == {"not_measured"}
-    assert "say it with inclusion" in one_run_bounds(unknown)[0].statement
+    assert "say it with --inclusion" in one_run_bounds(unknown)[0].statement
     for result in document["results"]:
         del result["planned_repetitions"]
     path.write_text(json.dumps(document))
@@ -393,7 +397,7 @@ def test_the_ceiling_knows_the_coin():
 def test_the_plain_words_say_what_the_bounds_rest_on():
     words = membership_in_plain_words(membership_of_scores(np.arange(75.0), np.arange(25.0), inclusion=0.75))
     (said,) = [line for line in words if line.startswith("What is said of epsilon holds if")]
-    assert "independent of each other" in said
+    assert "independent of each other" not in said
     assert "planted with probability 0.75" in said
     alone = membership_of_scores([1.0], [0.0])
     assert "where guessing gives 0;" in membership_in_plain_words(alone)[0]
@@ -417,6 +421,24 @@ def test_each_rate_has_a_p_value_and_so_has_epsilon(exposures):
             assert (p_value is None) == (rate.status == "not_measured")
             assert p_value is None or 0 < p_value <= 1
         assert 0 < one.epsilon_p_value <= 1
-    scores = np.arange(200.0)
-    no_coins = membership_of_scores(scores + 300, np.arange(2000.0)).populations[0]
-    assert no_coins.epsilon_p_value is None  # 200 in and 2,000 out do not come from a fair coin
+
+
+def test_without_coins_one_run_has_no_headline_and_many_runs_have_one():
+    # 200 in and 2,000 out do not come from a fair coin.
+    given = (np.arange(200.0) + 1900, np.arange(2000.0))
+    one = membership_of_scores(*given, claimed_epsilon=1.0)
+    (population,) = one.populations
+    assert population.best.canary.status == "not_measured"
+    assert "--withhold 0.5" in population.best.canary.statement
+    assert population.epsilon_p_value is None
+    assert population.epsilon_ceiling == 0.0
+    assert population.independent.canary.low > 2
+    assert one.verdict.outcome == "too little power"
+    many = membership_of_scores(*given, claimed_epsilon=1.0, runs="many")
+    (population,) = many.populations
+    assert population.best.canary.low == population.independent.canary.low
+    assert population.epsilon_p_value < 1e-6
+    assert population.epsilon_ceiling > population.best.canary.low
+    assert many.verdict.outcome == "violated"
+    with pytest.raises(InputError, match='"one" or "many"'):
+        membership_of_scores(*given, runs="several")

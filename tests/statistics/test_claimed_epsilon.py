@@ -61,10 +61,20 @@ def test_the_power_is_the_share_of_audits_that_find_the_alternative():
 
 def test_copies_make_a_claim_harder_to_refute():
     scores = audit(randomized_response(3.0), 1000, seed=2)
-    assert judge_claim(*scores, claimed_epsilon=1.0).outcome == "violated"
-    assert judge_claim(*scores, claimed_epsilon=1.0, copies=4).outcome != "violated"
-    # So many copies that the group's delta is 1: nothing is promised, so nothing can be broken.
-    assert judge_claim(*scores, claimed_epsilon=1.0, claimed_delta=1e-5, copies=100).p_value == 1.0
+    for given in ({"coins": CoinScores(scores)}, {"runs": "many"}):
+        assert judge_claim(*scores, **given, claimed_epsilon=1.0).outcome == "violated"
+        assert judge_claim(*scores, **given, claimed_epsilon=1.0, copies=4).outcome != "violated"
+        # So many copies that the group's delta is 1: nothing is promised, so nothing can be broken.
+        verdict = judge_claim(*scores, **given, claimed_epsilon=1.0, claimed_delta=1e-5, copies=100)
+        assert verdict.p_value == 1.0
+
+
+def test_one_run_without_coins_cannot_judge_and_says_what_to_do():
+    scores = audit(randomized_response(3.0), 1000, seed=2)
+    verdict = judge_claim(*scores, claimed_epsilon=1.0)
+    assert verdict.outcome == "too little power"
+    assert (verdict.p_value, verdict.power) == (1.0, 0.0)
+    assert "--withhold 0.5" in verdict.statement
 
 
 @pytest.mark.parametrize(

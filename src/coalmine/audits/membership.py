@@ -1,4 +1,4 @@
-"""Can what was trained on be told from what was not, and what does that say about differential privacy?"""
+"""The audit of membership: whether what was trained on can be told from what was not, and what that says about epsilon."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from coalmine.audits.membership_sources import ScoredPopulation, load_source, po
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.statistics.claimed_epsilon import TOO_LITTLE_POWER, Verdict
+from coalmine.statistics.epsilon_best import Runs
 from coalmine.statistics.guessing import compare_with_guessing
 from coalmine.statistics.membership_scores import checked_delta, checked_epsilon, membership_scores
 from coalmine.statistics.score_arrays import checked_confidence, checked_count
@@ -90,15 +91,22 @@ def membership_of_scores(
     claimed_epsilon: float | None = None,
     claimed_delta: float | None = None,
     inclusion: float = 0.5,
+    runs: Runs = "one",
     seed: int = 0,
 ) -> Membership:
     """The same from anyone's scores, higher for what was trained on; each canary was planted `copies` times.
+
+    With `runs="one"` all scores come from one training run, in which a coin with probability `inclusion` decided who is in. With
+    `runs="many"` they are independent: each comes from a run of its own.
 
     >>> found = membership_of_scores(range(80, 180), range(100))
     >>> found.populations[0].auc.value > 0.9
     True
     """
+    if runs not in ("one", "many"):
+        raise InputError(f'runs must be "one" or "many", got {runs!r}; say where the scores come from')
     options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
+    options = options._replace(runs=runs)
     scores = membership_scores(in_scores, out_scores)
     one = ScoredPopulation(
         times_planted(checked_count(copies, "copies")),
@@ -115,6 +123,7 @@ def membership_of_scores(
         confidence=options.confidence,
         inclusion=options.inclusion,
         seed=seed,
+        runs=runs,
         populations=measured,
         verdict=_overall(measured, options),
     )

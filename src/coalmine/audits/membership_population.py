@@ -1,4 +1,4 @@
-"""What do the scores of one population say: about guessing, membership, and each bound on epsilon?"""
+"""What the scores of one population say about guessing, membership, and each bound on epsilon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from coalmine.audits.membership_results import EpsilonBound, GuessingFacts, Popu
 from coalmine.audits.membership_sources import ScoredPopulation
 from coalmine.records import Estimate
 from coalmine.statistics.claimed_epsilon import judge_claim
-from coalmine.statistics.epsilon_best import CoinScores, epsilon_best, epsilon_ceiling, one_run_p_value
+from coalmine.statistics.epsilon_best import (
+    CoinScores,
+    Runs,
+    epsilon_best,
+    epsilon_ceiling,
+    epsilon_independent,
+    headline_test,
+)
 from coalmine.statistics.epsilon_note import note_epsilon
 from coalmine.statistics.epsilon_one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon_one_run import epsilon_one_run
@@ -28,7 +35,7 @@ from coalmine.statistics.joint_beta import joint_beta_interval
 from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_p_value
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
-NO_COIN = "it is not known with which probability a canary was planted; say it with inclusion"
+NO_COIN = "it is not known with which probability a canary was planted; say it with --inclusion"
 # Fewer in scores than this, and single canaries decide.
 FEW = 20
 
@@ -42,6 +49,8 @@ class AuditOptions(NamedTuple):
     # None where it is not known with which probability a canary was planted.
     inclusion: float | None
     seed: int
+    # Whether the scores come from one training run, or each from a run of its own.
+    runs: Runs = "one"
 
 
 def measured_populations(used: Sequence[ScoredPopulation], options: AuditOptions) -> tuple[Population, ...]:
@@ -61,18 +70,28 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
     coins = None
     if one.coins is not None and options.inclusion is not None:
         coins = CoinScores(one.coins, options.inclusion)
-    shared: dict[str, Any] = {"coins": coins, "seed": options.seed}
+    of_runs: dict[str, Any] = {
+        "coins": coins,
+        "runs": options.runs,
+        "why_no_coins": one.why_no_coins,
+        "seed": options.seed,
+    }
+    common: dict[str, Any] = {"delta": options.delta, "confidence": level, "seed": options.seed}
     best = _for_canary_and_copy(
         lambda copies: epsilon_best(
-            *one.scores, **shared, delta=options.delta, confidence=level, copies=copies
+            *one.scores, **of_runs, delta=options.delta, confidence=level, copies=copies
         ),
         one.copies,
     )
+    independent = _for_canary_and_copy(
+        lambda copies: epsilon_independent(*one.scores, coins=coins, **common, copies=copies), one.copies
+    )
+    test = headline_test(one.scores, coins, options.delta, options.seed, options.runs, one.why_no_coins)
     verdict = None
     if options.claim is not None and not one.pooled:
         verdict = judge_claim(
             *one.scores,
-            **shared,
+            **of_runs,
             claimed_epsilon=options.claim[0],
             claimed_delta=options.claim[1],
             confidence=1.0 - (1.0 - level) / judged,
@@ -83,9 +102,8 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         len(out_scores),
         coin_counts=None if coins is None else (len(coins.scores.in_scores), len(coins.scores.out_scores)),
         inclusion=0.5 if coins is None else coins.inclusion,
-        delta=options.delta,
-        confidence=level,
-        seed=options.seed,
+        runs=options.runs,
+        **common,
     )
     quartile = guessing.guessing.quantile_bits(0.75)
     return Population(
@@ -111,9 +129,10 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         epsilon=bounds,
         best=best,
         epsilon_ceiling=ceiling,
-        epsilon_p_value=one_run_p_value(coins, options.delta, options.seed),
+        epsilon_p_value=test.p_value(0.0, options.delta) if test.problem is None else None,
+        independent=independent,
         verdict=verdict,
-        warnings=_warnings(one, ceiling),
+        warnings=_warnings(one, best.canary, ceiling),
         template=one.template,
         proven=one.proven,
     )
@@ -160,10 +179,10 @@ def _joint_beta(one: ScoredPopulation, options: AuditOptions) -> Estimate:
     return joint_beta_interval(rule.counts(parts[1]), delta=options.delta, confidence=options.confidence)
 
 
-def _warnings(one: ScoredPopulation, ceiling: float) -> tuple[str, ...]:
+def _warnings(one: ScoredPopulation, best: Estimate, ceiling: float) -> tuple[str, ...]:
     m, n = (len(side) for side in one.scores)
     found = []
-    if min(m, n) < FEW:
+    if min(m, n) < FEW and best.status != "not_measured":
         found.append(
             f"{m:,} in against {n:,} out are few: whatever the scores, the best bound on epsilon could not be above {ceiling:.2f}"
         )

@@ -12,6 +12,7 @@ from coalmine.errors import InputError
 from coalmine.files import PRIVATE, read_bytes, write_json
 from coalmine.records import Estimate
 from coalmine.statistics.claimed_epsilon import Verdict
+from coalmine.statistics.epsilon_best import Runs
 
 SCHEMA = "coalmine.membership/1"
 RESULTS_FILE = "membership.json"
@@ -68,9 +69,12 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     # For each of these the probability of one as high without memorization; None where it is not measured. Exact.
     tpr_p_values: tuple[float | None, ...] = ()
     epsilon: tuple[EpsilonBound, ...]
+    # The headline: it assumes only what the training runs behind the scores provide, for one run its coins.
     best: EpsilonBound
-    # The highest bound that so many scores could give, for a canary as a whole.
+    # The highest headline that so many scores could give, for a canary as a whole; 0 where none is measured.
     epsilon_ceiling: float
+    # The tighter bound that also assumes independent scores.
+    independent: EpsilonBound | None = None
     # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test behind `best`.
     epsilon_p_value: float | None = None
     verdict: Verdict | None = None
@@ -101,6 +105,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     # The probability with which a canary was planted; None where it is not known.
     inclusion: float | None
     seed: int
+    # Whether the scores come from one training run, or each from a run of its own.
+    runs: Runs = "one"
     populations: tuple[Population, ...]
     calibration: tuple[Calibration, ...] = ()
     verdict: Verdict | None = None

@@ -173,7 +173,7 @@ def populations(
                     pooled=True,
                     scores=MembershipScores(every, out),
                     coins=MembershipScores(every, held) if len(held) else None,
-                    why_no_coins="no canary was withheld",
+                    why_no_coins="no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
                     template=facts.template,
                     proven=proven_canaries(planted),
                 )
@@ -209,7 +209,7 @@ def _coins(
     if not withheld:
         return (
             None,
-            "no canary was withheld: one training run needs a coin for each canary, as in `plant --withhold 0.5`",
+            "no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
         )
     if planned:
         same = [one for one in withheld if planned[one.canary_id] == copies]
@@ -220,7 +220,10 @@ def _coins(
             "the results do not say how often a withheld canary would have been planted; give the manifest with --canaries"
         )
     if not same:
-        return None, f"no canary that was to be planted {times_planted(copies)} was withheld"
+        return None, (
+            f"no canary that was to be planted {times_planted(copies)} was withheld, and one training run needs a coin for each: "
+            "plant with --withhold 0.5"
+        )
     return MembershipScores(in_scores, np.array([own[one.canary_id] for one in same])), ""
 
 

@@ -1,4 +1,6 @@
-"""Is a claimed (epsilon, delta) consistent with the scores, violated by them, or could the audit not have told?
+"""The verdict on a claimed (epsilon, delta): consistent with the scores, violated by them, or beyond the audit's power.
+
+The test is the one behind the headline bound: for one training run it rests on the coins alone.
 
 A claim that was not refuted is only worth something if the audit would have refuted a worse mechanism. So the power is computed: the
 probability that this very test, on as many canaries, refutes the claim when the mechanism leaks twice the claimed epsilon (and at
@@ -15,7 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.randomness import arrays
-from coalmine.statistics.epsilon_best import CoinScores, CombinedTest
+from coalmine.statistics.epsilon_best import (
+    NO_COINS,
+    CoinScores,
+    CoinTest,
+    IndependentTest,
+    Runs,
+    headline_test,
+)
 from coalmine.statistics.epsilon_hypothesis import group_delta
 from coalmine.statistics.epsilon_thresholds import SMALLEST_P_VALUE
 from coalmine.statistics.membership_scores import (
@@ -62,24 +71,27 @@ def judge_claim(
     claimed_epsilon: float,
     claimed_delta: float = 0.0,
     coins: CoinScores | None = None,
+    runs: Runs = "one",
     confidence: float = 0.95,
     copies: int = 1,
     seed: int = 0,
+    why_no_coins: str = NO_COINS,
 ) -> Verdict:
-    """The verdict on a claim of (epsilon, delta) privacy for one record.
+    """The verdict on a claim of (epsilon, delta) privacy for one record; `coins` and `runs` are as in `epsilon_best`.
 
     >>> scores = np.arange(300.0)
-    >>> judge_claim(scores + 290, scores, claimed_epsilon=0.5).words
+    >>> judge_claim(scores + 290, scores, claimed_epsilon=0.5, runs="many").words
     'violated at 95 %'
-    >>> judge_claim(scores, scores, claimed_epsilon=0.5).words
+    >>> judge_claim(scores, scores, claimed_epsilon=0.5, runs="many").words
     'consistent'
-    >>> judge_claim(scores[:3], scores[:3], claimed_epsilon=0.5).words
+    >>> judge_claim(scores + 290, scores, claimed_epsilon=0.5).words  # one run, and no coins
     'the audit has too little power to say'
     """
     scores, level = membership_scores(in_scores, out_scores), checked_confidence(confidence)
     epsilon, delta = checked_epsilon(claimed_epsilon), checked_delta(claimed_delta)
     copies = checked_count(copies, "copies")
-    p_value = claim_p_value(scores, coins, epsilon, delta, copies, seed)
+    test = headline_test(scores, coins, delta, seed, runs, why_no_coins)
+    p_value = _p_value(test, epsilon, delta, copies)
     alternative = max(2.0 * epsilon, epsilon + 1.0)
     power = None
     if p_value <= 1.0 - level:
@@ -87,6 +99,8 @@ def judge_claim(
         words = f"violated at {100 * level:g} %"
         shown = f"{p_value:.2g} at most" if p_value > SMALLEST_P_VALUE else "below 1e-12"
         why = f"scores that tell as clearly have probability {shown} if the claim holds"
+    elif test.problem is not None:
+        outcome, words, power, why = "too little power", TOO_LITTLE_POWER, 0.0, test.problem
     else:
         power = claim_power(
             scores,
@@ -96,6 +110,7 @@ def judge_claim(
             copies=copies,
             confidence=level,
             seed=seed,
+            runs=runs,
         )
         outcome = "consistent" if power >= ENOUGH_POWER else "too little power"
         words = "consistent" if power >= ENOUGH_POWER else TOO_LITTLE_POWER
@@ -118,13 +133,23 @@ def judge_claim(
 
 
 def claim_p_value(
-    scores: MembershipScores, coins: CoinScores | None, epsilon: float, delta: float, copies: int, seed: int
+    scores: MembershipScores,
+    coins: CoinScores | None,
+    epsilon: float,
+    delta: float,
+    copies: int,
+    seed: int,
+    runs: Runs = "one",
 ) -> float:
     """The p-value of a claim for one record, where each canary was planted `copies` times."""
+    return _p_value(headline_test(scores, coins, delta, seed, runs), epsilon, delta, copies)
+
+
+def _p_value(test: CoinTest | IndependentTest, epsilon: float, delta: float, copies: int) -> float:
     whole = group_delta(epsilon, delta, copies)
     if whole >= 1.0:
         return 1.0
-    return max(SMALLEST_P_VALUE, CombinedTest(scores, coins, delta, seed).p_value(copies * epsilon, whole))
+    return max(SMALLEST_P_VALUE, test.p_value(copies * epsilon, whole))
 
 
 def claim_power(
@@ -136,6 +161,7 @@ def claim_power(
     copies: int,
     confidence: float,
     seed: int,
+    runs: Runs = "one",
 ) -> float:
     """The share of simulated audits, of the same size, that refute the claim although the mechanism is the alternative.
 
@@ -154,7 +180,7 @@ def claim_power(
         tossed = None
         if coins is not None:
             tossed = CoinScores(MembershipScores(made_in[:coin_in], made_out[:coin_out]), coins.inclusion)
-        found += int(claim_p_value(made, tossed, *claim, copies, seed) <= 1.0 - confidence)
+        found += int(claim_p_value(made, tossed, *claim, copies, seed, runs) <= 1.0 - confidence)
     return float(found / audits)
 
 

@@ -1,16 +1,22 @@
-"""What does a single training run say about epsilon, if each canary was planted or withheld by a coin?
+"""Lower bounds on epsilon from a single training run, in which each canary was planted or withheld by a coin.
 
-After Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run". Of m canaries, each in by a fair coin, an auditor
-guesses r, "in" or "out", abstains from the rest, and is right v times. If training is (epsilon, delta) private, then whatever
-else happens, and however the canaries depend on each other,
+Of m canaries, each in by a fair coin, an auditor guesses r, "in" or "out", abstains from the rest, and is right C times. If
+training is (epsilon, delta) private, then however the canaries depend on each other, two things hold for every v:
 
-    P(at least v right) <= b + 2 m delta max over i in 1 .. v of P(v - i <= B < v) / i,   b = P(B >= v),
+- Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run":
+  P(C >= v) <= P(B >= v) + 2 m delta max over i in 1 .. v of P(v - i <= B < v) / i, where B is binomial with r trials of
+  probability exp(epsilon) / (1 + exp(epsilon));
+- turning the coin of one canary turns a right guess into a wrong one, with the right guesses about all others as they were.
+  Summed over canaries (as Mahloujifar, Melis and Chaudhuri do in "Auditing f-Differential Privacy in One Run", for any trade-off
+  curve), E[C; C > j] <= exp(epsilon) E[r - C; C >= j] + m delta for every j. The largest P(C >= v) that these inequalities allow
+  has all of it at v and a binomial shape below, which gives it in closed form.
 
-where B is binomial with r trials of probability exp(epsilon) / (1 + exp(epsilon)).
+The first is exact for delta = 0; the second is nearly so, and pays less for delta. Both bound the same probability, so the smaller
+one is the p-value.
 
-The guesses must not know the coins. Here the r / 2 highest scores are guessed "in" and the r / 2 lowest "out", for r near m, m / 4,
-m / 16, ..., and the error is shared among these. With as many guesses of either kind, a coin that is not quite fair helps nobody:
-what it adds to the guesses of one kind it takes from the others.
+The guesses must not know the coins. Either the r / 2 highest scores are guessed "in" and the r / 2 lowest "out", or only the r
+highest are guessed "in", which finds the few that are remembered among many that are not. The numbers of guesses are m, m / 4,
+m / 16, ..., and the error is shared among all of these.
 """
 
 from __future__ import annotations
@@ -35,9 +41,8 @@ from coalmine.statistics.score_arrays import checked_confidence, checked_count
 
 METHOD = "one training run"
 FEWEST_GUESSES = 6
-# The correction for delta grows with the number of canaries, and past this many expected failures a random part of them gives a
-# higher bound than all. Which part does not depend on scores or coins.
-CANARIES_TIMES_DELTA = 0.2
+# A mechanism may reveal r random canaries with probability m delta / r. Guesses that it could explain so often refute nothing.
+GUESSES_PER_FAILURE = 250
 # Counts of in and out that a fair coin gives less often than this are not a fair coin's.
 UNFAIR = 1e-3
 
@@ -78,31 +83,68 @@ class OneRunTest:
         >>> OneRunTest(Guesses(canaries=3, guessed=3, right=3)).p_value(0.0, 0.0)
         0.125
         """
+        if delta == 0.0:
+            return self.dominated(epsilon, delta)
+        return min(self.dominated(epsilon, delta), self.averaged(epsilon, delta))
+
+    def dominated(self, epsilon: float, delta: float) -> float:
+        """The bound of Steinke, Nasr and Jagielski."""
         from scipy.special import betainc
 
         m, r, v = self.guesses
         if v == 0:
             return 1.0
-        # 1 / (1 + exp(epsilon)) and its complement, in logs, because the one is tiny where the other is next to 1.
-        log_wrong, log_right = -np.logaddexp(0.0, epsilon), -np.logaddexp(0.0, -epsilon)
-        as_many = float(betainc(v, r - v + 1.0, math.exp(log_right)))
+        as_many = float(betainc(v, r - v + 1.0, math.exp(-np.logaddexp(0.0, -epsilon))))
         if delta == 0.0:
             return as_many
-        chances = np.exp(self._log_ways + self._fewer * log_right + (r - self._fewer) * log_wrong)
+        chances = self._chances(epsilon, self._fewer, self._log_ways)
         steepest = float(np.max(np.cumsum(chances) / np.arange(1.0, v + 1.0)))
         return min(1.0, as_many + 2.0 * m * delta * steepest)
+
+    def averaged(self, epsilon: float, delta: float) -> float:
+        """The largest probability that turning single coins allows.
+
+        With all of it at v, the inequality at v - 1 asks for P(C = v - 1) of at least (slack P(C >= v) - m delta exp(-epsilon)) /
+        (r - v + 1), those below for the ratios of the binomial distribution, and all together is 1 at most.
+
+        >>> test = OneRunTest(Guesses(canaries=60, guessed=20, right=20))
+        >>> round(test.dominated(1.0, 1e-3), 4), round(test.averaged(1.0, 1e-3), 4)
+        (0.0166, 0.0049)
+        """
+        from scipy.special import betaincc
+
+        m, r, v = self.guesses
+        odds = math.exp(-epsilon)
+        slack = odds * v - (r - v)
+        if v == 0 or slack <= 0.0:
+            return 1.0
+        below = float(betaincc(v, r - v + 1.0, math.exp(-np.logaddexp(0.0, -epsilon))))
+        if below <= 0.0:
+            return 1.0
+        steps = float(self._chances(epsilon, self._fewer[:1], self._log_ways[:1])[0]) * (r - v + 1.0) / below
+        return min(1.0, (steps + odds * m * delta) / (steps + slack))
+
+    def _chances(self, epsilon: float, right: FloatArray, log_ways: FloatArray) -> FloatArray:
+        """Binomial probabilities of so many right guesses."""
+        # 1 / (1 + exp(epsilon)) and its complement, in logs, because the one is tiny where the other is next to 1.
+        log_wrong, log_right = -np.logaddexp(0.0, epsilon), -np.logaddexp(0.0, -epsilon)
+        return np.asarray(np.exp(log_ways + right * log_right + (self.guesses.guessed - right) * log_wrong))
 
 
 class OneRunLadder:
     """The tests of several numbers of guesses, each with its share of the error."""
 
     def __init__(self, scores: MembershipScores, delta: float, seed: int = 0) -> None:
-        in_places, out_places = _affordable(scores, delta, seed).places(seed)
+        in_places, out_places = scores.places(seed)
         is_in = np.zeros(len(in_places) + len(out_places), dtype=bool)
         is_in[in_places] = True
-        self.tests = [OneRunTest(guesses_at_ends(is_in, r)) for r in guess_numbers(len(is_in))]
+        m = len(is_in)
+        fewest = min(max(FEWEST_GUESSES, GUESSES_PER_FAILURE * m * delta), max(m, FEWEST_GUESSES))
+        numbers = guess_numbers(m, fewest)
+        self.tests = [OneRunTest(guesses_at_ends(is_in, r)) for r in numbers]
+        self.tests += [OneRunTest(guesses_at_top(is_in, r)) for r in numbers[1:]]
         # The next number of guesses pays its share bit by bit. All at once, one canary more would loosen the bound.
-        self._shares = 1.0 + math.log(max(len(is_in), FEWEST_GUESSES) / FEWEST_GUESSES, 4)
+        self._shares = 1.0 + 2.0 * math.log(max(m, fewest) / fewest, 4)
 
     def p_value(self, epsilon: float, delta: float) -> float:
         """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
@@ -111,27 +153,14 @@ class OneRunLadder:
         return min(1.0, self._shares * min(test.p_value(epsilon, delta) for test in self.tests))
 
 
-def _affordable(scores: MembershipScores, delta: float, seed: int) -> MembershipScores:
-    """A random part of the canaries, where the correction for delta would cost more than all of them bring."""
-    m, n = map(len, scores)
-    if (m + n) * delta <= CANARIES_TIMES_DELTA:
-        return scores
-    most = max(FEWEST_GUESSES, int(CANARIES_TIMES_DELTA / delta))
-    if m + n <= most:
-        return scores
-    # How many of each side depends on nothing but their numbers, so that the ceiling of a bound has as many.
-    kept = int(arrays(seed, "membership", "one run", m, n).hypergeometric(m, n, most))
-    return scores.part(kept, most - kept, seed, "one run")
-
-
-def guess_numbers(canaries: int) -> list[int]:
-    """How many guesses are tried, as many for either side: all, a quarter, a sixteenth, ...
+def guess_numbers(canaries: int, fewest: float = FEWEST_GUESSES) -> list[int]:
+    """How many guesses are tried: all (but for an odd one), a quarter, a sixteenth, ..., down to `fewest`.
 
     >>> guess_numbers(401)
     [400, 100, 24, 6]
     """
     numbers = []
-    while canaries >= FEWEST_GUESSES:
+    while canaries >= fewest:
         numbers.append(canaries - canaries % 2)
         canaries //= 4
     return numbers
@@ -142,6 +171,11 @@ def guesses_at_ends(is_in: NDArray[np.bool_], guessed: int) -> Guesses:
     each = guessed // 2
     right = int(np.sum(~is_in[:each])) + int(np.sum(is_in[len(is_in) - each :]))
     return Guesses(canaries=len(is_in), guessed=guessed, right=right)
+
+
+def guesses_at_top(is_in: NDArray[np.bool_], guessed: int) -> Guesses:
+    """Guess "in" for the highest and nothing for the others."""
+    return Guesses(len(is_in), guessed, int(np.sum(is_in[len(is_in) - guessed :])))
 
 
 def one_run_bound(
@@ -208,9 +242,7 @@ def epsilon_one_run(
     epsilon = largest_refuted(lambda e, d: ladder.p_value(e, d) <= 1.0 - level, delta, copies)
     used = ladder.tests[0].guesses.canaries
     warnings = (
-        (
-            f"{used:,} of {n:,} canaries are used: more, or the other side of an unfair coin, would lower the bound",
-        )
+        (f"{used:,} of {n:,} canaries are used: the likelier side of the coin was thinned to make it fair",)
         if used < n
         else ()
     )
@@ -237,8 +269,8 @@ def coin_problem(scores: MembershipScores, inclusion: float) -> str | None:
     tails = bdtr(m, m + n, inclusion), bdtrc(m - 1, m + n, inclusion) if m else 1.0
     if 2.0 * min(tails) < UNFAIR:
         return (
-            f"{m:,} in and {n:,} out do not come from coins that say in with probability {inclusion:g}: one training run needs "
-            "canaries that were assigned by coins, and the probability that these had"
+            f"{m:,} in and {n:,} out do not come from coins that say in with probability {inclusion:g}, and one training run needs "
+            "coins: plant with --withhold 0.5, or say their probability with --inclusion"
         )
     return None
 

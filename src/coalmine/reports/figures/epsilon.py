@@ -21,7 +21,8 @@ def epsilon_figure(document: Membership) -> Figure:
     claim = document.verdict
     rows = []
     for population in document.populations:
-        for bound in (*population.epsilon, population.best):
+        beside = () if population.independent is None else (population.independent,)
+        for bound in (*population.epsilon, *beside, population.best):
             estimate = bound.canary if claim is None else bound.one_copy
             if estimate is None or estimate.status == "not_measured":
                 continue
