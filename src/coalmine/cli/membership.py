@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,13 @@ import typer
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
+
+
+class RunsChoice(StrEnum):
+    """Whether all scores come from one training run, or each from a run of its own."""
+
+    ONE = "one"
+    MANY = "many"
 
 
 def command(
@@ -56,6 +64,13 @@ def command(
             help="Probability with which a canary was planted, by its coin; default: what RESULTS say, or 0.5 with --in.",
         ),
     ] = None,
+    runs: Annotated[
+        RunsChoice,
+        typer.Option(
+            "--runs",
+            help="With --in: `many` if each score comes from a training run of its own, so that scores are independent.",
+        ),
+    ] = RunsChoice.ONE,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +106,8 @@ def command(
         if results is not None and in_scores is None and out_scores is None:
             if copies != 1:
                 raise InputError("--copies belongs to --in and --out; RESULTS say how often each was planted")
+            if runs is not RunsChoice.ONE:
+                raise InputError("--runs belongs to --in and --out; RESULTS are those of one training run")
             found = membership(results, reference=reference, canaries=canaries, **options)
             directory = save or _default_directory(results)
         elif results is None and in_scores is not None and out_scores is not None:
@@ -98,7 +115,11 @@ def command(
                 raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
             options["inclusion"] = 0.5 if inclusion is None else inclusion
             found = membership_of_scores(
-                read_score_file(in_scores), read_score_file(out_scores), copies=copies, **options
+                read_score_file(in_scores),
+                read_score_file(out_scores),
+                copies=copies,
+                runs=runs.value,
+                **options,
             )
             directory = save or Path()
         else:
