@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test test-endpoint setup browser lint bench clean
+.PHONY: demo test quick test-endpoint setup browser lint bench clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,6 +13,10 @@ demo: setup
 
 test: setup browser lint
 	$(BIN)/pytest -n 2 -q
+
+# While you work: the linters, and the tests that neither train, serve nor open a browser.
+quick: setup lint
+	$(BIN)/pytest -n 2 -q -m 'not slow'
 
 # The adapter for endpoints against llama.cpp's server and a real model; compiling the server takes minutes, so it is not in `test`.
 # The instruction sets are named because what the compiler takes for native is not always what the machine can run; nothing comes

@@ -1,5 +1,41 @@
-"""Set up for all tests: one thread a process, because the suite runs as many processes as there are cores."""
+"""Set-up for all tests: one thread per process, and which modules `make quick` leaves out."""
 
 import os
+import signal
 
+import pytest
+
+# The suite runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that starts the suite in the background makes it ignore Ctrl-C, and the processes that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Modules that train models, start servers or open a browser, by their place below tests/: more than half of the suite's time.
+SLOW = {
+    "audits/test_exposure_search.py",
+    "browser/test_report_in_browser.py",
+    "cli/test_command_line.py",
+    "cli/test_demo.py",
+    "corpus/index/test_index_queries.py",
+    "corpus/index/test_index_sampling.py",
+    "models/test_endpoint_faults.py",
+    "models/test_finetuned_transformers.py",
+    "models/test_half_precision.py",
+    "models/test_huggingface.py",
+    "models/test_masked.py",
+    "models/test_pairs.py",
+    "serving/test_serve.py",
+    "statistics/test_tail_extrapolation.py",
+    "test_pytest_plugin.py",
+    "training/test_pairs_training.py",
+    "training/test_trainer.py",
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        place = item.path.as_posix().rpartition("/tests/")[2]
+        if place in SLOW:
+            item.add_marker(pytest.mark.slow)
