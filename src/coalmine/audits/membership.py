@@ -33,6 +33,7 @@ def membership(
     claimed_epsilon: float | None = None,
     claimed_delta: float | None = None,
     inclusion: float | None = None,
+    gaussian: bool = False,
     seed: int = 0,
 ) -> Membership:
     """Membership and lower bounds on epsilon from the results of `expose`, for each number of copies and pooled.
@@ -49,9 +50,12 @@ def membership(
         claimed_delta: see `claimed_epsilon`.
         inclusion: the probability with which a canary was planted. None takes what the results say, 1 minus that of `plant
             --withhold`; where they do not say it, there is no bound from one training run.
+        gaussian: adds the bounds `gaussian` and `f-dp`, for a mechanism that is claimed to add Gaussian noise; for any other they
+            can be above the truth, and nothing else is made of them.
         seed: breaks ties and splits samples.
     """
     options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
+    options = options._replace(gaussian=gaussian)
     source = load_source(results)
     if inclusion is None:
         options = options._replace(inclusion=_known_inclusion(source.document.inclusion))
@@ -92,12 +96,13 @@ def membership_of_scores(
     claimed_delta: float | None = None,
     inclusion: float = 0.5,
     runs: Runs = "one",
+    gaussian: bool = False,
     seed: int = 0,
 ) -> Membership:
     """The same from anyone's scores, higher for what was trained on; each canary was planted `copies` times.
 
     With `runs="one"` all scores come from one training run, in which a coin with probability `inclusion` decided who is in. With
-    `runs="many"` they are independent: each comes from a run of its own.
+    `runs="many"` they are independent: each comes from a run of its own. `gaussian` is as in `membership`.
 
     >>> found = membership_of_scores(range(80, 180), range(100))
     >>> found.populations[0].auc.value > 0.9
@@ -106,7 +111,7 @@ def membership_of_scores(
     if runs not in ("one", "many"):
         raise InputError(f'runs must be "one" or "many", got {runs!r}; say where the scores come from')
     options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
-    options = options._replace(runs=runs)
+    options = options._replace(runs=runs, gaussian=gaussian)
     scores = membership_scores(in_scores, out_scores)
     one = ScoredPopulation(
         times_planted(checked_count(copies, "copies")),

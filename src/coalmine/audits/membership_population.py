@@ -19,6 +19,7 @@ from coalmine.statistics.epsilon_best import (
     epsilon_independent,
     headline_test,
 )
+from coalmine.statistics.epsilon_gaussian import F_DP, epsilon_f_dp, epsilon_gaussian
 from coalmine.statistics.epsilon_note import note_epsilon
 from coalmine.statistics.epsilon_one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon_one_run import epsilon_one_run
@@ -51,6 +52,8 @@ class AuditOptions(NamedTuple):
     seed: int
     # Whether the scores come from one training run, or each from a run of its own.
     runs: Runs = "one"
+    # Whether the bounds for Gaussian noise are asked for.
+    gaussian: bool = False
 
 
 def measured_populations(used: Sequence[ScoredPopulation], options: AuditOptions) -> tuple[Population, ...]:
@@ -159,6 +162,23 @@ def _bounds(one: ScoredPopulation, options: AuditOptions, median: Estimate) -> t
             # A posterior for one copy would need a prior of its own.
             one_copy=None,
         ),
+        *(_gaussian_bounds(one, options) if options.gaussian else ()),
+    )
+
+
+def _gaussian_bounds(one: ScoredPopulation, options: AuditOptions) -> tuple[EpsilonBound, ...]:
+    common: dict[str, Any] = {"delta": options.delta, "confidence": options.confidence, "seed": options.seed}
+
+    def f_dp(copies: int) -> Estimate:
+        if one.coins is None or options.inclusion is None:
+            return Estimate.not_measured(F_DP, one.why_no_coins, 0)
+        return epsilon_f_dp(*one.coins, **common, inclusion=options.inclusion, copies=copies)
+
+    return (
+        _for_canary_and_copy(
+            lambda copies: epsilon_gaussian(*one.scores, **common, copies=copies), one.copies
+        ),
+        _for_canary_and_copy(f_dp, one.copies),
     )
 
 

@@ -71,6 +71,13 @@ def command(
             help="With --in: `many` if each score comes from a training run of its own, so that scores are independent.",
         ),
     ] = RunsChoice.ONE,
+    gaussian: Annotated[
+        bool,
+        typer.Option(
+            "--gaussian",
+            help="Also the bounds `gaussian` and `f-dp`, for a claimed Gaussian mechanism; wrong for any other.",
+        ),
+    ] = False,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +108,7 @@ def command(
             "claimed_epsilon": claimed_epsilon,
             "claimed_delta": claimed_delta,
             "inclusion": inclusion,
+            "gaussian": gaussian,
             "seed": seed,
         }
         if results is not None and in_scores is None and out_scores is None:

@@ -1,4 +1,4 @@
-"""How likely is one beta variable to lie below a line in another?
+"""The probability that one beta variable lies below a line, or a curve, in another.
 
 Order statistics of uniform draws, and the limits of Clopper-Pearson, are quantiles of beta variables. The exact test of a
 threshold that was taken from the data, and the posterior of two proportions, both come down to P(G <= c F + d).
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 # A function of points (pairs, nodes), for the pairs that are chosen.
 _Function = Callable[[FloatArray, NDArray[np.bool_]], FloatArray]
+_Curve = Callable[[FloatArray], FloatArray]
 
 # Nodes for each of two pieces. The density that is integrated spans some 15 of its standard deviations, so that the error is far
 # below that of the tails that are cut off.
@@ -52,6 +53,27 @@ class BetaPairs:
             result[~over_f] = g.expect(lambda w, chosen: f.some(chosen).above((w - delta) / factor), delta)
         return np.clip(result, 0.0, 1.0)
 
+    def probability_below_curve(self, curve: _Curve, inverse: _Curve) -> FloatArray:
+        """P(G <= curve(F)) for each pair, for a rising curve from [0, 1] to itself and its inverse.
+
+        >>> pair = BetaPairs(*np.array([[40.0], [61.0], [30.0], [71.0]]))
+        >>> line = pair.probability_below(1.5, 0.0), pair.probability_below_curve(lambda x: 1.5 * x, lambda x: x / 1.5)
+        >>> bool(abs(line[0] - line[1])[0] < 1e-9)
+        True
+        """
+        middle = self._f.a / (self._f.a + self._f.b)
+        ends = [np.asarray(curve(np.clip(middle + side * self._f.deviation, 0.0, 1.0))) for side in (-1, 1)]
+        over_f = (ends[1] - ends[0]) / 2.0 <= self._g.deviation
+        result = np.empty(len(over_f))
+        # In two pieces that meet in the middle, where the density is.
+        if over_f.any():
+            f, g = self._f.some(over_f), self._g.some(over_f)
+            result[over_f] = f.expect(lambda u, chosen: g.some(chosen).below(curve(u)), f.a / (f.a + f.b))
+        if not over_f.all():
+            f, g = self._f.some(~over_f), self._g.some(~over_f)
+            result[~over_f] = g.expect(lambda w, chosen: f.some(chosen).above(inverse(w)), g.a / (g.a + g.b))
+        return np.clip(result, 0.0, 1.0)
+
 
 class _Beta:
     """Beta variables, each with the range that holds all but a negligible part of it."""
@@ -81,7 +103,7 @@ class _Beta:
 
         return np.asarray(betaincc(self.a[:, None], self.b[:, None], np.clip(x, 0.0, 1.0)))
 
-    def expect(self, function: _Function, kink: float) -> FloatArray:
+    def expect(self, function: _Function, kink: float | FloatArray) -> FloatArray:
         """The mean of a function of each variable, in two pieces that meet at the kink."""
         total = np.zeros(len(self.a))
         middle = np.asarray(np.clip(kink, self.low, self.high), dtype=np.float64)

@@ -144,13 +144,13 @@ class OneRunLadder:
         self.tests = [OneRunTest(guesses_at_ends(is_in, r)) for r in numbers]
         self.tests += [OneRunTest(guesses_at_top(is_in, r)) for r in numbers[1:]]
         # The next number of guesses pays its share bit by bit. All at once, one canary more would loosen the bound.
-        self._shares = 1.0 + 2.0 * math.log(max(m, fewest) / fewest, 4)
+        self.shares = 1.0 + 2.0 * math.log(max(m, fewest) / fewest, 4)
 
     def p_value(self, epsilon: float, delta: float) -> float:
         """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
         if not self.tests:
             return 1.0
-        return min(1.0, self._shares * min(test.p_value(epsilon, delta) for test in self.tests))
+        return min(1.0, self.shares * min(test.p_value(epsilon, delta) for test in self.tests))
 
 
 def guess_numbers(canaries: int, fewest: float = FEWEST_GUESSES) -> list[int]:
