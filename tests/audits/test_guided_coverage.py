@@ -47,9 +47,12 @@ def estimates_over_seeds(truth, canaries, **options):
     """(seeds, canaries) arrays of values, low and high ends."""
     runs = [expose(truth.model, canaries, method="guided", seed=seed, **options) for seed in range(SEEDS)]
     found = [[one.estimate for one in run] for run in runs]
-    return (
-        np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "low", "high")
+    # Where no draw counted there is no value; the estimate of the rest of the rank is then 0, which the upper end says.
+    values = np.array([[one.high if one.value is None else one.value for one in row] for row in found])
+    lows, highs = (
+        np.array([[getattr(one, name) for one in row] for row in found]) for name in ("low", "high")
     )
+    return values, lows, highs
 
 
 def check(truth, places, values, lows, highs):

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from coalmine.models.conformance import ConformanceError, check_model
+from coalmine.models.huggingface import from_transformers
 from coalmine.models.protocols import Generator, Ranker, Scorer, SequenceScore, Stepper
 from coalmine.models.scripted import ScriptedModel
 from coalmine.models.tokens import WordTokenizer
 from models.random_networks import ARCHITECTURES, CHARACTERS, random_model
+from models.tiny_transformers import byte_level, rough_llama
 
 TEXTS = ["the random number is 281265017", "a", "00", "some other text", "0 zero first"]
 
@@ -79,3 +81,39 @@ def test_the_suite_notices(broken):
 def test_equal_lengths_are_refused():
     with pytest.raises(ConformanceError, match="different length"):
         check_model(ScriptedModel("ab"), ["aa", "bb"])
+
+
+REAL_TEXTS = ["the number is 281265017", "7", "some other text, and 12 more"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_llama_in_single_precision_conforms(seed):
+    model = from_transformers(rough_llama(len(byte_level()), seed=seed), byte_level())
+    assert check_model(model, REAL_TEXTS) == []
+
+
+def altered(change):
+    """A Llama whose walk or scores are changed a little."""
+    model = from_transformers(rough_llama(len(byte_level())), byte_level())
+
+    class Altered(type(model)):
+        def step(self, states, parents, tokens, *, columns=None):
+            step = super().step(states, parents, tokens, columns=columns)
+            return step._replace(log2_probabilities=change(step.log2_probabilities))
+
+    model.__class__ = Altered
+    return model
+
+
+@pytest.mark.parametrize("change", [lambda x: x * 1.0005, lambda x: x + 0.002, lambda x: x.round(2)])
+def test_a_wrong_walk_of_a_llama_in_single_precision_is_noticed(change):
+    with pytest.raises(ConformanceError):
+        check_model(altered(change), REAL_TEXTS)
+
+
+def test_a_resolution_beyond_the_precision_is_refused():
+    class Coarse(ScriptedModel):
+        resolution_bits = 2.0
+
+    with pytest.raises(ConformanceError, match="resolution_bits must be from 0 to"):
+        check_model(Coarse(CHARACTERS), TEXTS)

@@ -163,3 +163,14 @@ def tiny(kind: str, vocabulary: int, *, seed=0, dtype=torch.float64, positions=6
             if parameter.dim() > 1 and "A_log" not in name:
                 parameter.copy_(torch.randn_like(parameter) * 0.15)
     return model.to(dtype).eval()
+
+
+def rough_llama(vocabulary: int, *, seed=0, dtype=torch.float32):
+    """Some 260,000 parameters with weights so large that sums in single precision differ by how they are batched."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary, hidden_size=64, intermediate_size=172, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=4, max_position_embeddings=64, initializer_range=0.5, bos_token_id=0, eos_token_id=0,
+        pad_token_id=None,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).to(dtype)

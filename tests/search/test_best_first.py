@@ -182,7 +182,7 @@ def test_stopped_anywhere_and_continued_elsewhere(make):
     assert rounds > 1
     if make == "bounded":
         assert part.known.tolist() == whole.known.tolist() == [4, 2001]
-        assert part.noted == whole.noted
+        assert part.counter.noted == whole.counter.noted
         assert part.frontier.expansions == whole.frontier.expansions
     else:
         assert [one.member for one in part.found()] == [one.member for one in whole.found()]

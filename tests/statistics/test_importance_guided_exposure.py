@@ -34,8 +34,10 @@ def test_the_rank_is_unbiased_over_every_possible_sequence_of_draws(threshold, k
             most_rank=[size],
             size=size,
         )[0]
-        expected += chances[sequence].prod() * size / 2.0**estimate.value
-        assert estimate.low <= estimate.value <= estimate.high
+        # Without a draw that counts there is no value: of the mean, the proven members are all that is there.
+        value = estimate.high if estimate.value is None else estimate.value
+        expected += chances[sequence].prod() * size / 2.0**value
+        assert estimate.low <= value <= estimate.high
     assert expected == pytest.approx(known + sum(costs <= threshold), rel=1e-9)
 
 
@@ -137,9 +139,12 @@ def test_order_is_kept_and_every_estimate_is_possible(drawn, canaries, confidenc
             assert not drawn or floor == ceiling
             continue
         counted = [c <= threshold for c in costs]
-        assert estimate.low <= estimate.value <= estimate.high
         assert (estimate.n, estimate.confidence) == (len(drawn), confidence)
-        assert estimate.status == "measured"
+        if any(counted):
+            assert estimate.status == "measured"
+            assert estimate.low <= estimate.value <= estimate.high
+        else:
+            assert (estimate.status, estimate.value, estimate.high) == ("lower_bound", None, ceiling)
         assert -1e-9 <= estimate.effective_n <= sum(counted) + 1e-9
         assert (estimate.effective_n >= 1 - 1e-9) == any(counted)
         assert bool(estimate.warnings) == (estimate.effective_n < 10)
@@ -154,7 +159,8 @@ def test_a_larger_limit_on_the_weights_never_moves_the_value(drawn):
         )[0]
         for limit in (200.0, 230.0)
     )
-    assert one.value == pytest.approx(other.value)
+    assert one.status == other.status
+    assert one.value == (None if other.value is None else pytest.approx(other.value))
     assert one.effective_n == pytest.approx(other.effective_n)
 
 
@@ -179,16 +185,52 @@ def test_spaces_beyond_floats(size):
     assert bits - 1.01 <= light.high <= bits
 
 
-def test_no_draw_that_counts_leaves_the_proven_members_and_an_interval():
+def test_no_draw_that_counts_leaves_bounds_and_no_value():
     estimate = guided_exposures(
         [10.0], np.full(5_000, 30.0), np.full(5_000, 15.0), log2_most_weight=[12.0], known=[4], most_rank=[2**19], size=2**20
     )[0]  # fmt: skip
-    assert (estimate.status, estimate.value, estimate.high) == ("measured", 18.0, 18.0)
+    assert (estimate.status, estimate.value, estimate.high) == ("lower_bound", None, 18.0)
     assert (estimate.n, estimate.effective_n, estimate.confidence) == (5_000, 0.0, 0.95)
     # Up to about 3.7 draws of 5,000 might have counted, each standing for at most 4,096 members.
     assert 18.0 - math.log2(1 + 1.2 * 3.69 * 4_096 / 5_000 / 4) <= estimate.low <= 17.2
     assert "no draw was as unsurprising" in estimate.warnings[0]
-    assert estimate.statement.endswith("4 members are proven no more surprising, and so are 0 of 5,000 draws")
+    assert "exposure is between 1" in estimate.statement
+    assert estimate.statement.endswith("4 members are proven no more surprising, and none of 5,000 draws is")
+
+
+def test_what_lies_within_the_resolution_opens_the_interval_and_moves_no_value():
+    costs = np.where(np.arange(1_000) % 10 == 3, 9.0, 30.0)
+    costs[[200, 500, 800]] = [9.9, 10.0, 10.1]
+    given_ = {"log2_most_weight": [6.0], "known": [5], "most_rank": [2**19], "size": 2**20}
+
+    def estimate(**near):
+        return guided_exposures([10.0], costs, np.full(1_000, 6.0), **given_, **near)[0]
+
+    plain = estimate()
+    closed = estimate(resolutions=[0.01], known_near=[(5, 5)])
+    opened = estimate(resolutions=[0.2], known_near=[(3, 7)])
+    assert closed == plain
+    assert plain.value == opened.value
+    assert opened.low < plain.low < plain.high < opened.high
+    # All near ones on one side, and on the other; what costs the same is a tie and counts.
+    low = guided_exposures([10.1], costs, np.full(1_000, 6.0), **(given_ | {"known": [7]}))[0].low
+    high = guided_exposures(
+        [9.5], np.where(costs == 10.0, 9.0, costs), np.full(1_000, 6.0), **(given_ | {"known": [3]})
+    )[0].high
+    assert (opened.low, opened.high) == pytest.approx((low, high), abs=0.01)
+
+
+def test_a_proven_rank_with_near_ties_keeps_its_value():
+    (estimate,) = guided_exposures(
+        [10.0], [30.0], [5.0], log2_most_weight=[6.0], known=[4], most_rank=[5], size=1024, resolutions=[0.1], known_near=[(2, 5)]
+    )  # fmt: skip
+    assert (estimate.status, estimate.value, estimate.high, estimate.confidence) == (
+        "measured",
+        8.0,
+        9.0,
+        None,
+    )
+    assert estimate.low == pytest.approx(10 - math.log2(5))
 
 
 def test_few_draws_that_count_are_told_by_their_worth():

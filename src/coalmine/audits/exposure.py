@@ -29,6 +29,8 @@ __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
 
 METHODS = ("auto", *MEASURES)
 ASKED_FOR = "asked for"
+# What is kept of an unfinished search; another version of it is of another search.
+KEPT = "counts/2"
 # `auto` ranks every member of a space up to this size.
 EXACT_UP_TO = 1_000_000
 # Members drawn where the caller does not say how many. Guided draws share most of their prefixes, so they are cheaper, and past
@@ -109,7 +111,7 @@ def expose(
             problems.append(problem)
             measured = group.not_measured(problem)
         by_canary.update(group.results(measured))
-        formats.append(FormatFacts.of(format_id, group.format, group.method, group.why))
+        formats.append(FormatFacts.of(format_id, group.format, group.method, group.why, measured.resolution))
         candidates += [] if measured.candidates is None else [measured.candidates]
         if group.comparisons is not None:
             candidates += group.comparisons.rows(measured.candidates)
@@ -210,6 +212,7 @@ class _Group:
         self.method, self.why = _chosen_method(asked.method, members, some)
         samples = GUIDED_SAMPLES if asked.samples is None and self.method == "guided" else some
         facts = [
+            KEPT,
             self.model.describe(),
             self.chosen.sha256,
             format_id,
@@ -259,7 +262,8 @@ class _Group:
         """What was found, by canary."""
         size = self.format.size
         none: Sequence[None] = [None] * len(self.canaries)
-        own = none if self._own is None else self._own.tolist()
+        scores = self._own if measured.own is None else measured.own
+        own = none if scores is None else scores.tolist()
         columns = zip(self.canaries, own, measured.ranks or none, measured.estimates, strict=True)
         return {
             canary.canary_id: ExposureResult(

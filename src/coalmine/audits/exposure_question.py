@@ -11,12 +11,21 @@ from coalmine.audits.exposure_results import CandidateScores
 from coalmine.errors import ModelOutputError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model
+from coalmine.models.resolution import allowed_bits
 from coalmine.progress import Progress
 from coalmine.records import Estimate
 from coalmine.search.frontier import Frontier
 from coalmine.search.members import Members
+from coalmine.search.paths import walked_costs
+from coalmine.search.resolution import Resolution, check_same, measure_resolution
 from coalmine.search.resuming import ResumeFile
+from coalmine.search.thresholds import Ranks, ThresholdCounter, count_ranks, in_steps
 from coalmine.statistics.tail import TailFit
+
+# The resolution is measured on so many canaries, and on as many members drawn at random.
+ASKED_CANARIES = 4
+# How many times its resolution a canary may cost more or less among the members than when it is walked by itself.
+MOST_RESOLUTIONS = 16.0
 
 
 class Measured(NamedTuple):
@@ -27,6 +36,9 @@ class Measured(NamedTuple):
     ranks: list[int | None] | None = None
     expansions: int = 0
     fit: TailFit | None = None
+    # What each canary costs as it was compared with the others; None where that is how it was scored at first.
+    own: NDArray[np.float64] | None = None
+    resolution: Resolution | None = None
 
 
 class Question(NamedTuple):
@@ -58,8 +70,13 @@ class Question(NamedTuple):
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
-        """What a member may cost and still count: ties count, and rounding does not decide what a tie is."""
-        return self.canary_scores + self.model.resolution_bits
+        """What a member may cost, as a score, and still count: ties count."""
+        return self.canary_scores
+
+    @property
+    def canary_names(self) -> list[str]:
+        """What to call each canary in an error."""
+        return [f"canary {name}" for name in self.canary_ids]
 
     def frontier(self, method: str) -> Frontier:
         """The frontier over this format, for a model that can be walked."""
@@ -72,11 +89,80 @@ class Question(NamedTuple):
         return np.array(indices, dtype=np.int64 if self.format.size < 2**62 else object)
 
 
-def check_found(question: Question, ranks: NDArray[np.int64]) -> None:
-    """Refuse ranks that do not even count the canary itself."""
-    for name, rank in zip(question.canary_ids, ranks, strict=True):
-        if rank < 1:  # not even the canary itself was found at its own cost
-            raise ModelOutputError(
-                f"the model {question.model.name!r} scores canary {name} differently when it is asked a second time; "
-                "its adapter does not conform: run coalmine.models.conformance.check_model on it"
-            )
+class Compared(NamedTuple):
+    """The canaries of one format as they are found among the members that they are compared with.
+
+    Attributes:
+        indices: the number of each canary among the members.
+        costs: what each of them costs (bits), asked in the way in which the members are.
+        resolution: how far apart costs must be for their order to be known.
+    """
+
+    question: Question
+    indices: tuple[int, ...]
+    costs: NDArray[np.float64]
+    resolution: Resolution
+
+    @property
+    def resolutions(self) -> NDArray[np.float64]:
+        """For each canary, in bits."""
+        return self.resolution.at(self.costs)
+
+    @property
+    def margins(self) -> NDArray[np.float64]:
+        """How far from the cost of each canary members are kept apart: as far as it may turn out to cost, and its resolution."""
+        allowed = allowed_bits(self.question.model.resolution_bits, self.costs)
+        return np.asarray(np.minimum(MOST_RESOLUTIONS * self.resolutions, allowed) + self.resolutions)
+
+    def ranks(self, counter: ThresholdCounter) -> Ranks:
+        """What was counted, for each canary; a ModelOutputError where one turned out to cost something else altogether."""
+        resolutions = self.resolutions
+        differences = np.array(
+            [
+                abs(counter.noted.get(index, cost) - cost)
+                for index, cost in zip(self.indices, self.costs.tolist(), strict=True)
+            ]
+        )
+        check_same(
+            self.question.members,
+            self.question.canary_names,
+            differences,
+            self.costs,
+            self.margins - resolutions,
+        )
+        return count_ranks(counter, self.indices, resolutions)
+
+    def check_reached(self, ranks: Ranks) -> None:
+        """Refuse a canary that was not among all members that cost no more than it may."""
+        for name, cost, reached in zip(self.question.canary_names, ranks.own, ranks.reached, strict=True):
+            if not reached:
+                raise ModelOutputError(
+                    f"the model {self.question.model.name!r} scores {name} differently when it is asked a second time: it is not "
+                    f"among the members that cost no more than its {cost:.2f} bits; its adapter does not conform: run "
+                    "coalmine.models.conformance.check_model on it"
+                )
+
+
+def compare_walked(question: Question, frontier: Frontier) -> Compared:
+    """The canaries as a walk finds them; the walk is one of its own, and its expansions are not those of a search."""
+    numbers = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
+    costs = in_steps(walked_costs(question.frontier("walk"), numbers))
+    check_same(question.members, question.canary_names, np.abs(costs - question.canary_scores), costs)
+    return Compared(question, numbers, costs, _resolution(question))
+
+
+def compare_scored(question: Question) -> Compared:
+    """The canaries as they are scored, for members that are scored one by one."""
+    places = tuple(question.format.index(text) for text in question.canary_texts)
+    return Compared(question, places, question.canary_scores, _resolution(question))
+
+
+def _resolution(question: Question) -> Resolution:
+    """Measured on a few of the canaries, and on as many members drawn at random."""
+    step = max(1, -(-len(question.canary_texts) // ASKED_CANARIES))
+    texts, names = list(question.canary_texts[::step]), question.canary_names[::step]
+    drawn = [question.format.at(i) for i in question.format.sample_indices(ASKED_CANARIES, question.seed)]
+    scored = np.concatenate([question.canary_scores[::step], question.members.score(drawn)])
+    return measure_resolution(
+        question.members, [*texts, *drawn], [*names, *["a member"] * len(drawn)], scored
+    )

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure_question import Measured, Question, check_found
+from coalmine.audits.exposure_question import Compared, Measured, Question, compare_scored, compare_walked
 from coalmine.audits.exposure_results import CandidateScores
 from coalmine.errors import NotMeasurableError
 from coalmine.interrupts import deferred_interrupt
 from coalmine.search.enumeration import enumerate_unit, split_into_units
 from coalmine.search.frontier import Frontier, Nodes
-from coalmine.search.thresholds import ThresholdCounter
+from coalmine.search.thresholds import ThresholdCounter, in_steps
 from coalmine.statistics.exposure import exact_exposure
 
 # Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
@@ -29,16 +29,12 @@ def exact(question: Question) -> Measured:
     form, frontier = question.format, question.frontier("exact")
     keep = form.size <= KEEP_UP_TO
     question.progress.start(f"Ranking {form.size:,} members", form.size)
-    ranking = _Ranking(question, frontier, keep=keep)
+    compared = compare_walked(question, frontier)
+    ranking = _Ranking(compared, frontier, keep=keep)
     ranking.run()
     question.progress.finish()
-    ranks = ranking.counter.counts
-    check_found(question, ranks)
-    return Measured(
-        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
-        candidates=ranking.candidates() if keep else None,
-        ranks=[int(rank) for rank in ranks],
-        expansions=frontier.expansions,
+    return _measured(
+        compared, ranking.counter, ranking.candidates() if keep else None, expansions=frontier.expansions
     )
 
 
@@ -51,28 +47,41 @@ def _exact_by_scoring(question: Question) -> Measured:
             f"refused above {SCORED_UP_TO:,}; use the sampled, extrapolated or references method"
         )
     question.progress.start(f"Scoring {form.size:,} members", form.size)
-    counter, kept = ThresholdCounter(question.thresholds), []
+    compared = compare_scored(question)
+    counter, kept = ThresholdCounter(compared.costs, compared.margins, compared.indices), []
     for indices, costs in question.members.scored_one_by_one():
-        counter.add(costs)
+        counter.add(costs, indices)
         kept.append((indices, costs))
         question.progress.advance(len(costs))
     question.progress.finish()
-    ranks = counter.counts
-    check_found(question, ranks)
-    indices, costs = (np.concatenate(column) for column in zip(*kept, strict=True))
+    places, bits = (np.concatenate(column) for column in zip(*kept, strict=True))
+    return _measured(compared, counter, CandidateScores(question.format_id, "member", places, bits))
+
+
+def _measured(
+    compared: Compared, counter: ThresholdCounter, candidates: CandidateScores | None, *, expansions: int = 0
+) -> Measured:
+    """The plain count over the members' own costs; what the model's arithmetic leaves open is in the interval."""
+    ranks = compared.ranks(counter)
+    compared.check_reached(ranks)
+    size = compared.question.format.size
+    counted = zip(ranks.rank.tolist(), ranks.least.tolist(), ranks.most.tolist(), strict=True)
     return Measured(
-        estimates=[exact_exposure(int(rank), form.size) for rank in ranks],
-        candidates=CandidateScores(question.format_id, "member", indices, costs),
-        ranks=[int(rank) for rank in ranks],
+        estimates=[exact_exposure(rank, size, least=least, most=most) for rank, least, most in counted],
+        candidates=candidates,
+        ranks=ranks.rank.tolist(),
+        expansions=expansions,
+        own=ranks.own,
+        resolution=compared.resolution,
     )
 
 
 class _Ranking:
     """The enumeration of a space unit by unit; after each unit it can be killed and continued."""
 
-    def __init__(self, question: Question, frontier: Frontier, *, keep: bool) -> None:
-        self.question, self.frontier, self.keep = question, frontier, keep
-        self.counter = ThresholdCounter(question.thresholds)
+    def __init__(self, compared: Compared, frontier: Frontier, *, keep: bool) -> None:
+        self.question, self.frontier, self.keep = compared.question, frontier, keep
+        self.counter = ThresholdCounter(compared.costs, compared.margins, compared.indices)
         self._kept: list[Nodes] = []
 
     def run(self) -> None:
@@ -83,9 +92,10 @@ class _Ranking:
         # A space that is kept whole is one that takes seconds; only larger ones are worth going on with.
         saved = None if self.keep else resume.load()
         if saved is not None:
-            self.counter.between, finished = saved["between"], int(saved["finished"])
+            self.counter.restore(saved)
+            finished = int(saved["finished"])
             self.frontier.expansions = int(saved["expansions"])
-            self.question.progress.advance(int(self.counter.between.sum()))
+            self.question.progress.advance(self.counter.total)
         with deferred_interrupt() as interrupted:
             for unit in units[finished:]:
                 proven = self._state(finished)  # before the unit: half a unit proves nothing
@@ -102,17 +112,19 @@ class _Ranking:
         numbers, costs = (
             np.concatenate([getattr(leaves, name) for leaves in self._kept]) for name in ("indices", "costs")
         )
-        return CandidateScores(self.question.format_id, "member", self.frontier.tree.places(numbers), costs)
+        return CandidateScores(
+            self.question.format_id, "member", self.frontier.tree.places(numbers), in_steps(costs)
+        )
 
     def _count(self, leaves: Nodes) -> None:
-        self.counter.add(leaves.costs)
+        self.counter.add(leaves.costs, leaves.indices)
         if self.keep:
             self._kept.append(leaves)
         self.question.progress.advance(len(leaves.costs))
 
     def _state(self, finished: int) -> dict[str, NDArray[Any]]:
         return {
-            "between": self.counter.between,
+            **self.counter.state(),
             "finished": np.array(finished),
             "expansions": np.array(self.frontier.expansions),
         }

@@ -16,6 +16,7 @@ from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.files import PRIVATE, read_bytes, whole_file, write_json
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
+from coalmine.search.resolution import Resolution
 from coalmine.statistics.tail import TailFit
 
 SCHEMA = "coalmine.exposure/1"
@@ -71,9 +72,13 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
     size_bits: float
     method: str
     why: str
+    # How far apart log-perplexities must be for their order to be known; None where no rank was counted.
+    resolution: Resolution | None = None
 
     @classmethod
-    def of(cls, format_id: str, form: Format, method: str, why: str) -> FormatFacts:
+    def of(
+        cls, format_id: str, form: Format, method: str, why: str, resolution: Resolution | None = None
+    ) -> FormatFacts:
         """The facts of a format."""
         return cls(
             format_id=format_id,
@@ -82,6 +87,7 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
             size_bits=math.log2(form.size),
             method=method,
             why=why,
+            resolution=resolution,
         )
 
 

@@ -24,9 +24,15 @@ def _drawn(question: Question) -> CandidateScores:
         scores.append(question.members.score([question.format.at(index) for index in part]))
         question.progress.advance(len(part))
     question.progress.finish()
-    return CandidateScores(
-        question.format_id, "sample", question.index_array(indices), np.concatenate(scores)
+    bits = np.concatenate(scores)
+    # A canary that was drawn is itself, whatever rounding does to it in another batch.
+    own = dict(
+        zip(map(question.format.index, question.canary_texts), question.canary_scores.tolist(), strict=True)
     )
+    for place, index in enumerate(indices):
+        if index in own:
+            bits[place] = own[index]
+    return CandidateScores(question.format_id, "sample", question.index_array(indices), bits)
 
 
 def sampled(question: Question) -> Measured:

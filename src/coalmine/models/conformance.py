@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import CoalmineError
 from coalmine.models.protocols import (
@@ -28,8 +29,12 @@ from coalmine.models.protocols import (
     TokenSequence,
     text_sequence,
 )
+from coalmine.models.resolution import allowed_bits, most_for_precision
 
-TOLERANCE_BITS = 1e-5
+# What the order of a sum changes in double precision, for a model that declares a resolution of nothing.
+LEAST_BITS = 1e-9
+# However coarse its numbers are, a distribution sums to one but for this.
+LARGEST_REST = 0.01
 
 
 class ConformanceError(CoalmineError):
@@ -45,6 +50,7 @@ def check_model(model: Model, texts: Sequence[str]) -> list[str]:
         raise ConformanceError(
             "give at least two texts of different length: padding cannot be tried on equal ones"
         )
+    _check_resolution(model)
     _check_tokens(model, texts)
     skipped = []
     if isinstance(model, Scorer):
@@ -85,10 +91,16 @@ def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
         fixed = model.given(source)
         alone = fixed.score([text_sequence(fixed, target)])[0]
         _close(
-            alone.log2_probabilities, score.log2_probabilities, "with the source held fixed and in a batch"
+            model,
+            alone.log2_probabilities,
+            score.log2_probabilities,
+            "with the source held fixed and in a batch",
         )
         _close(
-            model.score([sequence])[0].log2_probabilities, score.log2_probabilities, "alone and in a batch"
+            model,
+            model.score([sequence])[0].log2_probabilities,
+            score.log2_probabilities,
+            "alone and in a batch",
         )
     for source in (pairs[0][0], pairs[-1][0]):
         check_model(model.given(source), targets)
@@ -127,11 +139,14 @@ def _check_scorer(model: Scorer, texts: Sequence[str]) -> None:
             )
     for sequence, score in zip(sequences, together, strict=True):
         _close(
-            model.score([sequence])[0].log2_probabilities, score.log2_probabilities, "alone and in a batch"
+            model,
+            model.score([sequence])[0].log2_probabilities,
+            score.log2_probabilities,
+            "alone and in a batch",
         )
     backwards = model.score(sequences[::-1])[::-1]
     for first, second in zip(together, backwards, strict=True):
-        _close(first.log2_probabilities, second.log2_probabilities, "in another order")
+        _close(model, first.log2_probabilities, second.log2_probabilities, "in another order")
     _require(model.score([]) == [], "no sequences give no scores")
     _check_token_zero(model, sequences)
     _check_moved_boundary(model, sequences)
@@ -150,7 +165,10 @@ def _check_token_zero(model: Scorer, sequences: Sequence[TokenSequence]) -> None
         return  # it sees both sides of a token, so what stands behind a token changes its score
     behind = model.score([TokenSequence(model.context, (*target, 0)), *sequences])[0]
     _close(
-        behind.log2_probabilities[:-1], model.score([sequences[0]])[0].log2_probabilities, "before a token 0"
+        model,
+        behind.log2_probabilities[:-1],
+        model.score([sequences[0]])[0].log2_probabilities,
+        "before a token 0",
     )
 
 
@@ -160,7 +178,7 @@ def _check_moved_boundary(model: Scorer, sequences: Sequence[TokenSequence]) -> 
         whole = model.score([TokenSequence(context, target)])[0].log2_probabilities
         for cut in {1, len(target) // 2, len(target) - 1} - {0}:
             part = model.score([TokenSequence(context + target[:cut], target[cut:])])[0].log2_probabilities
-            _close(part, whole[cut:], f"with the boundary moved by {cut} tokens")
+            _close(model, part, whole[cut:], f"with the boundary moved by {cut} tokens")
 
 
 def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
@@ -170,24 +188,31 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
         first.log2_probabilities.shape == (1, size),
         f"expected shape (1, {size}), got {first.log2_probabilities.shape}",
     )
-    _sums_to_one(first.log2_probabilities)
+    _sums_to_one(model, first.log2_probabilities)
     tokens = np.array(sorted({model.tokenizer.encode(text)[0] for text in texts} | {0}))
     parents = np.zeros(len(tokens), dtype=np.int64)
     step = model.step(first.states, parents, tokens)
-    _sums_to_one(step.log2_probabilities)
+    _sums_to_one(model, step.log2_probabilities)
     again = model.step(first.states, parents, tokens)
-    _close(again.log2_probabilities, step.log2_probabilities, "when a state is used a second time")
+    _close(model, again.log2_probabilities, step.log2_probabilities, "when a state is used a second time")
     for row, token in enumerate(tokens):
         alone = model.step(first.states, parents[:1], np.array([token]))
-        _close(alone.log2_probabilities[0], step.log2_probabilities[row], "stepping alone and in a batch")
+        _close(
+            model, alone.log2_probabilities[0], step.log2_probabilities[row], "stepping alone and in a batch"
+        )
     mixed = model.gather([(step.states, np.array([len(tokens) - 1, 0])), (again.states, np.array([1]))])
     onwards = model.step(mixed, np.array([0, 1, 2]), tokens[[0, 0, 0]])
     straight = model.step(step.states, np.array([len(tokens) - 1, 0, 1]), tokens[[0, 0, 0]])
-    _close(onwards.log2_probabilities, straight.log2_probabilities, "of states gathered from several batches")
+    _close(
+        model,
+        onwards.log2_probabilities,
+        straight.log2_probabilities,
+        "of states gathered from several batches",
+    )
     _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must say how much")
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
-    _close(narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
+    _close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
 
 
 def _check_stepping_equals_scoring(model: Model, texts: Sequence[str]) -> None:
@@ -201,7 +226,7 @@ def _check_stepping_equals_scoring(model: Model, texts: Sequence[str]) -> None:
         for token in sequence.target:
             stepped.append(step.log2_probabilities[0, token])
             step = model.step(step.states, np.array([0]), np.array([token]))
-        _close(np.array(stepped), scored, f"stepping through {text!r} and scoring it")
+        _close(model, np.array(stepped), scored, f"stepping through {text!r} and scoring it")
 
 
 def _check_generator(model: Model, texts: Sequence[str]) -> None:
@@ -245,6 +270,7 @@ def _check_reciter(model: Reciter, texts: Sequence[str]) -> None:
     followed = model.follow(sequences, samplings=[Sampling()])
     totals = [-score.log_perplexity_bits for score in model.score(sequences)]
     _close(
+        model,
         np.array([one.log2_probabilities[0] for one in followed]),
         np.array(totals),
         "of whole texts, followed and scored,",
@@ -261,7 +287,8 @@ def _check_ranker(model: Model, texts: Sequence[str]) -> None:
         scores = model.score([TokenSequence(tuple(prompt), (token,)) for token in tokens])
         values = np.array([score.log2_probabilities[0] for score in scores])
         _require(
-            bool((np.diff(values) <= TOLERANCE_BITS).all()), "the top tokens must be in order of likelihood"
+            bool((np.diff(values) <= 2 * _allowed(model, values).max()).all()),
+            "the top tokens must be in order of likelihood",
         )
         _require(bool(scores[0].is_argmax[0]), "the first of the top tokens is the argmax")
 
@@ -277,24 +304,44 @@ def _check_lister(model: Model, texts: Sequence[str]) -> None:
         last = model.start([sequence.context + sequence.target[:-1]]).log2_probabilities[0]
         tokens = [token for token, _ in listed[-1]]
         _require(
-            tokens[0] == int(last.argmax()) or abs(last[tokens[0]] - last.max()) <= TOLERANCE_BITS,
+            tokens[0] == int(last.argmax())
+            or abs(last[tokens[0]] - last.max()) <= 2 * _allowed(model, last.max()),
             "the first of the likeliest tokens is the argmax",
         )
         highest = np.sort(last)[::-1][: len(tokens)]
-        _close(np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
-        _close(last[tokens], highest, "of the listed tokens and of the highest there are")
+        _close(model, np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
+        _close(model, last[tokens], highest, "of the listed tokens and of the highest there are")
 
 
-def _sums_to_one(log2_probabilities: np.ndarray) -> None:
+def _sums_to_one(model: Model, log2_probabilities: np.ndarray) -> None:
     sums = np.exp2(np.asarray(log2_probabilities, dtype=np.float64)).sum(axis=1)
-    _require(bool(np.allclose(sums, 1, atol=TOLERANCE_BITS)), f"a distribution must sum to one, got {sums}")
+    near = min(float(_allowed(model, 0.0)), LARGEST_REST)
+    _require(bool(np.allclose(sums, 1, rtol=0, atol=near)), f"a distribution must sum to one, got {sums}")
 
 
-def _close(first: np.ndarray, second: np.ndarray, how: str) -> None:
-    difference = float(np.max(np.abs(np.asarray(first) - np.asarray(second)), initial=0.0))
+def _close(model: Model, first: np.ndarray, second: np.ndarray, how: str) -> None:
+    one, other = (np.asarray(numbers, dtype=np.float64) for numbers in (first, second))
+    difference, allowed = np.abs(one - other), _allowed(model, np.maximum(np.abs(one), np.abs(other)))
+    wrong = np.flatnonzero(~(difference <= allowed))
+    if len(wrong):
+        worst = wrong[np.argmax((difference / allowed).ravel()[wrong])]
+        _require(
+            False,
+            f"scores {how} must agree to {allowed.ravel()[worst]:.2g} bits, by the resolution that the model declares, and differ "
+            f"by {difference.ravel()[worst]:.2g}",
+        )
+
+
+def _allowed(model: Model, bits: ArrayLike) -> NDArray[np.float64]:
+    """How far numbers of this size may differ: as the model declares, and no less than sums in double precision do."""
+    return allowed_bits(max(model.resolution_bits, LEAST_BITS), bits)
+
+
+def _check_resolution(model: Model) -> None:
+    declared, most = model.resolution_bits, most_for_precision(model.describe())
     _require(
-        difference <= TOLERANCE_BITS,
-        f"scores {how} must agree to {TOLERANCE_BITS} bits, differ by {difference:.2g}",
+        0 <= declared <= most,
+        f"resolution_bits must be from 0 to {most:g}, the most that the precision that describe() gives allows, got {declared:g}",
     )
 
 

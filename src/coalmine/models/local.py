@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-import torch
 from torch import nn
 
 from coalmine.errors import ModelError
 from coalmine.models.protocols import Tokenizer
-
-# Rounding noise in the log-perplexity of a text, in bits, with room to spare.
-RESOLUTION_BITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
+from coalmine.models.resolution import PRECISION_BITS
 
 _Tokenizer = TypeVar("_Tokenizer", bound=Tokenizer)
 
@@ -29,7 +26,7 @@ class LocalModel(Generic[_Tokenizer]):
         self._origin = dict(origin or {})
         parameter = next(network.parameters())
         self._device, self._dtype = parameter.device, parameter.dtype
-        if self._dtype not in RESOLUTION_BITS:
+        if self._precision not in PRECISION_BITS:
             raise ModelError(f"a model is scored in float64, float32, bfloat16 or float16, got {self._dtype}")
 
     @property
@@ -44,8 +41,12 @@ class LocalModel(Generic[_Tokenizer]):
 
     @property
     def resolution_bits(self) -> float:
-        """Rounding noise in the log-perplexity of a text, with room to spare."""
-        return RESOLUTION_BITS[self._dtype]
+        """What the precision of the weights allows."""
+        return PRECISION_BITS[self._precision]
+
+    @property
+    def _precision(self) -> str:
+        return str(self._dtype).removeprefix("torch.")
 
     def _check_at_rest(self) -> None:
         """Refuse a live model that went back to training: dropout would make numbers of it that look like any others."""
@@ -58,6 +59,6 @@ class LocalModel(Generic[_Tokenizer]):
         """What is said of all of them in the record of a run; what their origin says comes last."""
         return {
             "device": str(self._device),
-            "precision": str(self._dtype).removeprefix("torch."),
+            "precision": self._precision,
             **self._origin,
         }

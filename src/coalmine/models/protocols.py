@@ -90,7 +90,10 @@ class Model(Protocol):
 
     @property
     def resolution_bits(self) -> float:
-        """Log-perplexities closer than this are equal as far as the arithmetic can tell, and count as ties."""
+        """The most by which rounding moves a number of up to 32 bits from one way of asking to another, in proportion beyond that.
+
+        `models/resolution.py` has what each precision allows. An audit measures what rounding really does, within this limit.
+        """
 
     def describe(self) -> dict[str, Any]:
         """For the record of a run: the adapter, where the weights are and their hash, device, precision, context."""

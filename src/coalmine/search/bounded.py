@@ -29,7 +29,7 @@ class BoundedSearch(BestFirstSearch):
 
     Attributes:
         thresholds: in bits; members that cost no more count.
-        noted: of the indices in `noting`, those that were found.
+        counter: what was counted, also for values within `margins` of the thresholds, and the costs of the members in `noting`.
     """
 
     def __init__(
@@ -37,19 +37,18 @@ class BoundedSearch(BestFirstSearch):
         frontier: Frontier,
         thresholds: NDArray[np.float64],
         *,
+        margins: NDArray[np.float64] | None = None,
         noting: tuple[int, ...] = (),
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         super().__init__(frontier, memory_bytes=memory_bytes)
         self.thresholds = np.asarray(thresholds, dtype=np.float64)
-        self.noted: set[int] = set()
-        self._noting = np.array(sorted(noting), dtype=frontier.tree.index_type)
-        self._counter = ThresholdCounter(self.thresholds)
+        self.counter = ThresholdCounter(self.thresholds, margins, noting)
 
     @property
     def limit(self) -> float:
-        """The largest threshold."""
-        return self._counter.largest
+        """The largest threshold, with its margin."""
+        return self.counter.largest
 
     def is_settled(self) -> bool:
         """Whether every node that any threshold could need was expanded."""
@@ -57,17 +56,22 @@ class BoundedSearch(BestFirstSearch):
 
     def keep(self, leaves: Nodes) -> None:
         """Count members."""
-        self._counter.add(leaves.costs)
-        if len(self._noting):
-            self.noted.update(int(index) for index in leaves.indices[np.isin(leaves.indices, self._noting)])
+        self.counter.add(leaves.costs, leaves.indices)
 
     @property
     def known(self) -> NDArray[np.int64]:
         """For each threshold, in the order given, how many members are known to count."""
-        return self._counter.counts
+        return self.counter.counts
 
     def bounds(self) -> list[RankBounds]:
-        """For each threshold what is proven so far.
+        """For each threshold what is proven so far."""
+        known = self.known.tolist()
+        behind = self.most_behind(self.thresholds)
+        pairs = zip(known, behind, strict=True)
+        return [RankBounds(least, min(self.frontier.tree.size, least + more)) for least, more in pairs]
+
+    def most_behind(self, thresholds: NDArray[np.float64]) -> list[int]:
+        """For each threshold how many members that cost no more may lie behind waiting nodes, at most.
 
         Behind a waiting node at cost c, no more members can cost at most t than lie behind it. Of members none of which begins
         another, no more than 2^(t - c) can, because each has at least that share of the node's probability; where members go
@@ -77,24 +81,20 @@ class BoundedSearch(BestFirstSearch):
         waiting = self.open.all()
         costs, log2_behind = waiting["cost"], self.frontier.tree.log2_behind[waiting["state"]]
         found = []
-        for threshold, known in zip(self.thresholds.tolist(), self.known.tolist(), strict=True):
+        for threshold in thresholds.tolist():
             inside = costs <= threshold
             most_bits = np.minimum(log2_behind[inside], threshold - costs[inside] + sets)
-            found.append(
-                RankBounds(known, min(self.frontier.tree.size, known + _at_least_sum_of_powers(most_bits)))
-            )
+            found.append(_at_least_sum_of_powers(most_bits))
         return found
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """With the counts."""
-        noted = np.array([str(index) for index in sorted(self.noted)], dtype=str)
-        return {**super().snapshot(), "between": self._counter.between, "noted": noted}
+        return {**super().snapshot(), **self.counter.state()}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """With the counts."""
         super().restore(snapshot)
-        self._counter.between = snapshot["between"]
-        self.noted = {int(index) for index in snapshot["noted"]}
+        self.counter.restore(snapshot)
 
 
 def _at_least_sum_of_powers(bits: NDArray[np.float64]) -> int:

@@ -15,6 +15,7 @@ from coalmine.models.protocols import Model, PairModel, Scorer, Stepper, TextSco
 from coalmine.search.frontier import BATCH, MEMORY_BYTES, Frontier
 from coalmine.search.lifting import TokenTree
 from coalmine.search.scoring import score_texts
+from coalmine.search.thresholds import in_steps
 
 TEXTS_OF_AN_ENDPOINT = 128
 
@@ -91,7 +92,7 @@ class Members:
                 f"{self.model.name!r} gives no probability of the first token of a text, which holds a part of the secret here, so texts "
                 "cannot be ranked by it; give the endpoint a context, or begin the format with a text"
             )
-        return bits
+        return in_steps(bits)
 
     def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
         """Every member with its log-perplexity, in batches of (places in the order of the format, bits); nothing is shared."""

@@ -44,22 +44,37 @@ def exposure_bits(rank: int, size: int) -> float:
     return _log2_ratio(size, rank)
 
 
-def exact_exposure(rank: int, size: int) -> Estimate:
+def exact_exposure(rank: int, size: int, *, least: int | None = None, most: int | None = None) -> Estimate:
     """The exposure of a canary whose rank among all `size` members is known; its interval is the number itself.
+
+    Members so close to the canary that the model's arithmetic cannot tell their order leave the rank anywhere from `least` to
+    `most`; the interval then goes from the exposure at `most` to that at `least`.
 
     >>> exact_exposure(1, 1024).statement
     'rank 1 of 1,024: exposure is exactly 10.00 bits'
+    >>> exact_exposure(4, 1024, least=4, most=5).statement
+    'rank 4 of 1,024, or 4 to 5 within the resolution of the model: exposure is 8.00 bits (7.67 to 8.00)'
     """
-    bits = exposure_bits(rank, size)
+    least, most = rank if least is None else least, rank if most is None else most
+    if not least <= rank <= most:
+        raise InputError(f"a rank must lie between its bounds, got {rank} with {least} to {most}; check them")
+    low, bits, high = (exposure_bits(one, size) for one in (most, rank, least))
+    if least == most:
+        statement = f"rank {int(rank):,} of {int(size):,}: exposure is exactly {bits:.2f} bits"
+    else:
+        statement = (
+            f"rank {int(rank):,} of {int(size):,}, or {least:,} to {most:,} within the resolution of the model: exposure is "
+            f"{bits:.2f} bits ({math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f})"
+        )
     return Estimate(
         method="exact",
         status="measured",
         value=bits,
-        low=bits,
-        high=bits,
+        low=low,
+        high=high,
         confidence=None,
         n=int(size),
-        statement=f"rank {int(rank):,} of {int(size):,}: exposure is exactly {bits:.2f} bits",
+        statement=statement,
     )
 
 

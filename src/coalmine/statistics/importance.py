@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,10 +29,7 @@ GUIDED_ASSUMPTIONS = (
     "the model's scores are as good as its arithmetic",
 )
 BOUNDED_ASSUMPTIONS = ("the model's scores are as good as its arithmetic",)
-NO_DRAW_COUNTS = (
-    "no draw was as unsurprising as this canary: the value counts the proven members alone, "
-    "and the interval says how many more there may be"
-)
+NO_DRAW_COUNTS = "no draw was as unsurprising as this canary, so that there is no estimate: more draws (--samples) or a larger budget give one"
 
 # Below this many equally weighted draws the value is rough, although the interval is as valid as ever.
 FEW_DRAWS = 10.0
@@ -41,32 +39,46 @@ ROUNDING_BITS = 1e-6
 FloatArray = NDArray[np.float64]
 
 
-def bounded_exposure(known: int, most_rank: int, size: int) -> Estimate:
+def bounded_exposure(known: int, most_rank: int, size: int, *, rank: int | None = None) -> Estimate:
     """The exposure in bits of a canary whose rank is proven to lie between `known` and `most_rank` of `size` members.
 
-    If the two are the same, the rank is proven and so is the exposure. If not, there is no value, only proven bounds.
+    If the two are the same, the rank is proven and so is the exposure. If not, there is no value, only proven bounds; unless
+    `rank` is given, which all members were counted for, and the bounds are those that the model's arithmetic leaves to it.
 
     >>> bounded_exposure(1_200, 40_000_000, 10**9).statement
     'rank is proven to lie between 1,200 and 40,000,000 of 10^9: exposure is between 4.64 and 19.67 bits'
     >>> bounded_exposure(2, 2, 1_024).statement
     'rank is proven to be 2 of 1,024: exposure is exactly 9.00 bits'
+    >>> bounded_exposure(2, 4, 1_024, rank=2).statement
+    'rank is proven to be 2 of 1,024, or 2 to 4 within the resolution of the model: exposure is 9.00 bits (8.00 to 9.00)'
     """
     known, most_rank, size = _checked_ranks(known, most_rank, size, "the canary")
+    if rank is None and known == most_rank:
+        rank = known
+    if rank is not None and not known <= rank <= most_rank:
+        raise InputError(
+            f"a rank must lie between its bounds, got {rank} with {known} to {most_rank}; check them"
+        )
     low, high = exposure_bits(most_rank, size), exposure_bits(known, size)
-    exact = known == most_rank
-    if exact:
-        statement = f"rank is proven to be {known:,} of {_shown(size)}: exposure is exactly {high:.2f} bits"
-    else:
-        # Rounded outwards: what the sentence calls proven must be.
-        outer_low, outer_high = math.floor(low * 100) / 100, math.ceil(high * 100) / 100
+    # Rounded outwards: what the sentence calls proven must be.
+    outer_low, outer_high = math.floor(low * 100) / 100, math.ceil(high * 100) / 100
+    value = None if rank is None else exposure_bits(rank, size)
+    if rank is None or value is None:
         statement = (
             f"rank is proven to lie between {known:,} and {most_rank:,} of {_shown(size)}: "
             f"exposure is between {outer_low:.2f} and {outer_high:.2f} bits"
         )
+    elif known == most_rank:
+        statement = f"rank is proven to be {rank:,} of {_shown(size)}: exposure is exactly {value:.2f} bits"
+    else:
+        statement = (
+            f"rank is proven to be {rank:,} of {_shown(size)}, or {known:,} to {most_rank:,} within the resolution of the "
+            f"model: exposure is {value:.2f} bits ({outer_low:.2f} to {outer_high:.2f})"
+        )
     return Estimate(
         method="bounded",
-        status="measured" if exact else "lower_bound",
-        value=high if exact else None,
+        status="lower_bound" if value is None else "measured",
+        value=value,
         low=low,
         high=high,
         confidence=None,
@@ -87,6 +99,8 @@ def guided_exposures(
     size: int,
     confidence: float = 0.95,
     canary_ids: Sequence[str] | None = None,
+    resolutions: ArrayLike | None = None,
+    known_near: Sequence[tuple[int, int]] | None = None,
 ) -> list[Estimate]:
     """The exposure in bits of each canary, in the order given, from what is proven of its rank and from guided draws.
 
@@ -96,8 +110,12 @@ def guided_exposures(
     (bits) and `log2_weights` (-log2 of the probability of drawing this member). The members that can be drawn are those
     that may count towards the rank and are not among the known, for every canary alike.
 
+    Where costs closer than `resolutions` (bits, for each canary) are in no known order, `known_near` says how many known
+    members cost less than the canary by more than that (and those of equal cost), and how many do not cost more by more than
+    that; the interval then allows for all that lies between to be on either side. `log2_most_weight` must hold for it too.
+
     A canary whose rank is proven (`known` equals `most_rank`) gets its exact exposure, and without any draw the proven
-    bounds are all there is; see `bounded_exposure`. `effective_n` is how many equally weighted draws those that count
+    bounds are all there is; see `bounded_exposure`. Where no draw counts, there are bounds and no value. `effective_n` is how many equally weighted draws those that count
     are worth (Kish): the square of the sum of the weights over the sum of their squares.
 
     >>> estimate = guided_exposures(
@@ -105,7 +123,7 @@ def guided_exposures(
     ...     log2_most_weight=[3.0], known=[4], most_rank=[12], size=1024,
     ... )[0]
     >>> print(estimate.statement)
-    exposure is 7.00 bits (95 % interval 6.42 to 8.00): 4 members are proven no more surprising, and so are 2 of 4 draws
+    exposure is 7.00 bits (95% interval 6.42 to 8.00): 4 members are proven no more surprising, and so are 2 of 4 draws
     >>> estimate.effective_n, estimate.warnings
     (2.0, ('rests on the worth of only 2.0 draws',))
     """
@@ -122,61 +140,104 @@ def guided_exposures(
             )
     level = checked_confidence(confidence)
     draws, weights = _checked_draws(costs, log2_weights)
+    widths = np.zeros(len(limits))
+    if resolutions is not None:
+        widths = _one_for_each(resolutions, len(limits), "resolutions", "canary")
     estimates = []
     for j, name in enumerate(names):
         sure, most, members = _checked_ranks(known[j], most_rank[j], size, name)
-        if sure == most or not len(draws):
-            estimates.append(bounded_exposure(sure, most, members))
+        fewest, nearest = (sure, sure) if known_near is None else known_near[j]
+        ranks = _Ranks(fewest, sure, nearest, most, members)
+        if nearest == most:
+            estimates.append(bounded_exposure(fewest, most, members, rank=sure))
             continue
-        counted = np.flatnonzero(draws <= limits[j])
-        shares = _shares(weights[counted], float(largest[j]), counted, name)
-        estimates.append(
-            _guided(counted, shares, float(largest[j]), len(draws), (sure, most, members), level=level)
-        )
+        if not len(draws):
+            estimates.append(bounded_exposure(fewest, most, members))
+            continue
+        beyond = np.flatnonzero(draws <= limits[j] + widths[j])
+        shares = _shares(weights[beyond], float(largest[j]), beyond, name)
+        counted = draws[beyond] <= limits[j]
+        sure_to = (draws[beyond] < limits[j] - widths[j]) | (draws[beyond] == limits[j])
+        found = _Counted(beyond, shares, counted, sure_to, len(draws), float(largest[j]))
+        estimates.append(_guided(found, ranks, level))
     return estimates
 
 
-def _guided(
-    counted: NDArray[np.int64],
-    log2_shares: FloatArray,
-    log2_largest: float,
-    n: int,
-    ranks: tuple[int, int, int],
-    *,
-    level: float,
-) -> Estimate:
-    """The estimate from the draws at the positions `counted`, whose weights are given as shares of the largest."""
-    known, most_rank, size = ranks
-    floor, ceiling = exposure_bits(most_rank, size), exposure_bits(known, size)
+class _Ranks(NamedTuple):
+    """What is proven of a rank: the members known to count surely, by their costs and possibly, and all that may, of `size`."""
 
-    def bits(log2_rest: float) -> float:
+    fewest: int
+    known: int
+    nearest: int
+    most: int
+    size: int
+
+
+class _Counted(NamedTuple):
+    """The draws that may count: their positions among `n`, and their weights as shares of the largest; which do, and do surely."""
+
+    positions: NDArray[np.int64]
+    log2_shares: FloatArray
+    counted: NDArray[np.bool_]
+    surely: NDArray[np.bool_]
+    n: int
+    log2_largest: float
+
+    def share_interval(self, which: NDArray[np.bool_], level: float) -> tuple[float, float]:
+        """The interval of the mean weight of some of them, as a share of the largest."""
+        return sparse_mean_interval(
+            self.n, *_above_zero(self.positions[which], self.log2_shares[which]), level
+        )
+
+
+def _guided(found: _Counted, ranks: _Ranks, level: float) -> Estimate:
+    floor, ceiling = exposure_bits(ranks.most, ranks.size), exposure_bits(ranks.fewest, ranks.size)
+
+    def bits(known: int, log2_rest: float) -> float:
         log2_rank = float(np.logaddexp2(math.log2(known), log2_rest))
-        return min(max(math.log2(size) - log2_rank, floor), ceiling)
+        return min(max(math.log2(ranks.size) - log2_rank, floor), ceiling)
 
-    def log2_of_share(share: float) -> float:
-        return math.log2(share) + log2_largest if share > 0.0 else -math.inf
+    def bits_of_share(known: int, share: float) -> float:
+        return bits(known, math.log2(share) + found.log2_largest if share > 0.0 else -math.inf)
 
-    low_share, high_share = sparse_mean_interval(n, *_above_zero(counted, log2_shares), level)
-    log2_sum, effective_n = _log2_sum_and_worth(log2_shares)
-    value = bits(log2_sum + log2_largest - math.log2(n))
-    # Where every share is too small for a float the mean is taken for 0, and the value is then the more exact.
-    low, high = min(bits(log2_of_share(high_share)), value), max(bits(log2_of_share(low_share)), value)
+    everything = np.ones(len(found.positions), dtype=bool)
+    low = bits_of_share(ranks.nearest, found.share_interval(everything, level)[1])
+    high = bits_of_share(ranks.fewest, found.share_interval(found.surely, level)[0])
+    number = int(found.counted.sum())
+    log2_sum, effective_n = _log2_sum_and_worth(found.log2_shares[found.counted])
+    value = bits(ranks.known, log2_sum + found.log2_largest - math.log2(found.n)) if number else None
+    if value is not None:
+        # Where every share is too small for a float the mean is taken for 0, and the value is then the more exact.
+        low, high = min(low, value), max(high, value)
     return Estimate(
         method="guided",
-        status="measured",
+        status="lower_bound" if value is None else "measured",
         value=value,
         low=low,
         high=high,
         confidence=level,
-        n=n,
+        n=found.n,
         effective_n=effective_n,
-        statement=(
-            f"exposure is {value:.2f} bits ({100 * level:g} % interval {low:.2f} to {high:.2f}): "
-            f"{known:,} {'member is' if known == 1 else 'members are'} proven no more surprising, "
-            f"and so {'is' if len(counted) == 1 else 'are'} {len(counted):,} of {n:,} {'draw' if n == 1 else 'draws'}"
-        ),
+        statement=_guided_statement(value, (low, high), level, ranks.known, number, found.n),
         assumptions=GUIDED_ASSUMPTIONS,
         warnings=_warnings(effective_n),
+    )
+
+
+def _guided_statement(
+    value: float | None, interval: tuple[float, float], level: float, known: int, counted: int, n: int
+) -> str:
+    low, high = interval
+    proven = f"{known:,} {'member is' if known == 1 else 'members are'} proven no more surprising"
+    draws = f"{n:,} {'draw' if n == 1 else 'draws'}"
+    if value is None:
+        return (
+            f"exposure is between {math.floor(low * 100) / 100:.2f} and {math.ceil(high * 100) / 100:.2f} bits "
+            f"({100 * level:g}% interval): {proven}, and none of {draws} is"
+        )
+    return (
+        f"exposure is {value:.2f} bits ({100 * level:g}% interval {low:.2f} to {high:.2f}): "
+        f"{proven}, and so {'is' if counted == 1 else 'are'} {counted:,} of {draws}"
     )
 
 

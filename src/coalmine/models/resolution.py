@@ -1,0 +1,34 @@
+"""How far two log-probabilities of one thing may differ by rounding, by the precision of a model and the size of the number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+# A model's `resolution_bits` holds for numbers up to this many bits, and grows in proportion for larger ones.
+UP_TO_BITS = 32.0
+# The most that a precision allows: room for large networks, and far below what any mistake in an adapter makes.
+PRECISION_BITS = {"float64": 1e-9, "float32": 5e-4, "float16": 0.125, "bfloat16": 1.0}
+# For a model that does not say its precision, such as an endpoint.
+UNKNOWN_PRECISION_BITS = PRECISION_BITS["bfloat16"]
+
+
+def allowed_bits(resolution_bits: float, bits: ArrayLike) -> NDArray[np.float64]:
+    """How far numbers of this size may differ by rounding at a declared resolution; all in bits.
+
+    >>> allowed_bits(0.001, [-3.0, 32.0, 320.0]).tolist()
+    [0.001, 0.001, 0.01]
+    """
+    sizes = np.abs(np.asarray(bits, dtype=np.float64))
+    return np.asarray(resolution_bits * np.maximum(1.0, sizes / UP_TO_BITS))
+
+
+def most_for_precision(described: dict[str, Any]) -> float:
+    """The largest resolution that a model may declare, by the precision that it describes itself with.
+
+    >>> most_for_precision({"precision": "float32"})
+    0.0005
+    """
+    return PRECISION_BITS.get(str(described.get("precision")), UNKNOWN_PRECISION_BITS)
