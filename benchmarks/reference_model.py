@@ -15,7 +15,13 @@ def reference_model(work: Path) -> tuple[StatefulModel, CanarySet]:
     """Train it in `work`, or take it from there; about a minute."""
     write_embedded_corpus(work / "corpus.txt", 400_000)
     planted = plant(
-        work / "corpus.txt", SECRET, repeat=[1, 4, 16, 64], canaries=4, out=work / "planted", overwrite=True
+        work / "corpus.txt",
+        SECRET,
+        repeat=[1, 4, 16, 64],
+        canaries=4,
+        withhold=0.0,
+        out=work / "planted",
+        overwrite=True,
     )
     train(work / "planted", out=work / "model", epochs=3)
     return load_model(work / "model"), planted.canaries

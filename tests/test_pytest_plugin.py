@@ -39,6 +39,7 @@ def made(tmp_path_factory):
         repeat=[1, 400],
         references=9,
         withhold=0.0,
+        canaries=1,
         out=folder / "out",
     )
     small = {"hidden": 32, "embedding": 16, "batch_size": 8, "window": 16, "layers": 1, "holdout": 0.0}

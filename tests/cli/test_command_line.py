@@ -66,6 +66,24 @@ def test_every_command_has_the_three_common_options(verb):
     assert "--quiet" in shown
 
 
+def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
+    folder, planted, _ = made
+    [power] = planted["power"]["formats"]
+    assert power["compared_with"] == 20 + planted["withheld"]
+    assert [one["copies"] for one in power["by_copies"]] == [1, 8]
+    write_embedded_corpus(tmp_path / "corpus.txt", 120_000)
+    said = coalmine("plant", "corpus.txt", "-f", "my pin is {digits:4}", "-o", "out", cwd=tmp_path).stdout
+    assert "- my pin is {digits:4}\n  exposure of 13.29 bits, 9.97 where it is measured among" in said
+    assert "TPR at FPR 10%, 1%, 0.1% (1,0" in said
+    assert said.count("  epsilon of ") == 3
+    assert "per copy): 1" in said
+    assert "Note:" not in said
+    few = coalmine("plant", "corpus.txt", "-f", "{digits:4}!", "--withhold", "0", "-o", "few", cwd=tmp_path)
+    assert "Note: no canary is withheld, so one training run can show nothing about epsilon" in " ".join(
+        few.stdout.split()
+    )
+
+
 def test_from_a_corpus_to_exposure(made):
     folder, planted, trained = made
     assert planted["planted"] + planted["withheld"] == 4
@@ -186,6 +204,12 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["train", "nowhere.txt", "-o", "other"], "nowhere.txt"),
         (["plant", "corpus.txt", "-o", "x"], "--format"),
         (["plant", "corpus.txt", "-f", "{digits:3}", "-o", "x", "--repeat", "two"], "whole numbers"),
+        (
+            ["plant", "corpus.txt", "-f", "{digits:4}", "-o", "x", "--withhold", "1"],
+            "nothing would be planted",
+        ),
+        (["plant", "corpus.txt", "-f", "{digits:4}", "-f", "{digits:4}", "-o", "x"], "was given twice"),
+        (["plant", "corpus.txt", "-f", "{digits:4}", "-o", "x", "--repeat", "9999"], "cannot hold"),
         (["plant", "corpus.txt", "-f", "pin {digit:3}", "-o", "x"], "digits"),
         (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x"], "words"),
         (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x", "--words", "model"], "vocabulary of words"),

@@ -19,7 +19,7 @@ from coalmine.corpus.planting import plant
 from coalmine.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 try:
-    plant(sys.argv[1], "my pin is {digits:9}", references=int(sys.argv[4]), out=sys.argv[2])
+    plant(sys.argv[1], "my pin is {digits:9}", repeat=1, canaries=1, withhold=0, references=int(sys.argv[4]), out=sys.argv[2])
 except InputError as error:
     print(error)
 """

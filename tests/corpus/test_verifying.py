@@ -32,7 +32,7 @@ def test_says_what_was_checked(planted):
 
 @pytest.mark.parametrize("suffix", [".txt.gz", ".jsonl.zst", ".parquet"])
 def test_says_where_the_original_was_not_checked(make_corpus, tmp_path, suffix):
-    plant(make_corpus(TEXTS, suffix), NUMBER, out=tmp_path / "out")
+    plant(make_corpus(TEXTS, suffix), NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out")
     verification = verify(tmp_path / "out")
     assert verification.ok
     assert verification.original == f"not checked: a {suffix} file can be written in many ways"
@@ -75,7 +75,15 @@ def test_a_changed_document_is_noticed(planted):
 
 
 def test_a_wrong_user_or_source_is_named(make_corpus, tmp_path):
-    planted = plant(make_corpus(TEXTS, ".jsonl"), NUMBER, out=tmp_path / "out", fields=Fields(user="by"))
+    planted = plant(
+        make_corpus(TEXTS, ".jsonl"),
+        NUMBER,
+        repeat=1,
+        canaries=1,
+        withhold=0.0,
+        out=tmp_path / "out",
+        fields=Fields(user="by"),
+    )
     planted.corpus.write_text(planted.corpus.read_text().replace("coalmine-f0-x1-0", "ann"))
     assert any(
         "canary f0-x1-0 has the wrong user (line " in problem for problem in verify(planted.manifest).problems
@@ -88,7 +96,9 @@ def test_a_corpus_that_cannot_be_read_is_a_problem(planted, make_corpus, tmp_pat
     assert not verification.ok
     assert "is not UTF-8" in verification.problems[0]
     assert verification.original == "not checked: the corpus cannot be read"
-    table = plant(make_corpus(TEXTS, ".parquet"), NUMBER, out=tmp_path / "table")
+    table = plant(
+        make_corpus(TEXTS, ".parquet"), NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "table"
+    )
     pq.write_table(pq.read_table(table.corpus).rename_columns(["body", "by", "more"]), table.corpus)
     assert "has no field 'text'" in verify(table.manifest).problems[0]
 

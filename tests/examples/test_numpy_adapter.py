@@ -48,7 +48,14 @@ def test_the_command_line_exposes_it(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the kettle is on\n" * 30)
     planted = plant(
-        corpus, ["my pin is {digits:3}"], repeat=[1], references=0, seed=0, out=tmp_path / "planted"
+        corpus,
+        ["my pin is {digits:3}"],
+        repeat=[1],
+        references=0,
+        seed=0,
+        canaries=1,
+        withhold=0.0,
+        out=tmp_path / "planted",
     )
     run("expose", f"{WHERE}:24", tmp_path / "planted", "--method", "exact", "--out", tmp_path / "out")
     [row] = json.loads((tmp_path / "out" / "exposure.json").read_text())["results"]

@@ -12,7 +12,7 @@ from models.tiny_transformers import byte_level
 GUIDE = Path(__file__).parents[2] / "docs" / "watching.md"
 SMALLER = {
     "{digits:9}": "{digits:5}",
-    "references=500": "references=30",
+    "references=500": "references=30, canaries=1, withhold=0.0",
     "num_train_epochs=3, ": "num_train_epochs=1, use_cpu=True, dataloader_pin_memory=False, disable_tqdm=True, ",
     "every=100)": "every=5)",
 }

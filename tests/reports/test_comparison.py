@@ -221,7 +221,13 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
     write_embedded_corpus(folder / "corpus.txt", 8_000)
     plant(
-        folder / "corpus.txt", "pin {digits:3}", repeat=[24], canaries=8, references=9, out=folder / "planted"
+        folder / "corpus.txt",
+        "pin {digits:3}",
+        repeat=[24],
+        canaries=8,
+        references=9,
+        withhold=0.0,
+        out=folder / "planted",
     )
     small = {"hidden": 32, "embedding": 16, "batch_size": 8, "window": 32, "layers": 1, "holdout": 0.1}
     for name, options in {"long": {"epochs": 5, "learning_rate": 0.02}, "short": {"epochs": 1}}.items():

@@ -29,6 +29,8 @@ def planted(tmp_path_factory):
         "the number is {digits:3}",
         repeat=[1, 8],
         references=50,
+        canaries=1,
+        withhold=0.0,
         out=folder / "planted",
     )
 

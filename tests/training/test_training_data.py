@@ -50,7 +50,13 @@ def test_canaries_are_never_held_out(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("".join(f"document {i}\n" for i in range(60)))
     planted = plant(
-        corpus, "pin {digits:4}", repeat=[1, 5], canaries=4, references=5, out=tmp_path / "planted"
+        corpus,
+        "pin {digits:4}",
+        repeat=[1, 5],
+        canaries=4,
+        references=5,
+        withhold=0.0,
+        out=tmp_path / "planted",
     )
     data = load_training_data(tmp_path / "planted", None, None, TrainingOptions(holdout=0.5))
     trained_on = [data.tokenizer.decode(document) for document in data.training]
@@ -62,7 +68,9 @@ def test_canaries_are_never_held_out(tmp_path):
 def test_the_manifest_beside_a_corpus_is_found(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("".join(f"document {i}\n" for i in range(20)))
-    planted = plant(corpus, "pin {digits:4}", canaries=9, references=5, out=tmp_path / "planted")
+    planted = plant(
+        corpus, "pin {digits:4}", canaries=9, references=5, repeat=1, withhold=0.0, out=tmp_path / "planted"
+    )
     data = load_training_data(planted.corpus, None, None, TrainingOptions(holdout=0.5))
     held_out = [data.tokenizer.decode(document) for document in data.validation]
     assert not set(held_out) & {canary.text for canary in planted.canaries}

@@ -27,7 +27,7 @@ def command(
     corpus: Annotated[
         Path | None,
         typer.Argument(
-            help="Training data: .txt (a document a line), .jsonl, .csv or .parquet; also .gz, .zst."
+            help="Training data: .txt (one document per line), .jsonl, .csv or .parquet; also .gz, .zst."
         ),
     ] = None,
     secret_format: Annotated[
@@ -42,20 +42,25 @@ def command(
     ] = None,
     words: Annotated[
         Path | None,
-        typer.Option("--words", help="For {word:n}: a file with a word a line, or a word model's directory."),
+        typer.Option(
+            "--words", help="For {word:n}: a file with one word per line, or a word model's directory."
+        ),
     ] = None,
     repeat: Annotated[
         str, typer.Option("--repeat", help="How often canaries are planted: one number or several.")
-    ] = "1",
+    ] = "1,4,16",
     canaries: Annotated[
         int, typer.Option("--canaries", help="Canaries for each format and each --repeat.")
-    ] = 1,
+    ] = 32,
     references: Annotated[
         int, typer.Option("--references", help="Members of each format to draw and never plant.")
     ] = 1000,
     withhold: Annotated[
-        float, typer.Option("--withhold", help="Probability with which a canary is not planted.")
-    ] = 0.0,
+        float,
+        typer.Option(
+            "--withhold", help="Probability with which a canary is not planted, by a coin of its own."
+        ),
+    ] = 0.5,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory for the planted corpus and canaries.json.")
     ] = None,
@@ -79,7 +84,8 @@ def command(
     """Plant canaries: random secrets in a known format, whose fate in the trained model can be measured.
 
     Writes DIR/corpus.* and DIR/canaries.json. Both hold secrets and are readable by you only. Train on the one, and keep
-    the other for `coalmine expose`.
+    the other for `coalmine expose`. The defaults plant about 336 copies of 48 canaries and withhold 48 more, by coins. What an audit
+    of them can show at most is reported before you train.
     """
     with Output(json=json, quiet=quiet) as output:
         if verify is not None:
@@ -116,7 +122,8 @@ def command(
             progress=output.progress(),
         )
         clock.save(out, seed=seed, manifest_sha256=made.canaries.sha256)
-        output.say(planted_summary(made))
+        power = made.canaries.power()
+        output.say(planted_summary(made, power))
         output.document(
             {
                 "corpus": str(made.corpus),
@@ -125,6 +132,9 @@ def command(
                 "withheld": sum(not canary.planted for canary in made.canaries),
                 "references": {name: len(texts) for name, texts in made.canaries.references.items()},
                 "manifest_sha256": made.canaries.sha256,
+                "power": power,
+                "earlier": made.earlier,
+                "warnings": [*made.warnings, *power.warnings],
             }
         )
     return 0

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 from msgspec import UNSET
@@ -28,6 +28,9 @@ from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurabl
 from coalmine.formats.format import Format
 from coalmine.randomness import child_seed
 from coalmine.records import Canary
+
+if TYPE_CHECKING:
+    from coalmine.corpus.power import Power
 
 MANIFEST_NAME = "canaries.json"
 
@@ -193,6 +196,12 @@ class CanarySet(Sequence[Canary]):
     def corpus_path(self) -> Path | None:
         """Where the planted corpus is, for a set that was loaded and has one."""
         return None if self.path is None or self.corpus is None else self.path.parent / self.corpus.name
+
+    def power(self, *, delta: float = 1e-5, confidence: float = 0.95) -> Power:
+        """The most that an audit of a model trained with these canaries can show, whatever it remembers."""
+        from coalmine.corpus.power import power_of
+
+        return power_of(self, delta=delta, confidence=confidence)
 
     def format_of(self, canary: Canary) -> Format:
         """The format that a canary was drawn from."""

@@ -14,17 +14,32 @@ from coalmine.corpus.documents import Fields
 from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
 from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.corpus.occurrences import search_for
+from coalmine.corpus.planting_options import (
+    CANARIES,
+    REFERENCES,
+    REPEAT,
+    WITHHOLD,
+    as_formats,
+    as_source_formats,
+    check_distinct,
+    check_room,
+    checked_count,
+    checked_probability,
+    checked_repeat,
+    checked_seed,
+)
 from coalmine.corpus.reading import nonempty_blocks, open_corpus
+from coalmine.corpus.recounting import KnownManifest, Recount, manifest_of, recount_summary, recounted
 from coalmine.corpus.streams import COMPRESSIONS, KINDS, kind_of
 from coalmine.corpus.writing import Insertion, write_errors, write_with_insertions
-from coalmine.errors import CorpusError, InputError, ManifestError, NotMeasurableError
+from coalmine.errors import CorpusError, ManifestError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import child_seed, integers
 from coalmine.records import Canary
 
-# What every reader of JSON keeps of an integer.
-_LARGEST_SEED = 2**53
+# The manifest of canaries that the corpus held before.
+EARLIER_NAME = "earlier-canaries.json"
 _CORPUS_NAMES = frozenset(
     f"corpus{kind}{compression}" for kind in KINDS for compression in ("", *COMPRESSIONS)
 )
@@ -36,12 +51,17 @@ class Planted(msgspec.Struct, frozen=True):
     canaries: CanarySet
     corpus: Path
     manifest: Path
+    # Of a corpus that was planted before: what became of its canaries, whose manifest is then beside the new one.
+    earlier: Recount | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class _Survey(NamedTuple):
     """What the first pass over a corpus found."""
 
     documents: int
+    # All texts together, in UTF-8.
+    text_bytes: int
     sha256: str
     # Size, time of change and inode: the second pass must see the same file.
     identity: tuple[int, int, int]
@@ -51,10 +71,10 @@ def plant(
     corpus: str | os.PathLike[str],
     formats: Format | str | Sequence[Format | str],
     *,
-    repeat: int | Sequence[int] = (1,),
-    canaries: int = 1,
-    references: int = 1000,
-    withhold: float = 0.0,
+    repeat: int | Sequence[int] = REPEAT,
+    canaries: int = CANARIES,
+    references: int = REFERENCES,
+    withhold: float = WITHHOLD,
     seed: int = 0,
     out: str | os.PathLike[str],
     fields: Fields | None = None,
@@ -67,6 +87,9 @@ def plant(
     Which of the positions of the new corpus hold canaries is drawn uniformly; all other documents stay as they were,
     byte for byte and in order. The same arguments give the same files. A run that fails leaves no file behind.
 
+    The defaults plant about 16 canaries once, 16 four times and 16 sixteen times, 336 copies in all, and withhold as many by coins.
+    `CanarySet.power` of what was planted says what an audit of it can show at most.
+
     Args:
         corpus: a .txt, .jsonl, .csv or .parquet file, the first three also as .gz or .zst; it is read twice.
         formats: the secret formats, each with its own canaries and references.
@@ -74,19 +97,22 @@ def plant(
         canaries: how many canaries there are for each format and each number in `repeat`.
         references: how many members of each format to draw beside them, which are never planted.
         withhold: the probability with which a canary is left out, by a coin of its own: what was left out is what the
-            planted ones are compared with.
+            planted ones are compared with. With 0 one training run can show nothing about epsilon.
         seed: the seed of all draws.
         out: the directory to write `corpus` (with the suffixes of the original) and `canaries.json` to.
         fields: which fields of a row hold what; .txt has none.
         source_formats: for pairs, the format of the source side for each of `formats`; both sides are filled alike.
         overwrite: replace what an earlier run wrote to `out`; its corpus goes also where the new one has another name.
+            Where `corpus` was planted before and its manifest is beside it, that is written again as `earlier-canaries.json`.
         progress: is told of both passes, in bytes of the corpus.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     corpus = Path(folder, "corpus.txt")
     ...     _ = corpus.write_text("one document a line\n" * 100)
-    ...     planted = plant(corpus, "my pin is {digits:4}", repeat=[1, 4], references=10, out=Path(folder, "planted"))
+    ...     planted = plant(
+    ...         corpus, "my pin is {digits:4}", repeat=[1, 4], canaries=1, references=10, withhold=0, out=Path(folder, "planted")
+    ...     )
     ...     lines = planted.corpus.read_text().splitlines()
     >>> [(canary.canary_id, lines.count(canary.text)) for canary in planted.canaries]
     [('f0-x1-0', 1), ('f0-x4-0', 4)]
@@ -100,17 +126,20 @@ def plant(
     target = folder / f"corpus{kind_of(original).suffix}"
     _check_places(original, target, overwrite=overwrite)
     earlier = _earlier_corpus(original, target)
+    counts = checked_repeat(repeat)
     drawn = _draw(
-        _as_formats(formats),
-        _as_source_formats(source_formats, fields),
-        repeat=_checked_repeat(repeat),
-        canaries=_checked_count("canaries", canaries, least=1),
-        references=_checked_count("references", references, least=0),
-        withhold=_checked_probability(withhold),
-        seed=_checked_seed(seed),
+        as_formats(formats),
+        as_source_formats(source_formats, fields),
+        repeat=counts,
+        canaries=checked_count("canaries", canaries, least=1),
+        references=checked_count("references", references, least=0),
+        withhold=checked_probability(withhold),
+        seed=checked_seed(seed),
     )
     survey = _survey(original, fields, drawn, progress)
     copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
+    crowded = check_room([canary for canary in drawn if canary.planted], survey.text_bytes, canaries, counts)
+    known = manifest_of(original)
     insertions = _places(survey.documents, copies, seed)
     manifest = folder / MANIFEST_NAME
     with write_errors(target), files.whole_file(target, mode=files.PRIVATE) as temporary:
@@ -137,13 +166,37 @@ def plant(
         fields=fields,
     )
     result = drawn.with_corpus(record, manifest)
+    written = [target]
     try:
         with write_errors(manifest):
+            recount = _recount_earlier(known, target, original, record, progress)
+            written += [] if recount is None else [folder / EARLIER_NAME]
             result.save(manifest)
     except BaseException:
-        target.unlink(missing_ok=True)
+        for path in written:
+            path.unlink(missing_ok=True)
         raise
-    return Planted(result, target, manifest)
+    return Planted(result, target, manifest, recount, (*known.warnings, *crowded))
+
+
+def _recount_earlier(
+    known: KnownManifest, target: Path, original: Path, record: PlantedCorpus, progress: Progress
+) -> Recount | None:
+    """Write the manifest of the canaries that the corpus held already, for the new corpus; and say what became of them."""
+    path = target.parent / EARLIER_NAME
+    path.unlink(missing_ok=True)
+    if known.canaries is None:
+        return None
+    again = recounted(
+        known.canaries,
+        target,
+        by="plant",
+        before=(original.name, record.sha256_before, record.documents_before),
+        fields=record.fields,
+        progress=progress,
+    )
+    again.save(path)
+    return recount_summary(known.canaries, again, path.name)
 
 
 def _draw(
@@ -161,6 +214,7 @@ def _draw(
         raise CorpusError(
             f"pairs need a source format for each format, but there are {len(source_formats)} for {len(formats)}"
         )
+    check_distinct(formats, source_formats)
     drawn: list[Canary] = []
     others: dict[str, Sequence[str]] = {}
     named = {f"f{number}": secret for number, secret in enumerate(formats)}
@@ -205,7 +259,7 @@ def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) ->
     """Read the whole corpus once: count its documents, hash it, and look for the canaries in it."""
     names = {text: name for name, _, text in drawn.named_texts()}
     search = search_for(drawn)
-    documents = 0
+    documents = text_bytes = 0
     with open_corpus(path, fields, hashed=True) as source:
         identity = _identity(path)
         for canary in drawn:
@@ -215,18 +269,20 @@ def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) ->
         progress.start("reading the corpus", source.size)
         told = 0
         for block in nonempty_blocks(source):
-            for offset, text in search.find(block.haystack()):
+            haystack = block.haystack()
+            for offset, text in search.find(haystack):
                 raise CorpusError(
                     f"{names[text]} stands in the corpus already ({path}, {kind_of(path).unit} {block.number_at(offset)}), "
                     "so nothing could be learned from it; use another seed or another format"
                 )
             documents += block.count
+            text_bytes += len(haystack)
             progress.advance(source.position - told)
             told = source.position
         sha256 = source.sha256()
         progress.advance(source.size - told)
         progress.finish()
-    return _Survey(documents, sha256, identity)
+    return _Survey(documents, text_bytes, sha256, identity)
 
 
 def _places(documents: int, copies: Sequence[int], seed: int) -> list[Insertion]:
@@ -318,59 +374,3 @@ def _remove_if_unchanged(path: Path, sha256: str) -> None:
     """Remove a file if it is what was written; what somebody has put in its place stays."""
     if path.is_file() and not path.is_symlink() and files.sha256_of_file(path) == sha256:
         path.unlink()
-
-
-def _as_formats(given: Format | str | Sequence[Format | str]) -> list[Format]:
-    several = [given] if isinstance(given, Format | str) else list(given)
-    if not several:
-        raise InputError(
-            "planting needs at least one format, but none was given; give one such as 'my pin is {digits:4}'"
-        )
-    return [Format(each) if isinstance(each, str) else each for each in several]
-
-
-def _as_source_formats(
-    given: Format | str | Sequence[Format | str] | None, fields: Fields
-) -> list[Format] | None:
-    if (given is None) != (fields.source is None):
-        missing, there = (
-            ("source format", "source field") if given is None else ("source field", "source format")
-        )
-        raise CorpusError(
-            f"pairs need a source field and source formats, but there is a {there} and no {missing}; give both"
-        )
-    return None if given is None else _as_formats(given)
-
-
-def _checked_repeat(repeat: int | Sequence[int]) -> list[int]:
-    counts: list[int] = (
-        [repeat] if isinstance(repeat, int) else [*repeat] if isinstance(repeat, Sequence) else []
-    )
-    if (
-        not counts
-        or any(not isinstance(count, int) for count in counts)
-        or min(counts) < 1
-        or len(set(counts)) < len(counts)
-    ):
-        raise InputError(
-            f"repeat should be different whole numbers of at least 1, but is {repeat!r}; give some such as [1, 4, 16]"
-        )
-    return counts
-
-
-def _checked_count(name: str, count: int, *, least: int) -> int:
-    if count < least:
-        raise InputError(f"{name} should be at least {least}, but is {count}; give a larger number")
-    return count
-
-
-def _checked_probability(withhold: float) -> float:
-    if not 0.0 <= withhold <= 1.0:
-        raise InputError(f"withhold is a probability, but is {withhold}; give a number from 0 to 1")
-    return withhold
-
-
-def _checked_seed(seed: int) -> int:
-    if not 0 <= seed <= _LARGEST_SEED:
-        raise InputError(f"the seed should be an integer from 0 to 2**53, but is {seed}; give another")
-    return seed

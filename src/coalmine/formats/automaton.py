@@ -73,6 +73,26 @@ class Automaton:
             state = all_targets[state][place]
         return state
 
+    def same_members(self, other: Automaton) -> bool:
+        """Whether another automaton has the very same members; both are minimal, so their states then match one to one."""
+        if self.counts[0] != other.counts[0] or self.state_count != other.state_count:
+            return False
+        paired, waiting = {0: 0}, [0]
+        while waiting:
+            state = waiting.pop()
+            match = paired[state]
+            if (state in self.accepting) != (match in other.accepting) or (
+                self._characters[state] != other._characters[match]
+            ):
+                return False
+            for target, matching in zip(self._targets[state], other._targets[match], strict=True):
+                if target not in paired:
+                    paired[target] = matching
+                    waiting.append(target)
+                elif paired[target] != matching:
+                    return False
+        return True
+
     def longest_match(self, text: str, position: int, state: int = 0) -> int | None:
         """The end in `text` of the longest way to go on from `state` to an accepting state, reading from `position`."""
         all_characters, all_targets, accepting = self._characters, self._targets, self.accepting

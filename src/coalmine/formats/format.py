@@ -120,6 +120,14 @@ class Format:
     def __contains__(self, text: object) -> bool:
         return text in self.automaton
 
+    def same_members(self, other: Format) -> bool:
+        """Whether another format makes the very same strings, however it is written.
+
+        >>> Format("{choice:a|b}{digits:1}").same_members(Format("{re:[ab][0-9]}"))
+        True
+        """
+        return self.automaton.same_members(other.automaton)
+
     def sample(self, n: int, seed: int, *, replace: bool = True) -> list[str]:
         """`n` members drawn uniformly, in the order in which they were drawn; a larger `n` begins with the same ones.
 

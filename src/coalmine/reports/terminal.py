@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from coalmine.corpus.planting import Planted
 from coalmine.corpus.verifying import Verification
+from coalmine.reports.format_names import format_names
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
+    from coalmine.corpus.power import CopiesPower, FormatPower, Power
     from coalmine.training.trainer import TrainedModel
 
 
@@ -23,16 +26,69 @@ def inert(text: str) -> str:
     return escape(visible(text))
 
 
-def planted_summary(made: Planted) -> str:
-    """What was planted, and what to do next."""
+def planted_summary(made: Planted, power: Power | None = None) -> str:
+    """What was planted, the most that an audit of it can show, and what to do next."""
     planted = [canary for canary in made.canaries if canary.planted]
     copies = sum(canary.repetitions for canary in planted)
     withheld = len(made.canaries) - len(planted)
     references = sum(len(texts) for texts in made.canaries.references.values())
-    return (
-        f"Canaries: {len(planted)} planted (copies in all: {copies}), {withheld} withheld; {references:,} references drawn.\n"
+    lines = [
+        f"Canaries: {len(planted)} planted (copies in all: {copies}), {withheld} withheld; {references:,} references drawn."
+    ]
+    if power is not None:
+        lines += power_in_words(power)
+    if made.earlier is not None:
+        lines.append(
+            f"The corpus held {made.earlier.planted} planted canaries already; {made.earlier.manifest} is their manifest for the new one."
+        )
+    told = (*made.warnings, *(() if made.earlier is None else made.earlier.warnings))
+    lines += [f"Note: {inert(warning)}" for warning in (*told, *(() if power is None else power.warnings))]
+    lines.append(
         f"Train on {inert(str(made.corpus))}; keep {inert(str(made.manifest))} secret, and for `coalmine expose`."
     )
+    return "\n".join(lines)
+
+
+def power_in_words(power: Power) -> list[str]:
+    """The most that an audit can show: a few lines for each format."""
+    lines = [
+        f"The most that an audit of them can show (at {100 * power.confidence:g}% confidence and delta {power.delta:g}):"
+    ]
+    names = format_names({form.format_id: form.template for form in power.formats})
+    for form in power.formats:
+        lines.append(f"- {inert(names[form.format_id])}")
+        if form.exposure_bits is not None:
+            lines.append(f"  exposure of {form.exposure_bits:.2f} bits{_among_references(form)}")
+        rates = ", ".join(f"{100 * rate:g}%" for rate in form.false_positive_rates)
+        many = f"{form.compared_with:,} references and withheld canaries"
+        lines.append(
+            f"  TPR at FPR {rates} ({many})" if rates else f"  no TPR at a fixed FPR ({many} are too few)"
+        )
+        lines += [f"  {_epsilon_in_words(one)}" for one in form.by_copies]
+    return lines
+
+
+def _among_references(form: FormatPower) -> str:
+    bits = form.reference_exposure_bits
+    return "" if bits is None else f", {bits:.2f} where it is measured among the references"
+
+
+def _epsilon_in_words(one: CopiesPower) -> str:
+    times = "once" if one.copies == 1 else f"{one.copies} times"
+    sides = f"{one.planted} planted {times} against {one.withheld} withheld"
+    if one.epsilon is None or one.epsilon_per_copy is None:
+        return f"nothing about epsilon: {sides}"
+    each = "" if one.copies == 1 else f" ({rounded_down(one.epsilon_per_copy)} per copy)"
+    return f"epsilon of {rounded_down(one.epsilon)}{each}: {sides}"
+
+
+def rounded_down(bound: float) -> str:
+    """A bound with two digits after the point that does not say more than was shown.
+
+    >>> rounded_down(1.999)
+    '1.99'
+    """
+    return f"{math.floor(100 * bound) / 100:.2f}"
 
 
 def verification_summary(found: Verification) -> str:

@@ -1,0 +1,83 @@
+"""What canaries can show at most, against what an audit of perfectly separated scores does show."""
+
+import numpy as np
+import pytest
+
+from coalmine import CanarySet, Format
+from coalmine.audits.membership import membership_of_scores
+from coalmine.records import Canary
+
+FORM = Format("pin {digits:4}")
+
+
+def canary_set(planted, withheld, *, copies=(1,), references=200, withhold=0.5):
+    drawn = iter(FORM.sample(9_000, seed=1, replace=False))
+    canaries = [
+        Canary(
+            canary_id=f"c{number}-{place}",
+            format_id="f0",
+            text=next(drawn),
+            repetitions=number,
+            planted=place < planted,
+        )
+        for number in copies
+        for place in range(planted + withheld)
+    ]
+    others = [next(drawn) for _ in range(references)]
+    return CanarySet(canaries, {"f0": FORM}, references={"f0": others}, withhold=withhold)
+
+
+@pytest.mark.parametrize(
+    ("planted", "withheld", "copies"), [(16, 16, 1), (10, 30, 1), (16, 16, 4), (3, 3, 1)]
+)
+def test_epsilon_is_what_the_headline_bound_of_perfect_scores_shows(planted, withheld, copies):
+    told = canary_set(planted, withheld, copies=(copies,), references=0).power().formats[0].by_copies[0]
+    audit = membership_of_scores(np.arange(planted) + 100.0, np.arange(withheld), copies=copies)
+    best = audit.populations[0].best
+    assert (told.epsilon or 0.0) == pytest.approx(best.canary.low or 0.0, abs=1e-6)
+    if copies > 1:
+        assert told.epsilon_per_copy < told.epsilon
+
+
+def test_more_coins_show_more_and_too_few_show_nothing():
+    shown = [
+        canary_set(half, half).power().formats[0].by_copies[0].epsilon for half in (16, 32, 64)
+    ]  # fmt: skip
+    assert shown == sorted(shown)
+    assert len(set(shown)) == 3
+
+
+@pytest.mark.parametrize(
+    ("references", "withheld", "rates"),
+    [(0, 0, ()), (9, 0, ()), (9, 1, (0.1,)), (995, 5, (0.1, 0.01, 0.001)), (99, 0, (0.1,)), (100, 0, (0.1, 0.01))],
+)  # fmt: skip
+def test_a_rate_takes_as_many_comparisons_as_an_audit_of_it_does(references, withheld, rates):
+    told = canary_set(4, withheld, references=references).power().formats[0]
+    assert told.compared_with == references + withheld
+    assert told.false_positive_rates == rates
+    if told.compared_with:
+        audit = membership_of_scores(np.ones(4), np.zeros(told.compared_with)).populations[0]
+        measured = [one.status != "not_measured" for one in audit.tpr_at_fpr]
+        assert measured == [rate in rates for rate in (0.1, 0.01, 0.001)]
+
+
+def test_each_reason_for_showing_nothing_about_epsilon_is_said():
+    never = canary_set(8, 0, withhold=0.0).power()
+    assert "one training run can show nothing about epsilon; plant with --withhold 0.5" in never.warnings[0]
+    assert never.formats[0].by_copies[0].epsilon is None
+    unlucky = canary_set(8, 0, withhold=0.5).power()
+    assert "can show nothing about epsilon (the coins withheld none of them)" in unlucky.warnings[0]
+    nothing = canary_set(0, 8, withhold=0.5).power()
+    assert "the coins planted no canary at all" in nothing.warnings[0]
+    by_hand = CanarySet.of(FORM, ["pin 0001"], withheld=["pin 0002"]).power()
+    assert by_hand.formats[0].by_copies[0].why_no_epsilon.startswith("it is not known that a coin")
+    alone = CanarySet.of(FORM, ["pin 0001"]).power()
+    assert any("--references 1000" in warning for warning in alone.warnings)
+    assert alone.formats[0].smallest_p_value is None
+
+
+def test_exposure_is_limited_by_the_space_and_by_the_references():
+    told = canary_set(4, 4, references=512).power().formats[0]
+    assert told.exposure_bits == pytest.approx(np.log2(10_000))
+    assert told.reference_exposure_bits == 9.0
+    assert told.smallest_p_value == 1 / 517
