@@ -67,7 +67,7 @@ def test_every_command_has_the_three_common_options(verb):
 
 
 def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
-    folder, planted, _ = made
+    _, planted, _ = made
     [power] = planted["power"]["formats"]
     assert power["compared_with"] == 20 + planted["withheld"]
     assert [one["copies"] for one in power["by_copies"]] == [1, 8]
@@ -78,6 +78,12 @@ def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
     assert said.count("  epsilon of ") == 3
     assert "per copy): 1" in said
     assert "Note:" not in said
+    too_many = coalmine(
+        "plant", "corpus.txt", "-f", "{digits:4}!", "--repeat", "9999", "-o", "x", cwd=tmp_path, check=False
+    )
+    assert too_many.returncode == 2
+    assert "cannot hold" in too_many.stderr
+    assert not (tmp_path / "x").exists()
     few = coalmine("plant", "corpus.txt", "-f", "{digits:4}!", "--withhold", "0", "-o", "few", cwd=tmp_path)
     assert "Note: no canary is withheld, so one training run can show nothing about epsilon" in " ".join(
         few.stdout.split()
@@ -209,7 +215,6 @@ def test_verify_accepts_and_notices(made, tmp_path):
             "nothing would be planted",
         ),
         (["plant", "corpus.txt", "-f", "{digits:4}", "-f", "{digits:4}", "-o", "x"], "was given twice"),
-        (["plant", "corpus.txt", "-f", "{digits:4}", "-o", "x", "--repeat", "9999"], "cannot hold"),
         (["plant", "corpus.txt", "-f", "pin {digit:3}", "-o", "x"], "digits"),
         (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x"], "words"),
         (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x", "--words", "model"], "vocabulary of words"),

@@ -562,7 +562,7 @@ def test_the_defaults_toss_a_coin_for_each_of_several_canaries_and_fit_a_small_c
     power = made.canaries.power()
     assert not power.warnings
     assert power.formats[0].false_positive_rates == (0.1, 0.01, 0.001)
-    assert all(one.epsilon > 1.5 for one in power.formats[0].by_copies)
+    assert all(one.epsilon > 0.3 for one in power.formats[0].by_copies)
 
 
 def test_the_defaults_are_those_of_the_command():

@@ -11,8 +11,9 @@ from coalmine.records import Canary
 
 # What every reader of JSON keeps of an integer.
 _LARGEST_SEED = 2**53
-# The defaults of `plant`. 32 coins for each number of copies can prove an epsilon of 2.1, and leave fewer than ten canaries on one
-# side with a probability of 2%; 1,000 references are the fewest that can show a true-positive rate at a false-positive rate of 0.1%.
+# The defaults of `plant`. If all are remembered, 32 coins for each number of copies prove an epsilon of 1.25 on average, by how the
+# coins fall of 0.36 to 1.96 (24 coins may prove nothing); 1,000 references are the fewest that can show a true-positive rate at a
+# false-positive rate of 0.1%.
 REPEAT, CANARIES, REFERENCES, WITHHOLD = (1, 4, 16), 32, 1000, 0.5
 # A larger share of canaries in the text of a corpus is warned of.
 LARGEST_SHARE = 0.1
