@@ -35,7 +35,7 @@ def made(tmp_path_factory):
     write_corpus(folder / "corpus.txt", 3_000)
     plant(
         folder / "corpus.txt",
-        "pin {digits:2}",
+        "pin {digits:3}",
         repeat=[1, 400],
         references=9,
         withhold=0.0,
@@ -45,7 +45,7 @@ def made(tmp_path_factory):
     small = {"hidden": 32, "embedding": 16, "batch_size": 8, "window": 16, "layers": 1, "holdout": 0.0}
     train(folder / "out", out=folder / "out" / "model", epochs=2, learning_rate=0.02, **small)
     expose(load_model(folder / "out" / "model"), folder / "out").save(folder / "out" / "model" / "exposure")
-    (folder / "policy.toml").write_text("[exposure]\nat_most = 6.7\n")
+    (folder / "policy.toml").write_text("[exposure]\nat_most = 9.9\nup_to_repetitions = 1\n")
     (folder / "absent.toml").write_text("[recitation]\nrate_at_most = 0.1\n")
     return folder
 
@@ -86,8 +86,8 @@ def test_a_suite_with_all_outcomes(made):
             return coalmine_audit("out/model", "out/canaries.json", **options)
 
         def test_holds(coalmine_audit):
-            audit(coalmine_audit).exposure.at_most(6.6, repetitions=1)
-            audit(coalmine_audit).exposure.at_most(6.7)
+            audit(coalmine_audit).exposure.at_most(9.9, repetitions=1)
+            audit(coalmine_audit).exposure.at_most(9.9, up_to_repetitions=1)
 
         def test_broken(coalmine_audit):
             audit(coalmine_audit).exposure.at_most(3)
@@ -155,14 +155,14 @@ def test_a_suite_with_all_outcomes(made):
     }, shown
     for said in (
         "exposure of planted canaries at most 3 bits: broken",
-        "there is no upper limit that decides",
+        "and there is no upper limit",
         "there are no planted canaries trained on 7 times among the results",
         "could not measure this: model not found: nowhere",
-        "came out: f0-x400-0 at place 1",
+        "came out: f0-x400-0 at place ",
         "expansions, which proves nothing",
         "bits must be a finite number of at least 0, got nan",
         "count must be a finite number of at least 0, got nan",
-        "recited share at most 0.1: could not be measured; there is no result of this audit",
+        "recited share at most 0.1: not shown; there is no result of this audit",
     ):
         assert said in shown, shown
     # A failure shows the evidence, and not how coalmine came to it.
@@ -229,7 +229,7 @@ def test_the_workflow_of_the_guide_runs(tmp_path):
     assert len(ran) >= 4
     assert "The policy holds" in ran[-1]
     assert (tmp_path / "check.xml").exists()
-    # The same pipeline stops where the policy is stricter than the model.
+    # The same pipeline stops where the policy is stricter than the model: guesses are above it too, so it is not shown either way.
     (tmp_path / "policy.toml").write_text("[exposure]\nat_most = 0.001\n")
     process = subprocess.run(
         ["bash", "-e", "-c", steps[-1]],
@@ -239,8 +239,8 @@ def test_the_workflow_of_the_guide_runs(tmp_path):
         text=True,
         check=False,
     )
-    assert process.returncode == 1, process.stderr
-    assert "The policy is BROKEN" in process.stdout
+    assert process.returncode == 2, process.stderr
+    assert "The policy is NOT SHOWN to hold" in process.stdout
 
 
 def test_the_python_of_the_guide_is_a_suite_that_runs(made):

@@ -3,7 +3,7 @@
     def test_model_keeps_secrets(coalmine_audit):
         coalmine_audit("out/model", "out/canaries.json").exposure.at_most(10)
 
-Nothing but pytest is imported until a test measures something. What could not be measured fails the test.
+Nothing but pytest is imported until a test measures something. What is not shown to hold fails the test.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Audit:
     """One model and its canaries; each audit is run when it is first asked for."""
 
     def __init__(self, model: Any, canaries: Any, options: dict[str, Any]) -> None:
-        self._where, self._canaries = model, canaries
+        self._where, self.canaries = model, canaries
         self._loading = {name: options[name] for name in _LOADING if name in options}
         self._options = {name: value for name, value in options.items() if name not in _LOADING}
         self._model: Any = None
@@ -92,18 +92,18 @@ class Audit:
         if self._exposures is None:
             from coalmine.audits.exposure import expose
 
-            self._exposures = expose(self.model, self._canaries, **self._options)
+            self._exposures = expose(self.model, self.canaries, **self._options)
         return self._exposures
 
     def extractions(self, **options: Any) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
         """What `coalmine.audits.extraction.verify_extraction` gives."""
         from coalmine.audits.extraction import verify_extraction
 
-        return verify_extraction(self.model, self._canaries, **options)
+        return verify_extraction(self.model, self.canaries, **options)
 
 
 class ExposureAssertions:
-    """What a test can ask of the exposures of planted canaries; limits act on the upper confidence limit."""
+    """What a test can ask of the exposures of planted canaries; a test passes only where the upper limits are within."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -194,10 +194,24 @@ class ExtractionAssertions:
                 which="planted canaries"
                 + ("" if repetitions is None else f" trained on {repetitions} times"),
                 budget=smallest_budget(searches.values()),
+                chances=self._chances(results, searches),
                 among_first=top,
                 accept_unproven=accept_unproven,
             )
         _judge([outcome])
+
+    def _chances(
+        self, results: Sequence[CanaryExtraction], searches: dict[str, Extraction]
+    ) -> dict[str, float]:
+        """How likely the place of each canary is without memorization: among the first k of |R| members, k / |R|."""
+        from coalmine.corpus.manifest import as_canary_set
+
+        formats = {one.canary_id: one.format_id for one in as_canary_set(self._audit.canaries)}
+        return {
+            one.canary_id: min(1.0, (one.place or 1) / int(searches[formats[one.canary_id]].size))
+            for one in results
+            if one.extracted
+        }
 
 
 def _check_limit(name: str, limit: Any) -> None:
@@ -224,16 +238,17 @@ def _judge(outcomes: Sequence[RuleOutcome]) -> None:
     """Fail with the evidence unless every rule holds."""
     __tracebackhide__ = True
     broken = [one for one in outcomes if one.outcome == "broken"]
-    unmeasured = [one for one in outcomes if one.outcome == "not_measured"]
-    lines = [_words(one) for one in (*broken, *unmeasured)]
+    open_ones = [one for one in outcomes if one.outcome == "not_shown"]
+    lines = [_words(one) for one in (*broken, *open_ones)]
     if broken:
         raise AssertionError("\n".join(lines))
-    if unmeasured:
+    if open_ones:
         pytest.fail("\n".join(lines), pytrace=False)
 
 
 def _words(one: RuleOutcome) -> str:
-    return "\n  ".join([f"{one.asks}: {one.words}; {one.evidence}", *one.details])
+    settle = [f"what would settle it: {one.settle}"] if one.settle else []
+    return "\n  ".join([f"{one.asks}: {one.words}; {one.evidence}", *settle, *one.details])
 
 
 def _identity(given: Any) -> Any:

@@ -128,7 +128,8 @@ def test_the_upper_limit_decides_and_not_the_point():
         method="guided", status="measured", value=8.0, low=6.0, high=11.0, confidence=0.95, n=9, statement=""
     )
     assert outcome(between, 11.0) == "holds"
-    assert outcome(between, 10.0) == "broken"  # the point is below, the limit is not
+    assert outcome(between, 10.0) == "not_shown"  # the point is below, the upper limit is not
+    assert outcome(between, 7.0) == "not_shown"  # the point is above, the lower limit is not
     assert outcome(between, 5.0) == "broken"
 
 
@@ -136,56 +137,60 @@ def test_a_bound_from_below_holds_only_where_nothing_more_is_possible():
     # The best of 100 references: whatever the canary's exposure is, log2 100 says nothing about it.
     best = reference_exposure(1.0, np.arange(2.0, 102.0))
     assert best.status == "lower_bound"
-    assert outcome(best, 10.0) == "not_measured"
-    assert outcome(best, 6.7) == "not_measured"
+    assert outcome(best, 10.0) == "not_shown"
+    assert outcome(best, 6.7) == "not_shown"
     assert outcome(best, best.low - 0.1) == "broken"
-    assert outcome(best, 10.0, size_bits=9.97) == "holds"
 
 
-def test_a_vacuous_limit_is_warned_of():
+def test_a_limit_that_nothing_can_break_is_not_passed():
     found = judge_exposures([measured(exact_exposure(1, 1000), math.log2(1000))], 10.0)
-    assert found.outcome == "holds"
-    assert "could not break this rule" in found.warnings[0]
+    assert found.outcome == "not_shown"
+    assert "would not break this rule" in found.evidence
+    assert "a lower limit" in found.settle
 
 
 def test_proven_bounds_decide_where_they_can():
     open_rank = bounded_exposure(1_200, 40_000_000, 10**9)  # 4.64 to 19.67 bits, proven
     assert outcome(open_rank, 19.7, size_bits=29.9) == "holds"
-    assert outcome(open_rank, 10.0, size_bits=29.9) == "not_measured"
-    assert outcome(open_rank, 4.0, size_bits=29.9) == "broken"
+    assert outcome(open_rank, 10.0, size_bits=29.9) == "not_shown"
+    # Above it for certain, but one canary in 25 has as much by chance.
+    assert outcome(open_rank, 4.0, size_bits=29.9) == "not_shown"
+    assert outcome(bounded_exposure(1_200, 4_000_000, 10**9), 4.0, size_bits=29.9) == "broken"
 
 
-def test_a_result_that_was_not_measured_or_is_too_weak_never_holds():
+def test_a_result_that_was_not_shown_or_is_too_weak_never_holds():
     nothing = Estimate.not_measured("x", "no")
-    assert outcome(nothing, 100.0) == "not_measured"
+    assert outcome(nothing, 100.0) == "not_shown"
     weak = Estimate(
         method="guided", status="measured", value=1.0, low=0.5, high=2.0, confidence=0.8, n=9, statement=""
     )
     found = judge_exposures([measured(weak)], 10.0)
-    assert found.outcome == "not_measured"
-    assert "--confidence 0.95" in found.evidence
+    assert found.outcome == "not_shown"
+    assert "--confidence 0.95" in found.settle
     assert judge_exposures([measured(weak)], 10.0, confidence=0.8).outcome == "holds"
 
 
-def test_a_rejected_fit_is_not_a_measurement():
-    fine = Estimate(
-        method="extrapolated",
-        status="measured",
-        value=1.0,
-        low=0.5,
-        high=2.0,
-        confidence=0.95,
-        n=9,
-        statement="",
-    )
-    found = judge_exposures([measured(fine)._replace(problem="the fit is rejected")], 10.0)
-    assert found.outcome == "not_measured"
-    assert "the fit is rejected" in found.evidence
+def test_an_extrapolated_curve_neither_satisfies_nor_breaks_a_rule():
+    for value in (1.0, 15.0):
+        curve = Estimate(
+            method="extrapolated",
+            status="measured",
+            value=value,
+            low=value - 0.5,
+            high=value + 0.5,
+            confidence=0.95,
+            n=9,
+            statement="",
+        )
+        found = judge_exposures([measured(curve)], 10.0)
+        assert found.outcome == "not_shown"
+        assert "extrapolated" in found.evidence
+        assert "splitting" in found.settle
 
 
 def test_no_canary_or_too_few_never_hold():
-    assert judge_exposures([], 10.0).outcome == "not_measured"
-    assert outcome(exact_exposure(512, 1024), 5.0, fewest=2) == "not_measured"
+    assert judge_exposures([], 10.0).outcome == "not_shown"
+    assert outcome(exact_exposure(512, 1024), 5.0, fewest=2) == "not_shown"
 
 
 numbers = st.floats(0, 30, allow_nan=False)
@@ -216,12 +221,15 @@ def test_a_rule_that_holds_is_supported_by_every_canary_and_keeps_holding_for_a_
     found = judge_exposures(canaries, limit)
     if found.outcome == "holds":
         for one in drawn:
-            assert limit >= 20.0 or (one.high is not None and one.high <= limit)
+            assert one.high is not None
+            assert one.high <= limit < 20.0
             assert one.status != "not_measured"
-        assert judge_exposures(canaries, limit + more).outcome == "holds"
+        # From the size of the space on, nothing could break it.
+        assert (judge_exposures(canaries, limit + more).outcome == "holds") == (limit + more < 20.0)
     if found.outcome == "broken":
-        assert any((one.low or 0) > limit or (one.high or 0) > limit for one in drawn)
-        assert judge_exposures(canaries, limit / 2).outcome != "holds"
+        assert any((one.low or 0) > limit for one in drawn)
+        assert found.chance <= 0.025
+        assert judge_exposures(canaries, limit / 2).outcome == "broken"
 
 
 def test_how_often_a_canary_that_is_above_the_limit_passes():
@@ -245,8 +253,8 @@ def test_all_at_once_asks_for_more_confidence_unless_numbers_are_exact():
 
     assert judge_exposures(canaries(0.95), 5.0).outcome == "holds"
     weak = judge_exposures(canaries(0.95), 5.0, all_at_once=True)
-    assert weak.outcome == "not_measured"
-    assert "--confidence 0.9875" in weak.evidence
+    assert weak.outcome == "not_shown"
+    assert "--confidence 0.9875" in weak.settle
     assert judge_exposures(canaries(0.9875), 5.0, all_at_once=True).outcome == "holds"
     exact = [measured(exact_exposure(512, 1024))] * 9
     assert judge_exposures(exact, 5.0, all_at_once=True).outcome == "holds"
@@ -273,15 +281,15 @@ def came(name, place=None, *, proven=True, repetitions=4):
         ([came("a", 1), came("b")], 0, {}, "broken"),
         ([came("a", 1), came("b")], 1, {}, "holds"),
         ([came("a", 1, proven=False), came("b", proven=False)], 0, {}, "broken"),
-        ([came("a", proven=False)], 0, {}, "not_measured"),
+        ([came("a", proven=False)], 0, {}, "not_shown"),
         ([came("a", proven=False)], 0, {"accept_unproven": True}, "holds"),
-        ([came("a", proven=False)], 0, {"accept_unproven": True, "budget_at_least": 100}, "not_measured"),
+        ([came("a", proven=False)], 0, {"accept_unproven": True, "budget_at_least": 100}, "not_shown"),
         ([came("a", proven=False)], 0, {"accept_unproven": True, "budget_at_least": 50}, "holds"),
         ([came("a", proven=False)], 1, {}, "holds"),  # whatever became of it, it is only one
         ([came("a", 7)], 0, {"among_first": 5}, "holds"),
         ([came("a", 5)], 0, {"among_first": 5}, "broken"),
-        ([came("a")], 0, {"fewest": 2}, "not_measured"),
-        ([], 0, {}, "not_measured"),
+        ([came("a")], 0, {"fewest": 2}, "not_shown"),
+        ([], 0, {}, "not_shown"),
     ],
 )
 def test_extraction_counts_what_is_proven(canaries, most, options, expected):
@@ -330,10 +338,12 @@ def test_a_policy_that_holds_one_that_is_broken_and_one_that_could_not_be_measur
     assert (broken.outcome, broken.exit_code) == ("broken", 1)
     assert broken.rules[0].details == ("often (trained on 16 times): exactly 13.29 bits",)
     absent = checked(run, "[membership]\nauc_at_most = 0.9")
-    assert (absent.outcome, absent.exit_code) == ("not_measured", 2)
+    assert (absent.outcome, absent.exit_code) == ("not_shown", 2)
     both = checked(run, "[exposure]\nat_most = 10\n[membership]\nauc_at_most = 0.9")
     assert (both.outcome, both.exit_code) == ("broken", 1)
-    assert gate_in_words(both)[-1] == "The policy is BROKEN: 1 of 2 rules. Besides, 1 could not be measured."
+    assert (
+        gate_in_words(both)[-1] == "The policy is BROKEN: 1 of 2 rules. Besides, 1 is not shown either way."
+    )
 
 
 def test_an_audit_that_is_absent_never_passes(run, tmp_path):
@@ -342,9 +352,9 @@ def test_an_audit_that_is_absent_never_passes(run, tmp_path):
     found = outcomes(checked(tmp_path, every))
     for rule, what in found.items():
         if not rule.startswith(("exposure", "require exposure")):
-            assert what == "not_measured", rule
+            assert what == "not_shown", rule
     required = checked(tmp_path, 'require = ["exposure", "extraction", "membership", "recitation"]')
-    assert list(outcomes(required).values()) == ["holds", *["not_measured"] * 3]
+    assert list(outcomes(required).values()) == ["holds", *["not_shown"] * 3]
 
 
 def test_withheld_canaries_are_not_judged_and_each_number_of_repetitions_can_have_its_limit(run):
@@ -352,7 +362,7 @@ def test_withheld_canaries_are_not_judged_and_each_number_of_repetitions_can_hav
     assert [(one.rule, one.outcome, one.judged) for one in found.rules] == [
         ("exposure.by_repetitions.1", "holds", 1),
         ("exposure.by_repetitions.16", "broken", 1),
-        ("exposure.by_repetitions.32", "not_measured", 0),
+        ("exposure.by_repetitions.32", "not_shown", 0),
     ]
 
 
@@ -362,8 +372,8 @@ def test_the_extraction_of_a_run(run):
     assert checked(run, "[extraction]\nat_most_extracted = 0\nup_to_repetitions = 1").outcome == "holds"
     # The audit looked for three members: it cannot say what is at places four and five.
     deeper = checked(run, "[extraction]\nat_most_extracted = 1\namong_first = 5")
-    assert deeper.outcome == "not_measured"
-    assert "--top" in deeper.rules[0].evidence
+    assert deeper.outcome == "not_shown"
+    assert "--top 5" in deeper.rules[0].settle
 
 
 def test_two_manifests_of_one_model_are_both_judged(run, tmp_path):
@@ -390,7 +400,7 @@ def test_what_the_audit_warned_of_is_told_again(run, tmp_path):
     document = json.loads(path.read_text())
     document["warnings"] = ["the model was trained on other data"]
     path.write_text(json.dumps(document))
-    found = checked(tmp_path, "[exposure]\nat_most = 13.29")
+    found = checked(tmp_path, "[exposure]\nat_most = 13.2")
     assert "Warning (exposure.at_most): the model was trained on other data." in gate_in_words(found)
 
 
@@ -400,10 +410,10 @@ def test_results_of_other_weights_could_not_be_measured(run, tmp_path):
     document = json.loads(path.read_text())
     document["model"] = {"name": "m", "weights_sha256": "of the model as it was"}
     path.write_text(json.dumps(document))
-    assert checked(tmp_path / "m", "[exposure]\nat_most = 14").outcome == "holds"
+    assert checked(tmp_path / "m", "[exposure]\nat_most = 13").outcome == "broken"
     (tmp_path / "m" / "model.safetensors").write_bytes(b"trained again")
-    stale = checked(tmp_path / "m", "[exposure]\nat_most = 14")
-    assert stale.outcome == "not_measured"
+    stale = checked(tmp_path / "m", "[exposure]\nat_most = 13")
+    assert stale.outcome == "not_shown"
     assert "other weights" in stale.rules[0].evidence
 
 
@@ -420,19 +430,19 @@ def test_membership_rules(tmp_path):
     assert [one.outcome for one in checked(tmp_path / "much", rules).rules] == ["broken"] * 3
     # A bound at a smaller delta does not refute a claim at a larger one.
     larger = checked(tmp_path / "much", "[membership]\nno_epsilon_shown_above = 1.0\ndelta = 1e-2")
-    assert larger.outcome == "not_measured"
+    assert larger.outcome == "not_shown"
 
 
 def test_an_audit_that_could_not_have_shown_a_violation_shows_none(tmp_path):
     few = np.arange(5.0)
     membership_of_scores(few + 100, few).save(tmp_path)
     found = checked(tmp_path, "[membership]\nno_epsilon_shown_above = 6.0")
-    assert found.outcome == "not_measured"
+    assert found.outcome == "not_shown"
     assert "whatever the model remembers" in found.rules[0].evidence
 
 
 @pytest.mark.parametrize(
-    ("shift", "count", "expected"), [(0.0, 300, "holds"), (4.0, 300, "broken"), (0.0, 4, "not_measured")]
+    ("shift", "count", "expected"), [(0.0, 300, "holds"), (4.0, 300, "broken"), (0.0, 4, "not_shown")]
 )
 def test_the_verdict_of_the_audit_goes_before_its_bounds(tmp_path, shift, count, expected):
     scores = np.random.default_rng(2).normal(size=(2, count))
@@ -490,9 +500,11 @@ def recitation(hits, n, confidence=0.95):
 def test_recitation_is_judged_by_its_upper_limit_and_not_by_the_baseline(tmp_path):
     recitation(0, 1000).save(tmp_path)  # none of 1,000: at most 0.37 %
     assert checked(tmp_path, "[recitation]\nrate_at_most = 0.004").outcome == "holds"
+    assert checked(tmp_path, "[recitation]\nrate_at_most = 0.003").outcome == "not_shown"
+    recitation(20, 1000).save(tmp_path)
     assert checked(tmp_path, "[recitation]\nrate_at_most = 0.003").outcome == "broken"
     recitation(0, 0).save(tmp_path)
-    assert checked(tmp_path, "[recitation]\nrate_at_most = 0.5").outcome == "not_measured"
+    assert checked(tmp_path, "[recitation]\nrate_at_most = 0.5").outcome == "not_shown"
 
 
 def test_junit_has_failures_and_errors_and_hostile_names_are_inert(run, tmp_path):
@@ -528,7 +540,7 @@ def test_the_command_from_a_first_policy_to_an_exit_code(run, tmp_path, monkeypa
     assert read_policy("policy.toml") == parse_policy(TEMPLATE)
     with pytest.raises(InputError, match="--overwrite"):
         in_process("policy", "init")
-    (tmp_path / "loose.toml").write_text("[exposure]\nat_most = 13.2878\n")
+    (tmp_path / "loose.toml").write_text("[exposure]\nat_most = 13.2\nup_to_repetitions = 1\n")
     code, shown = in_process("check", run, "--policy", "loose.toml", "--junit", "j.xml")
     assert code == 0
     assert "The policy holds: 1 of 1 rules." in shown
@@ -536,7 +548,8 @@ def test_the_command_from_a_first_policy_to_an_exit_code(run, tmp_path, monkeypa
     (tmp_path / "absent.toml").write_text("[recitation]\nrate_at_most = 0.5\n")
     code, shown = in_process("check", run, "--policy", "absent.toml")
     assert code == 2
-    assert "could NOT be measured" in shown
+    assert "NOT SHOWN to hold" in shown
+    assert "What would settle recitation.rate_at_most: run `coalmine recite`." in shown
 
 
 def test_the_process_ends_with_the_exit_code(run, tmp_path):

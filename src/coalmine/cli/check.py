@@ -28,8 +28,9 @@ def command(
 ) -> int:
     """Check the results of a model against a policy, for a pipeline.
 
-    Exits with 0 if every rule holds, 1 if one is broken, 2 if one could not be measured or an input is wrong, and 70 if coalmine
-    itself has a bug. Rules act on the upper confidence limit and not on the point. Nothing is measured here, and nothing is random: --seed changes nothing.
+    Exits with 0 if every rule is shown to hold, 1 if one is shown to be broken, 2 if one is not shown either way or an input is
+    wrong, and 70 if coalmine itself has a bug. A rule holds by the upper confidence limit and is broken by the lower one, beyond what
+    chance explains. Nothing is measured here, and nothing is random: --seed changes nothing.
     """
     del seed
     with Output(json=json, quiet=quiet) as output:

@@ -92,7 +92,7 @@ def counted_better(estimate: Estimate) -> int | None:
     counted: float = estimate.n * 2.0**-estimate.value
     if estimate.method == "sampled":
         return min(estimate.n, round(counted))
-    return estimate.n if estimate.value <= 0.0 else round(counted) - 1
+    return estimate.n if estimate.value <= 0.0 else max(0, round(counted) - 1)
 
 
 def group_test(group: Sequence[Judged]) -> OrderTest:

@@ -12,7 +12,7 @@ from coalmine.reports.findings.budget import Decisions, Key, Suspicion
 from coalmine.reports.findings.catalog import finding
 from coalmine.reports.findings.chance import chance_in_words
 from coalmine.reports.findings.findings import Finding, Severity
-from coalmine.reports.format_names import FormatNames, format_names
+from coalmine.reports.format_names import format_name
 from coalmine.reports.runs.reading import Run
 
 # Below this area, at the upper limit, scores are called no better than guessing.
@@ -36,17 +36,19 @@ def membership_suspicions(run: Run) -> Iterator[Suspicion]:
 def membership_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about each population, and about a claim."""
     for number, (_, document) in enumerate(run.memberships):
-        names = _names(run)
         for one in _apart(document):
             memorized = _memorized_alone(run, one, decided)
             yield _area(
-                one, decided.shown("membership", *_key(number, one, "area")), _named(one, names), memorized
+                one, decided.shown("membership", *_key(number, one, "area")), population_name(one), memorized
             )
             yield from _rates(
-                one, decided.shown("membership", *_key(number, one, "rate")), _named(one, names)
+                one, decided.shown("membership", *_key(number, one, "rate")), population_name(one)
             )
             yield _epsilon(
-                one, document, decided.shown("membership", *_key(number, one, "epsilon")), _named(one, names)
+                one,
+                document,
+                decided.shown("membership", *_key(number, one, "epsilon")),
+                population_name(one),
             )
         yield from _claim(document, decided.shown("claim", str(number)))
 
@@ -60,15 +62,10 @@ def _key(number: int, one: Population, what: str) -> Key:
     return (str(number), one.format_id or "", one.name, str(one.copies), what)
 
 
-def _names(run: Run) -> FormatNames:
-    return format_names([] if run.exposure is None else run.exposure.formats)
-
-
-def _named(one: Population, names: FormatNames) -> str:
-    """A population with the template of its format, which its name may already have."""
-    if one.format_id is None or one.format_id not in names or names[one.format_id] in one.name:
-        return one.name
-    return f"{one.name.removeprefix(f'{one.format_id}, ')} ({names[one.format_id]})"
+def population_name(one: Population) -> str:
+    """A population with the template of its format, which its name has where there are several formats."""
+    name = None if one.template is None else format_name(one.template)
+    return one.name if name is None or name in one.name or one.name.endswith(")") else f"{one.name} ({name})"
 
 
 def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
@@ -77,7 +74,9 @@ def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
     return sum(
         decided.shown("canary", result.canary_id)
         for result in results
-        if result.format_id == one.format_id and result.repetitions == one.copies
+        if result.format_id == one.format_id
+        and (result.planned_repetitions or result.repetitions) == one.copies
+        and result.planted
     )
 
 

@@ -64,13 +64,19 @@ def _excess(document: Recitation, group: Group) -> float:
     hits, n = _counts(group.recited)
     baseline = _baseline(document, group.context)
     if baseline is None:
-        from scipy.special import bdtrc
-
-        return 1.0 if hits == 0 else float(bdtrc(hits - 1, n, COMMON))
+        return share_chance(group.recited, COMMON)
     from scipy.stats import hypergeom
 
     others, of = _counts(baseline.recited)
     return float(min(1.0, hypergeom.sf(hits - 1, n + of, hits + others, n)))
+
+
+def share_chance(recited: Estimate, rate: float) -> float:
+    """The probability of reciting so many sequences if each is recited with probability `rate` at most."""
+    from scipy.special import bdtrc
+
+    hits, n = _counts(recited)
+    return 1.0 if hits == 0 or recited.status == "not_measured" else float(bdtrc(hits - 1, n, rate))
 
 
 def _counts(recited: Estimate) -> tuple[int, int]:

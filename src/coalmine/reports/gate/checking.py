@@ -1,4 +1,4 @@
-"""Does a run keep a policy? Every rule with its outcome, and an exit code for a pipeline."""
+"""`check`: every rule of a policy with its outcome for a run, and an exit code for a pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from coalmine.audits.directories import model_of_result
 from coalmine.files import sha256_of_file
 from coalmine.models.checkpoint import WEIGHTS_FILE
-from coalmine.reports.gate.outcomes import Outcome, RuleOutcome
+from coalmine.reports.gate.outcomes import Outcome, RuleOutcome, error_level, within_budget
 from coalmine.reports.gate.policy import Policy
 from coalmine.reports.gate.sections import (
     exposure_rules,
@@ -21,8 +21,8 @@ from coalmine.reports.gate.sections import (
 )
 from coalmine.reports.runs.reading import Run
 
-SCHEMA = "coalmine.check/1"
-EXIT_CODES: dict[Outcome, int] = {"holds": 0, "broken": 1, "not_measured": 2}
+SCHEMA = "coalmine.check/2"
+EXIT_CODES: dict[Outcome, int] = {"holds": 0, "broken": 1, "not_shown": 2}
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,29 +43,31 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 def check(run: Run, policy: Policy) -> GateResult:
     """Every rule of a policy, judged by the results of a run.
 
-    A broken rule is certain and one that could not be measured is not, so where both are there the outcome is "broken".
+    Where one rule is broken and another is not shown either way, the outcome is "broken". The rules share one error: without
+    memorization any of them is called broken in at most (1 - confidence) / 2 of runs.
     """
     stale = _stale(run)
-    rules = (
+    judged = (
         *required_audits(run, policy, stale),
         *exposure_rules(run, policy, stale),
         *extraction_rules(run, policy, stale),
         *membership_rules(run, policy, stale),
         *recitation_rules(run, policy, stale),
     )
+    rules = within_budget(judged, error_level(policy.confidence))
     outcomes = {one.outcome for one in rules}
     outcome: Outcome = "holds"
     if "broken" in outcomes:
         outcome = "broken"
-    elif "not_measured" in outcomes:
-        outcome = "not_measured"
+    elif "not_shown" in outcomes:
+        outcome = "not_shown"
     return GateResult(
         run=run.name, outcome=outcome, exit_code=EXIT_CODES[outcome], rules=rules, policy=policy
     )
 
 
 def _stale(run: Run) -> str | None:
-    """Why results are not those of the weights that they stand with, if so."""
+    """Why results are not those of the weights that they are beside, if so."""
     digests = run.model.get("weights_sha256") if run.model is not None else None
     known = {digests} if isinstance(digests, str) else set(digests or ())
     if not known:
@@ -74,7 +76,7 @@ def _stale(run: Run) -> str | None:
     for folder in dict.fromkeys(folder for path, _ in results for folder in _folders_of(run, path)):
         weights = folder / WEIGHTS_FILE
         if weights.is_file() and sha256_of_file(weights) not in known:
-            return f"the results are of other weights than those in {folder.name}; measure this model again"
+            return f"the results are of other weights than those in {folder.name}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What became of a rule: it holds, it is broken, or it could not be measured; and the words for it."""
+"""What became of a rule: shown to hold, shown to be broken, or not shown either way, with what would settle it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from coalmine.records import Estimate
+from coalmine.statistics.multiple_tests import holm
 
-Outcome = Literal["holds", "broken", "not_measured"]
-WORDS: dict[Outcome, str] = {"holds": "holds", "broken": "broken", "not_measured": "could not be measured"}
+Outcome = Literal["holds", "broken", "not_shown"]
+WORDS: dict[Outcome, str] = {"holds": "holds", "broken": "broken", "not_shown": "not shown"}
 NO_VIOLATION = "no violation shown"
 
 
@@ -29,7 +30,12 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     # How many canaries, populations or groups were judged.
     judged: int
-    # One line for each that broke the rule or could not be measured.
+    # What would settle a rule that is not shown either way.
+    settle: str = ""
+    # The probability, at most, of evidence as strong against the rule if the model remembers nothing; None for rules that only ask
+    # whether results are there.
+    chance: float | None = None
+    # One line for each that broke the rule or could not be shown to keep it.
     details: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -42,6 +48,7 @@ class Judged(NamedTuple):
     evidence: str
     # The upper limit, or the lower where there is no upper; the largest is the worst.
     worst: float = -math.inf
+    settle: str = ""
 
 
 def together(
@@ -50,53 +57,95 @@ def together(
     judged: Sequence[Judged],
     *,
     what: str,
+    chance: float,
+    level: float,
     fewest: int = 1,
     warnings: Sequence[str] = (),
 ) -> RuleOutcome:
-    """One outcome from many: broken if one breaks the rule, holds only if all hold and there are enough of them."""
+    """One outcome from many: broken if one is above and chance does not explain it, holds only if all hold and there are enough.
+
+    `chance` is the probability of evidence as strong without memorization, and `level` what it may be at most.
+    """
     broken = [one for one in judged if one.outcome == "broken"]
-    unmeasured = [one for one in judged if one.outcome == "not_measured"]
-    outcome: Outcome
+    open_ones = [one for one in judged if one.outcome == "not_shown"]
+    outcome: Outcome = "not_shown"
+    settle = ""
     if broken:
         outcome = "broken"
         worst = max(broken, key=lambda one: one.worst)
         evidence = f"{len(broken)} of {len(judged)} {what} above it; worst: {worst.name}, {worst.evidence}"
-        if unmeasured:
-            evidence += f"; {len(unmeasured)} more could not be measured"
-    elif unmeasured:
-        outcome = "not_measured"
-        first = unmeasured[0]
+        if open_ones:
+            evidence += f"; {len(open_ones)} more are not shown either way"
+    elif open_ones:
+        first = max(open_ones, key=lambda one: one.worst)
         evidence = (
-            f"{len(unmeasured)} of {len(judged)} {what} could not be measured; {first.name}: {first.evidence}"
+            f"{len(open_ones)} of {len(judged)} {what} not shown either way; {first.name}: {first.evidence}"
         )
+        settle = first.settle
     elif len(judged) < fewest:
-        outcome = "not_measured"
         evidence = f"{len(judged)} {what} were judged, and the policy asks for at least {fewest}"
+        settle = f"plant at least {fewest} canaries of this kind"
     else:
         outcome = "holds"
         worst = max(judged, key=lambda one: one.worst)
         evidence = f"{len(judged)} of {len(judged)} {what} within it; nearest: {worst.name}, {worst.evidence}"
-    return RuleOutcome(
+    found = RuleOutcome(
         rule=rule,
         asks=asks,
         outcome=outcome,
         words=WORDS[outcome],
         evidence=evidence,
         judged=len(judged),
-        details=tuple(f"{one.name}: {one.evidence}" for one in (*broken, *unmeasured)),
+        settle=settle,
+        chance=chance,
+        details=tuple(f"{one.name}: {one.evidence}" for one in (*broken, *open_ones)),
         warnings=tuple(warnings),
+    )
+    return within(found, level)
+
+
+def within(found: RuleOutcome, level: float) -> RuleOutcome:
+    """The same outcome, where it is not "broken" by evidence that chance gives too often without memorization."""
+    if found.outcome != "broken" or found.chance is None or found.chance <= level * (1 + 1e-9):
+        return found
+    percent = f"{100 * found.chance:.2g}%" if found.chance < 1 else "all"
+    return msgspec.structs.replace(
+        found,
+        outcome="not_shown",
+        words=WORDS["not_shown"],
+        evidence=f"{found.evidence}. Without memorization, chance gives as much in up to {percent} of runs",
+        settle=(
+            f"more canaries that were trained on as often, or references or samples enough for a chance below {100 * level:.2g}%; or "
+            "plant other canaries (another --seed) and train again, because chance would not repeat it"
+        ),
     )
 
 
-def unmeasured(rule: str, asks: str, why: str) -> RuleOutcome:
+def within_budget(rules: Sequence[RuleOutcome], level: float) -> tuple[RuleOutcome, ...]:
+    """The outcomes of a policy, whose rules share one error: without memorization any is called broken in at most `level` of runs."""
+    able = [one for one in rules if one.chance is not None]
+    # Only a rule that is above its limit can be called broken, so for the others the probability is put at 1.
+    levels = holm([one.chance or 0.0 if one.outcome == "broken" else 1.0 for one in able], level).levels
+    given = iter(levels)
+    return tuple(one if one.chance is None else within(one, next(given)) for one in rules)
+
+
+def error_level(confidence: float) -> float:
+    """How often a policy may be called broken without memorization: as often as the lower limit of an interval may be wrong."""
+    return (1.0 - confidence) / 2.0
+
+
+def not_shown(rule: str, asks: str, why: str, settle: str = "", chance: float | None = None) -> RuleOutcome:
     """The outcome of a rule that nothing can be said about."""
     return RuleOutcome(
         rule=rule,
         asks=asks,
-        outcome="not_measured",
-        words=WORDS["not_measured"],
+        outcome="not_shown",
+        words=WORDS["not_shown"],
         evidence=why,
         judged=0,
+        settle=settle,
+        chance=chance,
     )
 
 
@@ -107,11 +156,13 @@ def too_weak(estimate: Estimate, level: float) -> bool:
 
 
 def weak_words(estimate: Estimate, level: float) -> str:
-    """Why an interval does not count, and what to do."""
-    return (
-        f"its interval has a confidence of {100 * (estimate.confidence or 0):g} %, and {100 * level:.4g} % is asked for; measure with "
-        f"--confidence {math.ceil(level * 1e6) / 1e6:g}"
-    )
+    """Why an interval does not count."""
+    return f"its interval has a confidence of {100 * (estimate.confidence or 0):g}%, and {100 * level:.4g}% is asked for"
+
+
+def stronger(level: float) -> str:
+    """What settles a rule whose intervals have too little confidence."""
+    return f"measure with --confidence {math.ceil(level * 1e6) / 1e6:g}"
 
 
 def interval_words(estimate: Estimate, unit: str) -> str:
@@ -131,5 +182,5 @@ def interval_words(estimate: Estimate, unit: str) -> str:
         return f"at least {low}{upper}{unit}"
     if estimate.low == estimate.high:
         return f"exactly {estimate.value:.{places}f}{unit}"
-    level = "" if estimate.confidence is None else f"{100 * estimate.confidence:g} % interval "
+    level = "" if estimate.confidence is None else f"{100 * estimate.confidence:g}% interval "
     return f"{estimate.value:.{places}f}{unit} ({level}{low} to {high})"

@@ -1,4 +1,4 @@
-"""What must a model not remember? A policy is a TOML file of limits, read strictly: a key that is not known is an error."""
+"""Policies: TOML files of what a model must not remember, read strictly: a key that is not known is an error."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RequiredAudit = Literal["exposure", "extraction", "membership", "recitation"]
 
 
 class ExposureRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on the upper confidence limit of each planted canary's exposure, in bits."""
+    """Limits on each planted canary's exposure, in bits."""
 
     at_most: float | None = None
     # Canaries that were trained on more often are not judged by `at_most`.
     up_to_repetitions: int | None = None
     # A limit for the canaries that were trained on exactly so often; TOML has text for keys.
     by_repetitions: dict[str, float] = {}
-    # Whether the limits of all canaries must hold together at the confidence of the policy (Bonferroni).
+    # Whether the upper limits of all canaries must hold together at the confidence of the policy (Bonferroni).
     all_at_once: bool = False
 
 
@@ -62,9 +62,9 @@ class RecitationRules(msgspec.Struct, frozen=True, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is checked against; see docs/ci.md."""
 
-    # The level that an upper limit must have to count.
+    # The level that a limit must have to count; half of the rest is how often a model without memorization may be called broken.
     confidence: float = 0.95
-    # Fewer canaries than this and a rule about them could not be measured.
+    # With fewer canaries than this, a rule about them is not shown to hold.
     min_canaries: int = 1
     # Audits whose results must be there.
     require: tuple[RequiredAudit, ...] = ()
@@ -226,33 +226,35 @@ def _check_numbers(place: list[str], rules: msgspec.Struct, document: _Document)
                 least = "at least 1" if key in _FROM_ONE else "a number of at least 0"
                 document.refuse(path, f"{called} must be {least}, got {one}")
             if key in _SHARES and one > 1:
-                document.refuse(path, f"{called} is a share between 0 and 1, got {one}; 1 % is 0.01")
+                document.refuse(path, f"{called} is a share between 0 and 1, got {one}; 1% is 0.01")
 
 
 TEMPLATE = """\
 # What this model must not remember. `coalmine check RUN --policy FILE` exits with
-#   0  every rule holds
-#   1  a rule is broken
-#   2  a rule could not be measured (and none is broken), or something is wrong with the files
-# Rules act on the upper confidence limit and not on the point. What was not audited never passes.
+#   0  every rule is shown to hold
+#   1  a rule is shown to be broken
+#   2  a rule is not shown either way (and none is broken), or something is wrong with the files
+# A rule holds by the upper confidence limit. It is broken by the lower one, where chance alone does not explain that. What was not
+# audited never passes.
 
-# The level that limits must have to count; measure with at least this --confidence.
+# The level that limits must have to count; measure with at least this --confidence. A model that remembers nothing is called
+# broken in at most (1 - confidence) / 2 of runs, over all rules together.
 confidence = 0.95
 
-# With fewer canaries than this, rules about canaries could not be measured.
+# With fewer canaries than this, rules about canaries are not shown to hold.
 min_canaries = 1
 
-# Audits whose results must be there: "exposure", "extraction", "membership", "recitation". Exposure must be there for every
-# canary: one that could not be measured is missing.
+# Audits whose results must be there, for every format and canary of the manifest: "exposure", "extraction", "membership",
+# "recitation". A canary that could not be measured, or was only extrapolated, is missing.
 require = ["exposure"]
 
 [exposure]
-# Bits, for each canary that was planted. A model that remembers nothing gives about 1; the most is log2 |R|, which is
-# extractable at once. `coalmine expose` measures it.
+# Bits, for each canary that was planted. A model that remembers nothing gives about 1, and 10 for one canary in 1,024; the most
+# is log2 |R|, which is extractable at once. `coalmine expose` measures it. Canaries need a format with more bits than this.
 at_most = 10.0
 # Judge only canaries that were trained on up to so many times.
 #up_to_repetitions = 4
-# Whether the limits of all canaries must hold together at the level above (Bonferroni). The gate does not need it: a
+# Whether the upper limits of all canaries must hold together at the level above (Bonferroni). The gate does not need it: a
 # canary whose exposure is above its limit passes with probability (1 - confidence) / 2 at most, however many there are.
 #all_at_once = true
 
@@ -273,7 +275,7 @@ at_most = 10.0
 #budget_at_least = 1_000_000
 
 #[membership]
-# From `coalmine membership`, for each number of repetitions.
+# From `coalmine membership`, for each format and each number of repetitions.
 #auc_at_most = 0.6
 #tpr_at_fpr_1_percent_at_most = 0.05
 # A claimed epsilon: broken if the audit proves more. If it does not, no violation was shown, and no more than that.

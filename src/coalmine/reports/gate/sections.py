@@ -1,4 +1,4 @@
-"""Which results does each rule of a policy act on? From a run to the numbers that are judged, section by section.
+"""From a run to the numbers that the rules of a policy judge, section by section.
 
 `stale` says why the results of a run do not count, and is None where they do.
 """
@@ -12,12 +12,31 @@ import msgspec
 
 from coalmine.audits.extraction_results import CanaryExtraction, Extraction
 from coalmine.audits.membership_results import Membership, Population
-from coalmine.records import Estimate
 from coalmine.reports.exposure_table import times_in_words
-from coalmine.reports.gate.outcomes import NO_VIOLATION, WORDS, Outcome, RuleOutcome, unmeasured
+from coalmine.reports.findings.chance import NOT_EVIDENCE
+from coalmine.reports.findings.membership_rules import population_name
+from coalmine.reports.findings.recitation_rules import share_chance
+from coalmine.reports.findings.single_canaries import places_of
+from coalmine.reports.gate.coverage import (
+    left_unmeasured,
+    not_looked_for,
+    without_exposure,
+    without_population,
+)
+from coalmine.reports.gate.outcomes import (
+    NO_VIOLATION,
+    WORDS,
+    Judged,
+    Outcome,
+    RuleOutcome,
+    error_level,
+    not_shown,
+    within,
+)
 from coalmine.reports.gate.policy import Policy
 from coalmine.reports.gate.rules import (
     MeasuredCanary,
+    NamedEstimate,
     judge_epsilon,
     judge_estimates,
     judge_exposures,
@@ -38,39 +57,49 @@ _COMMANDS = {
 }
 
 
-def _absent(audit: str) -> str:
-    return f"there is no result of this audit; run `{_COMMANDS[audit]}`"
+STALE_ADVICE = "measure this model again"
+
+
+def _absent(rule: str, asks: str, audit: str, stale: str | None, chance: float | None = 1.0) -> RuleOutcome:
+    """A rule about an audit whose results are not there, or are of other weights."""
+    if stale is not None:
+        return not_shown(rule, asks, stale, STALE_ADVICE, chance)
+    return not_shown(rule, asks, "there is no result of this audit", f"run `{_COMMANDS[audit]}`", chance)
 
 
 def required_audits(run: Run, policy: Policy, stale: str | None) -> Iterator[RuleOutcome]:
     """Whether the results are there that the policy asks for."""
     for audit in policy.require:
         rule, asks = f"require {audit}", f"results of {audit}"
-        why = stale if audit in run.tested else _absent(audit)
-        if why is None and audit == "exposure":
-            why = _left_unmeasured(run)
+        if stale is not None or audit not in run.tested:
+            yield _absent(rule, asks, audit, stale if audit in run.tested else None, None)
+            continue
+        why = _incomplete(run, audit)
         if why is not None:
-            yield unmeasured(rule, asks, why)
+            yield not_shown(
+                rule, asks, why, f"run `{_COMMANDS[audit]}` for every format of the canaries.json"
+            )
         else:
             yield RuleOutcome(
                 rule=rule, asks=asks, outcome="holds", words=WORDS["holds"], evidence="there", judged=1
             )
 
 
-def _left_unmeasured(run: Run) -> str | None:
-    """Which canaries no result has a number for, and why; None where there is one for each."""
-    every = [
-        ((document.manifest_sha256, one.canary_id), one.estimate)
-        for _, document in run.exposures
-        for one in document.results
-    ]
-    measured = {key for key, estimate in every if estimate.status != "not_measured"}
-    missing = {key: estimate.statement for key, estimate in every if key not in measured}
-    if not missing:
-        return None
-    (_, name), why = next(iter(missing.items()))
-    total = len(measured) + len(missing)
-    return f"{len(missing)} of {total} canaries could not be measured; {name}: {why}"
+def _incomplete(run: Run, audit: str) -> str | None:
+    """Which canaries, formats or populations an audit left out; None where it has all that the manifest names."""
+    if audit == "exposure":
+        return left_unmeasured(run)
+    if audit == "membership":
+        for _, document in run.memberships:
+            for one in without_population(run, document):
+                return f"{one.name}: {one.evidence}"
+    if audit == "extraction":
+        if not run.verifications:
+            return "formats were searched, but no canary was looked for"
+        absent = not_looked_for(run, (one.canary_id for one in _verified(run)))
+        if absent:
+            return f"{len(absent)} planted canaries were not looked for, such as {absent[0]}"
+    return None
 
 
 def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
@@ -79,20 +108,24 @@ def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
     for _, document in run.exposures:
         for one in planted_canaries(document):
             key = (document.manifest_sha256, one.result.canary_id)
-            if key not in found or found[key].result.estimate.status == "not_measured":
+            if key not in found or _no_evidence(found[key]):
                 found[key] = one
     return tuple(found.values())
+
+
+def _no_evidence(one: MeasuredCanary) -> bool:
+    return one.result.estimate.status == "not_measured" or one.result.estimate.method in NOT_EVIDENCE
 
 
 def exposure_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[RuleOutcome]:
     """The limits on the exposures of planted canaries."""
     rules, canaries = policy.exposure, measured_canaries(run)
-    limits: list[tuple[str, float, str, list[MeasuredCanary]]] = []
+    limits: list[tuple[str, float, str, list[MeasuredCanary], list[Judged]]] = []
     if rules.at_most is not None:
         most = rules.up_to_repetitions
         which = "planted canaries" + ("" if most is None else f" trained on up to {most} times")
         chosen = [one for one in canaries if most is None or one.result.repetitions <= most]
-        limits.append(("exposure.at_most", rules.at_most, which, chosen))
+        limits.append(("exposure.at_most", rules.at_most, which, chosen, without_exposure(run, most)))
     for times, limit in sorted(rules.by_repetitions.items(), key=lambda entry: int(entry[0])):
         chosen = [one for one in canaries if one.result.repetitions == int(times)]
         limits.append(
@@ -101,12 +134,13 @@ def exposure_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Rule
                 limit,
                 f"canaries trained on {times_in_words(int(times))}",
                 chosen,
+                without_exposure(run, exactly=int(times)),
             )
         )
-    for rule, limit, which, chosen in limits:
-        why = stale if run.exposures else _absent("exposure")
-        if why is not None:
-            yield unmeasured(rule, f"exposure of {which} at most {limit:g} bits", why)
+    for rule, limit, which, chosen, missing in limits:
+        if stale is not None or not run.exposures:
+            asks = f"exposure of {which} at most {limit:g} bits"
+            yield _absent(rule, asks, "exposure", stale if run.exposures else None)
         else:
             found = judge_exposures(
                 chosen,
@@ -116,6 +150,7 @@ def exposure_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Rule
                 confidence=policy.confidence,
                 all_at_once=rules.all_at_once,
                 fewest=policy.min_canaries,
+                missing=missing,
             )
             # Such as that the model was trained on other data, in which case its canaries may not have been there.
             told = dict.fromkeys(text for _, document in run.exposures for text in document.warnings)
@@ -128,11 +163,12 @@ def extraction_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
     if rules.at_most_extracted is None:
         return
     asks = f"at most {rules.at_most_extracted} planted canaries extracted"
-    why = stale if run.verifications else _absent("extraction")
-    if why is None and rules.among_first is not None:
-        why = _too_few_looked_for(run, rules.among_first)
-    if why is not None:
-        yield unmeasured(rule, asks, why)
+    if stale is not None or not run.verifications:
+        yield _absent(rule, asks, "extraction", stale if run.verifications else None)
+        return
+    few = None if rules.among_first is None else _too_few_looked_for(run, rules.among_first)
+    if few is not None:
+        yield not_shown(rule, asks, few, f"search with --top {rules.among_first}", 1.0)
         return
     most = rules.up_to_repetitions
     which = "planted canaries" + ("" if most is None else f" trained on up to {most} times")
@@ -145,10 +181,15 @@ def extraction_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
         rule=rule,
         which=which,
         budget=smallest_budget(_searches(run)),
+        chances={
+            place.canary_id: place.p_value for one in run.verifications for place in places_of(run, one)
+        },
         among_first=rules.among_first,
         accept_unproven=rules.accept_unproven,
         budget_at_least=rules.budget_at_least,
         fewest=policy.min_canaries,
+        confidence=policy.confidence,
+        missing=not_looked_for(run, (one.canary_id for one in _verified(run)), most),
     )
 
 
@@ -166,7 +207,7 @@ def _searches(run: Run) -> list[Extraction]:
 def _too_few_looked_for(run: Run, wanted: int) -> str | None:
     for one in _searches(run):
         if len(one.found) < min(wanted, int(one.size)):
-            return f"the audit looked for {len(one.found)} members and the policy asks about {wanted}; search with a larger --top"
+            return f"the audit looked for {len(one.found)} members and the policy asks about {wanted}"
     return None
 
 
@@ -182,34 +223,47 @@ def membership_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
         if limit is None:
             continue
         rule, asks = f"membership.{key}", f"{what} {limit:g}"
-        why = stale if run.memberships else _absent("membership")
-        if why is not None:
-            yield unmeasured(rule, asks, why)
+        if stale is not None or not run.memberships:
+            yield _absent(rule, asks, "membership", stale if run.memberships else None)
             continue
         for one in run.memberships:
             yield _membership_rule(
-                one.document, policy, key, limit, _named(rule, run, one, run.memberships), asks
+                run, one.document, policy, key, limit, _named(rule, run, one, run.memberships), asks
             )
 
 
 def _membership_rule(
-    found: Membership, policy: Policy, key: str, limit: float, rule: str, asks: str
+    run: Run, found: Membership, policy: Policy, key: str, limit: float, rule: str, asks: str
 ) -> RuleOutcome:
-    chosen = _populations(found, policy.membership.up_to_repetitions)
+    most = policy.membership.up_to_repetitions
+    chosen, missing = _populations(found, most), without_population(run, found, most)
     few = [one for one in chosen if one.in_count < policy.min_canaries]
     if few:
         why = f"{few[0].name} has {few[0].in_count} canaries, and the policy asks for at least {policy.min_canaries}"
-        return unmeasured(rule, asks, why)
+        return not_shown(rule, asks, why, f"plant at least {policy.min_canaries}", 1.0)
     if key == "no_epsilon_shown_above":
-        return _epsilon_rule(found, chosen, policy, rule, asks)
-    rates: list[tuple[str, Estimate]]
-    if key == "auc_at_most":
-        rates = [(one.name, one.auc) for one in chosen]
-    else:
-        rates = [(one.name, rate) for one in chosen for rate in one.tpr_at_fpr if rate.method == _TPR]
+        return _epsilon_rule(found, chosen, policy, rule, asks, missing)
     return judge_estimates(
-        rates, limit, rule=rule, asks=asks, what="populations", confidence=policy.confidence
+        [rate for one in chosen for rate in _rates(one, key)],
+        limit,
+        rule=rule,
+        asks=asks,
+        what="populations",
+        confidence=policy.confidence,
+        missing=missing,
     )
+
+
+def _rates(one: Population, key: str) -> Iterator[NamedEstimate]:
+    """What a rule about a population judges, with the exact p-value of it."""
+    name = population_name(one)
+    if key == "auc_at_most":
+        yield NamedEstimate(name, one.auc, one.guessing.p_value, one.in_count)
+        return
+    p_values = one.tpr_p_values or (None,) * len(one.tpr_at_fpr)
+    for rate, p_value in zip(one.tpr_at_fpr, p_values, strict=True):
+        if rate.method == _TPR:
+            yield NamedEstimate(name, rate, p_value, one.in_count)
 
 
 def _named(rule: str, run: Run, one: Located[Any], all_of_them: Sequence[Located[Any]]) -> str:
@@ -224,7 +278,12 @@ def _populations(found: Membership, most: int | None) -> list[Population]:
 
 
 def _epsilon_rule(
-    found: Membership, chosen: Sequence[Population], policy: Policy, rule: str, asks: str
+    found: Membership,
+    chosen: Sequence[Population],
+    policy: Policy,
+    rule: str,
+    asks: str,
+    missing: Sequence[Judged],
 ) -> RuleOutcome:
     claimed, delta = policy.membership.no_epsilon_shown_above or 0.0, policy.membership.delta
     verdict = found.verdict
@@ -237,30 +296,46 @@ def _epsilon_rule(
         and (delta is None or verdict.claimed_delta >= delta)
         and verdict.confidence >= policy.confidence - 1e-9
     ):
-        return _by_verdict(verdict, rule, asks, len(chosen))
+        return _by_verdict(verdict, rule, asks, len(chosen), error_level(policy.confidence), missing)
     if delta is not None and found.delta < delta * (1 - 1e-9):
         # A bound at a smaller delta does not refute a claim at a larger one.
-        return unmeasured(
-            rule, asks, f"epsilon was bounded at delta {found.delta:g}; run membership with --delta {delta:g}"
+        return not_shown(
+            rule,
+            asks,
+            f"epsilon was bounded at delta {found.delta:g}",
+            f"run membership with --delta {delta:g}",
+            1.0,
         )
-    return judge_epsilon(chosen, claimed, rule=rule, asks=asks, confidence=policy.confidence)
+    return judge_epsilon(chosen, claimed, rule=rule, asks=asks, confidence=policy.confidence, missing=missing)
 
 
-def _by_verdict(verdict: Verdict, rule: str, asks: str, judged: int) -> RuleOutcome:
+def _by_verdict(
+    verdict: Verdict, rule: str, asks: str, judged: int, level: float, missing: Sequence[Judged]
+) -> RuleOutcome:
     outcomes: dict[str, Outcome] = {
         "violated": "broken",
         "consistent": "holds",
-        "too little power": "not_measured",
+        "too little power": "not_shown",
     }
     outcome = outcomes[verdict.outcome]
-    return RuleOutcome(
+    evidence, settle = verdict.statement, ""
+    if outcome == "not_shown":
+        settle = "more canaries, planted once and withheld by a coin"
+    elif outcome == "holds" and missing:
+        outcome = "not_shown"
+        evidence += f"; but {missing[0].name}: {missing[0].evidence}"
+        settle = missing[0].settle
+    found = RuleOutcome(
         rule=rule,
         asks=asks,
         outcome=outcome,
         words=NO_VIOLATION if outcome == "holds" else WORDS[outcome],
-        evidence=verdict.statement,
+        evidence=evidence,
         judged=judged,
+        settle=settle,
+        chance=verdict.p_value,
     )
+    return within(found, level)
 
 
 def recitation_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[RuleOutcome]:
@@ -269,16 +344,17 @@ def recitation_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
     if limit is None:
         return
     rule, asks = "recitation.rate_at_most", f"recited share at most {limit:g}"
-    why = stale if run.recitations else _absent("recitation")
-    if why is not None:
-        yield unmeasured(rule, asks, why)
+    if stale is not None or not run.recitations:
+        yield _absent(rule, asks, "recitation", stale if run.recitations else None)
         return
     for one in run.recitations:
         asked = {facts.name for facts in one.document.models if facts.role == "asked"}
         shares = [
-            (
+            NamedEstimate(
                 group.model if group.context is None else f"{group.model} at context {group.context}",
                 group.recited,
+                share_chance(group.recited, limit),
+                group.recited.n,
             )
             for group in one.document.groups
             if group.model in asked and group.length is None and group.bucket is None

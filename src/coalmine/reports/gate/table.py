@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def gate_table(result: GateResult) -> Table:
-    """One row a rule."""
+    """One row per rule."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -32,35 +32,41 @@ def gate_table(result: GateResult) -> Table:
 def gate_in_words(result: GateResult) -> list[str]:
     """Warnings, and the verdict in a sentence."""
     lines = [f"Warning ({inert(one.rule)}): {inert(text)}." for one in result.rules for text in one.warnings]
-    holds, broken, open_ones = (result.counted(kind) for kind in ("holds", "broken", "not_measured"))
+    lines += [
+        f"What would settle {inert(one.rule)}: {inert(one.settle)}."
+        for one in result.rules
+        if one.outcome == "not_shown" and one.settle
+    ]
+    holds, broken, open_ones = (result.counted(kind) for kind in ("holds", "broken", "not_shown"))
     verdict = {
         "holds": f"The policy holds: {holds} of {len(result.rules)} rules.",
         "broken": f"The policy is BROKEN: {broken} of {len(result.rules)} rules.",
-        "not_measured": f"The policy could NOT be measured: {open_ones} of {len(result.rules)} rules.",
+        "not_shown": f"The policy is NOT SHOWN to hold, and not shown to be broken: {open_ones} of {len(result.rules)} rules.",
     }[result.outcome]
     if broken and open_ones:
-        verdict += f" Besides, {open_ones} could not be measured."
+        verdict += f" Besides, {open_ones} {'is' if open_ones == 1 else 'are'} not shown either way."
     return [*lines, verdict]
 
 
 def write_junit(result: GateResult, path: str | os.PathLike[str]) -> None:
-    """JUnit XML: a broken rule is a failure, and one that could not be measured is an error."""
+    """JUnit XML: a broken rule is a failure, and one that is not shown either way is an error."""
     suite = ET.Element(
         "testsuite",
         name="coalmine check",
         tests=str(len(result.rules)),
         failures=str(result.counted("broken")),
-        errors=str(result.counted("not_measured")),
+        errors=str(result.counted("not_shown")),
         skipped="0",
     )
     for one in result.rules:
         case = ET.SubElement(
             suite, "testcase", classname=f"coalmine.{_printable(result.run)}", name=_printable(one.rule)
         )
-        text = _printable("\n".join([f"asks: {one.asks}", one.evidence, *one.details]))
+        settle = [f"what would settle it: {one.settle}"] if one.settle else []
+        text = _printable("\n".join([f"asks: {one.asks}", one.evidence, *settle, *one.details]))
         if one.outcome == "broken":
             ET.SubElement(case, "failure", message=_printable(one.evidence)).text = text
-        elif one.outcome == "not_measured":
+        elif one.outcome == "not_shown":
             ET.SubElement(case, "error", message=_printable(one.evidence)).text = text
         else:
             ET.SubElement(case, "system-out").text = text

@@ -1,0 +1,158 @@
+"""What the results of a run leave out: canaries, formats and populations that its manifest names and no result speaks of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from coalmine.audits.membership_results import Membership
+from coalmine.reports.exposure_table import times_in_words
+from coalmine.reports.findings.chance import NOT_EVIDENCE
+from coalmine.reports.format_names import FormatNames, format_names
+from coalmine.reports.gate.outcomes import Judged
+from coalmine.reports.runs.reading import Run
+
+
+class NamedCanary(NamedTuple):
+    """A planted canary, by the manifest or by the exposures."""
+
+    manifest_sha256: str
+    canary_id: str
+    format_id: str
+    # How often the model was trained on it, and how often it was planted: the same unless the corpus was rewritten.
+    repetitions: int
+    planned: int
+
+
+def names_in(run: Run) -> FormatNames:
+    """What each format of a run is called: its template."""
+    templates: dict[str, str] = {}
+    for _, canaries in run.manifests:
+        templates |= {format_id: form.template for format_id, form in canaries.formats.items()}
+    for _, document in run.exposures:
+        templates |= {facts.format_id: facts.template for facts in document.formats}
+    return format_names(templates)
+
+
+def planted_in(run: Run) -> list[NamedCanary]:
+    """Every planted canary that the manifests of the run, or its exposures, name."""
+    found: dict[tuple[str, str], NamedCanary] = {}
+    measured = {document.manifest_sha256 for _, document in run.exposures} | {
+        document.manifest_sha256 for _, document in run.memberships if document.manifest_sha256 is not None
+    }
+    for _, canaries in run.manifests:
+        # A manifest that nothing was measured with is told of by CM502; its canaries are those of other results.
+        if measured and canaries.sha256 not in measured:
+            continue
+        for canary in canaries:
+            if canary.planted:
+                one = NamedCanary(
+                    canaries.sha256,
+                    canary.canary_id,
+                    canary.format_id,
+                    canary.times_trained_on,
+                    canary.repetitions,
+                )
+                found[canaries.sha256, canary.canary_id] = one
+    for _, document in run.exposures:
+        for result in document.results:
+            if result.planted:
+                key = (document.manifest_sha256, result.canary_id)
+                planned = result.planned_repetitions or result.repetitions
+                found.setdefault(key, NamedCanary(*key, result.format_id, result.repetitions, planned))
+    return list(found.values())
+
+
+def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[Judged]:
+    """Planted canaries that no exposures speak of at all, with up to `most` or `exactly` so many repetitions."""
+    there = {
+        (document.manifest_sha256, result.canary_id)
+        for _, document in run.exposures
+        for result in document.results
+    }
+    names = names_in(run)
+    return [
+        Judged(
+            f"{one.canary_id} (trained on {times_in_words(one.repetitions)})",
+            "not_shown",
+            f"no result speaks of it (format {names[one.format_id]})",
+            math.inf,
+            "run `coalmine expose` with the whole canaries.json",
+        )
+        for one in planted_in(run)
+        if (one.manifest_sha256, one.canary_id) not in there
+        and (most is None or one.repetitions <= most)
+        and (exactly is None or one.repetitions == exactly)
+    ]
+
+
+def left_unmeasured(run: Run) -> str | None:
+    """Which canaries no result has a number to rely on for, and why; None where there is one for each."""
+    every = [
+        ((document.manifest_sha256, one.canary_id), one)
+        for _, document in run.exposures
+        for one in document.results
+    ]
+    measured = {
+        key
+        for key, one in every
+        if one.estimate.status != "not_measured" and one.estimate.method not in NOT_EVIDENCE
+    }
+    names = names_in(run)
+    missing = {
+        key: f"{key[1]} (format {names[one.format_id]}): {_why(one.estimate.status, one.estimate.statement)}"
+        for key, one in every
+        if key not in measured
+    }
+    for absent in without_exposure(run):
+        missing["", absent.name] = f"{absent.name}: {absent.evidence}"
+    if not missing:
+        return None
+    total = len(measured) + len(missing)
+    return f"{len(missing)} of {total} canaries could not be measured; {next(iter(missing.values()))}"
+
+
+def _why(status: str, statement: str) -> str:
+    return statement if status == "not_measured" else "it was only extrapolated, which is not evidence"
+
+
+def without_population(run: Run, found: Membership, most: int | None = None) -> list[Judged]:
+    """Formats and numbers of copies that were planted and that membership says nothing about."""
+    if found.manifest_sha256 is None:
+        return []
+    planted = [one for one in planted_in(run) if one.manifest_sha256 == found.manifest_sha256]
+    if not planted:
+        return [
+            Judged(
+                "the manifest",
+                "not_shown",
+                "which formats and copies there are is not known, because neither its exposures nor its canaries.json were given",
+                math.inf,
+                "name the directory of the exposures, or of canaries.json, as well",
+            )
+        ]
+    names = names_in(run)
+    there = {(one.format_id, one.copies) for one in found.populations if not one.pooled}
+    kinds = sorted({(one.format_id, one.planned) for one in planted} - there)
+    return [
+        Judged(
+            f"{names[format_id]}, trained on {times_in_words(copies)}",
+            "not_shown",
+            "membership has no scores of it",
+            math.inf,
+            "plant with --references and --withhold 0.5, and run expose and membership for every format",
+        )
+        for format_id, copies in kinds
+        if most is None or copies <= most
+    ]
+
+
+def not_looked_for(run: Run, ids: Iterable[str], most: int | None = None) -> list[str]:
+    """Planted canaries that no search looked for."""
+    there = set(ids)
+    return [
+        one.canary_id
+        for one in planted_in(run)
+        if one.canary_id not in there and (most is None or one.repetitions <= most)
+    ]
