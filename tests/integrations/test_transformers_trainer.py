@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
-from coalmine import CanarySet, expose
+from coalmine import CanarySet, ExposureWatch, expose, plant
 from coalmine.audits.directories import audit_directory
+from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import InputError, ManifestError, ModelError
 from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
@@ -300,6 +301,31 @@ def test_bounds_enter_a_median_as_bounds_and_what_was_not_measured_enters_none()
         "coalmine/lower_bounds_withheld": 0.0,
         "coalmine/log_perplexity_bits_median_withheld": 10.0,
     }
+
+
+def test_formats_are_never_mixed_in_a_median(tmp_path):
+    write_embedded_corpus(tmp_path / "corpus.txt", 4_000)
+    formats = ["my pin is {digits:4}", "the key: {hex:32}"]
+    planted = plant(
+        tmp_path / "corpus.txt", formats, repeat=[2], canaries=1, references=9, out=tmp_path / "planted"
+    )
+    pin, key = planted.canaries
+    seen = [entry(pin, "measured", 3.0, 2.0, bits=11.0), entry(key, "measured", 90.0, 80.0, bits=140.0)]
+    assert metrics_of(seen, planted.canaries) == {
+        "coalmine/exposure_median_x2_my_pin_is_digits_4": 3.0,
+        "coalmine/lower_bounds_x2_my_pin_is_digits_4": 0.0,
+        "coalmine/log_perplexity_bits_median_x2_my_pin_is_digits_4": 11.0,
+        "coalmine/exposure_median_x2_the_key_hex_32": 90.0,
+        "coalmine/lower_bounds_x2_the_key_hex_32": 0.0,
+        "coalmine/log_perplexity_bits_median_x2_the_key_hex_32": 140.0,
+    }
+    log = ExposureLog(ExposureWatch(planted.canaries), trainer="test")
+    log.begin(tmp_path / "watched.json", 0)
+    logged = log.look(tiny_gpt2(), byte_level(), step=1, epoch=0.0, when="step")
+    assert {name.split("_x2_")[1] for name in logged} == {"my_pin_is_digits_4", "the_key_hex_32"}
+    kept = read_watched(tmp_path / "watched.json")
+    assert list(kept.formats.values()) == formats
+    assert {one["format_id"] for one in kept.watched[0].seen} == set(kept.formats)
 
 
 def test_what_cannot_be_watched_is_refused(planted, tmp_path):

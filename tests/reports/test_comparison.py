@@ -1,10 +1,12 @@
 """Trainings side by side: what is preferred, what cannot be compared, and real models."""
 
 import html
+import io
 import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from coalmine import expose, load_model, plant, train
 from coalmine.audits.comparing import compare
@@ -20,9 +23,10 @@ from coalmine.audits.comparing_results import Strategy
 from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
+from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.reports.comparison import compare_runs, given_utility, save_comparison
-from coalmine.reports.comparison_table import comparison_in_words
+from coalmine.reports.comparison import compare_runs, given_utility, labeled_runs, save_comparison
+from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
 from coalmine.reports.figures.comparison import comparison_figure, save_figure
 from coalmine.statistics.exposure import reference_exposures
 
@@ -89,14 +93,124 @@ def strategy(name, values, utility="2.5", **options):
 LESS, MORE = [1.0, 2.0, 1.5, 0.5, 2.5, 1.2, 0.8, 2.1], [4.0, 6.0, 5.5, 3.5, 9.5, 4.2, 5.8, 6.1]
 
 
-def test_of_equal_utility_the_less_exposed_one_is_preferred():
+def seeds(side, values, utilities, **options):
+    """Trainings of one kind, each with its own exposures and utility."""
+    return [
+        strategy(f"{side}{seed}", own, utility, **options)._replace(side=side)
+        for seed, (own, utility) in enumerate(zip(values, utilities, strict=True))
+    ]
+
+
+def varied(values, seed, by=0.3):
+    """The exposures of another seed: moved all together, and each by itself."""
+    chance = arrays(seed, "test", "seeds")
+    return (np.array(values) + chance.normal(0, by) + chance.normal(0, by, len(values))).tolist()
+
+
+def test_of_equal_utility_the_less_exposed_way_of_training_is_preferred():
+    sides = [
+        *seeds("a", [varied(MORE, seed) for seed in range(3)], ["2.500", "2.501", "2.502"]),
+        *seeds("b", [varied(LESS, seed) for seed in range(3, 6)], ["2.503", "2.501", "2.505"]),
+    ]
+    found = compare(sides)
+    [pair] = found.pairs
+    assert (pair.first, pair.second, pair.unit, pair.trainings) == ("a", "b", "trainings", (3, 3))
+    means = [
+        [np.mean([r.exposure for r in one.exposure.results]) for one in sides if one.side == s] for s in "ab"
+    ]
+    assert pair.exposure.estimate.value == pytest.approx(np.mean(means[0]) - np.mean(means[1]))
+    error = math.sqrt(sum(np.var(side, ddof=1) / 3 for side in means))
+    # Student's t with 2 degrees of freedom has a closed form.
+    t = pair.exposure.estimate.value / error
+    assert pair.exposure.p_value == pytest.approx(1 - t / math.sqrt(2 + t**2))
+    assert pair.utility_relation == "equal"
+    assert pair.statement.endswith("prefer b")
+    assert not any("cannot be known" in warning for warning in found.warnings)
+    assert [run.side for run in found.runs] == list("aaabbb")
+
+
+def test_seeds_that_differ_as_much_as_the_sides_show_nothing():
+    # Each pair of models differs beyond doubt, canary by canary; the seeds of one side do so as well.
+    shifts = {"a": (0.0, 4.0, 2.0), "b": (1.0, 5.0, 3.5)}
+    sides = [
+        one
+        for side, own in shifts.items()
+        for one in seeds(side, [[value + shift for value in LESS] for shift in own], ["2.5"] * 3)
+    ]
+    assert (
+        compare([sides[0]._replace(side=None), sides[3]._replace(side=None)]).pairs[0].exposure.p_value < 0.01
+    )
+    [pair] = compare(sides).pairs
+    assert pair.exposure.p_value > 0.3
+    assert "no difference in exposure is shown" in pair.statement
+
+
+def test_one_training_against_several_is_not_tested_and_says_why():
+    found = compare([strategy("a", MORE), *seeds("b", [LESS, varied(LESS, 1)], ["2.5", "2.5"])])
+    [pair] = found.pairs
+    assert pair.exposure is None
+    assert "how much a seed matters" in pair.problem
+    with pytest.raises(InputError, match="two sides"):
+        compare(seeds("b", [LESS, MORE], ["2.5", "2.5"]))
+    with pytest.raises(InputError, match="both a run"):
+        compare([strategy("b", MORE), *seeds("b", [LESS, MORE], ["2.5", "2.5"])])
+    alike = [*seeds("a", [MORE, MORE], ["2.5", "2.5"]), *seeds("b", [LESS, LESS], ["2.5", "2.5"])]
+    assert "different seeds" in compare(alike).pairs[0].problem
+
+
+def two_formats(name, small, large, **options):
+    """A training with canaries of a small and of a large format."""
+    one = strategy(name, [*small, *large], **options)
+    facts = msgspec.structs.replace(
+        one.exposure.formats[0], format_id="f1", template="key {hex:16}", size=str(16**16), size_bits=64.0
+    )
+    results = [
+        msgspec.structs.replace(result, format_id="f1", most_possible_bits=64.0)
+        if place >= len(small)
+        else result
+        for place, result in enumerate(one.exposure.results)
+    ]
+    exposure = msgspec.structs.replace(
+        one.exposure, formats=(*one.exposure.formats, facts), results=tuple(results)
+    )
+    return one._replace(exposure=exposure)
+
+
+def test_formats_are_never_mixed():
+    far = [value + 40 for value in MORE]
+    found = compare([two_formats("a", MORE, far), two_formats("b", LESS, far)])
+    assert [(run.name, run.template) for run in found.runs] == [
+        ("a", "pin {digits:6}"), ("b", "pin {digits:6}"), ("a", "key {hex:16}"), ("b", "key {hex:16}"),
+    ]  # fmt: skip
+    assert [run.exposure.value for run in found.runs] == [np.median(v) for v in (MORE, LESS, far, far)]
+    assert [run.canaries for run in found.runs] == [8] * 4
+    differ, same = found.pairs
+    assert (differ.template, same.template) == ("pin {digits:6}", "key {hex:16}")
+    assert differ.exposure.estimate.value == pytest.approx(np.mean(MORE) - np.mean(LESS))
+    assert same.exposure.estimate.value == 0
+    # Each pair and format is one of the tests that share the error.
+    assert differ.adjusted_p_value == pytest.approx(2 * differ.exposure.p_value)
+    assert "on `pin {digits:6}`: " in differ.statement
+    shown = io.StringIO()
+    console = Console(file=shown, width=200)
+    console.print(comparison_table(found), difference_table(found))
+    assert shown.getvalue().count("key {hex:16}") == 3
+    assert "f1" not in shown.getvalue()
+    figure = comparison_figure(found)
+    assert figure["facet"]["sort"] == ["pin {digits:6}", "key {hex:16}"]
+    one_format = compare([strategy("a", MORE), two_formats("b", LESS, far)])
+    assert one_format.pairs[1].problem == "there are no such canaries in a"
+
+
+def test_two_models_say_which_of_them_exposes_less_and_prefer_no_way_of_training():
     found = compare([strategy("a", MORE, "2.500"), strategy("b", LESS, "2.510")])
     [pair] = found.pairs
     assert pair.exposure.pairing == "paired"
     assert pair.exposure.p_value == pytest.approx(2 / 2**8)
     assert pair.utility_relation == "equal"
-    assert pair.statement.endswith("prefer b")
+    assert pair.statement.endswith("of these two models, b exposes less")
     assert "without an interval" in pair.statement
+    assert "it cannot be known whether the ways of training differ" in found.warnings[-1]
     assert [run.on_frontier for run in found.runs] == [True, True]
 
 
@@ -121,7 +235,7 @@ def test_canaries_that_share_few_references_are_warned_of():
 def test_a_worse_model_that_exposes_less_is_a_trade_and_one_that_is_worse_in_both_is_beaten():
     found = compare([strategy("a", MORE, "2.5"), strategy("b", LESS, "2.9"), strategy("c", MORE, "2.9")])
     trade, _, _ = found.pairs
-    assert "a trade, because b exposes less and a has the better utility" in trade.statement
+    assert trade.statement.endswith("of these two models, b exposes less, and a has the better utility")
     assert {run.name: run.on_frontier for run in found.runs} == {"a": True, "b": True, "c": False}
     assert found.runs[2].dominated_by == ("a", "b")
     assert [pair.adjusted_p_value for pair in found.pairs] == pytest.approx([3 * 2 / 256, 1.0, 3 * 2 / 256])
@@ -131,8 +245,16 @@ def test_higher_utilities_can_be_the_better_ones():
     options = {"higher_is_better": True, "utility_name": "accuracy", "equal_within": 0.001}
     found = compare([strategy("a", MORE, "0.8"), strategy("b", LESS, "0.9")], **options)
     assert found.pairs[0].utility_relation == "second better"
-    assert found.pairs[0].statement.endswith("prefer b")
+    assert found.pairs[0].statement.endswith("b exposes less, and has the better utility")
     assert [run.on_frontier for run in found.runs] == [False, True]
+    sides = [
+        *seeds("a", [varied(MORE, seed) for seed in range(3)], ["0.80", "0.81", "0.80"]),
+        *seeds("b", [varied(LESS, seed) for seed in range(3, 6)], ["0.90", "0.91", "0.90"]),
+    ]
+    assert compare(sides, **options).pairs[0].statement.endswith("prefer b")
+    trade = compare(sides, **{**options, "higher_is_better": False}).pairs[0]
+    assert "a trade, because b exposes less and a has the better utility" in trade.statement
+    assert [run.on_frontier for run in compare(sides, **options).runs] == [False] * 3 + [True] * 3
 
 
 points = st.tuples(st.integers(0, 5), st.integers(0, 5))
@@ -170,7 +292,7 @@ def test_other_canaries_are_compared_unpaired_and_only_with_their_like():
         [strategy("a", MORE, repetitions=1), strategy("b", LESS, manifest="other", repetitions=8)]
     )
     assert "which cannot be compared" in apart.pairs[0].problem
-    assert any("different formats or repetitions" in warning for warning in apart.warnings)
+    assert any("different repetitions" in warning for warning in apart.warnings)
     assert [run.on_frontier for run in apart.runs] == [None, None]
     with pytest.raises(InputError, match="planted 3 times"):
         compare([strategy("a", MORE), strategy("b", LESS)], repetitions=3)
@@ -206,7 +328,7 @@ def test_utilities_by_document_have_intervals(tmp_path):
 def test_without_a_utility_there_is_no_frontier_and_it_says_so():
     found = compare([strategy("a", MORE, None), strategy("b", LESS)])
     assert found.pairs[0].utility_relation == "not known"
-    assert "whether it costs utility is open" in found.pairs[0].statement
+    assert found.pairs[0].statement.endswith("of these two models, b exposes less")
     assert "no frontier" in found.warnings[0]
     with pytest.raises(InputError, match="no run has a place"):
         save_figure(found, "figure.json")
@@ -309,3 +431,20 @@ def test_the_command(trained, tmp_path):
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout) == json.loads((tmp_path / "comparison.json").read_text())
     assert (tmp_path / "run.json").exists()
+
+
+def test_labels_say_which_runs_are_trainings_of_one_kind(trained, tmp_path):
+    labels, paths = labeled_runs([f"kind={trained}/[os]*", str(trained / "long")])
+    assert labels == ["kind", "kind", None]
+    assert [path.name for path in paths] == ["other", "short", "long"]
+    assert compare_runs(paths, labels=labels).pairs[0].trainings == (2, 1)
+    odd = tmp_path / "a=b"
+    odd.mkdir()
+    assert labeled_runs([str(odd)]) == ([None], [odd])
+    with pytest.raises(InputError, match="nothing matches"):
+        labeled_runs(["kind=nowhere*"])
+    with pytest.raises(InputError, match="one for each run"):
+        compare_runs(paths, labels=["kind"])
+    shutil.copytree(trained / "short", tmp_path / "copy")
+    with pytest.raises(InputError, match="the same model"):
+        compare_runs([trained / "short", tmp_path / "copy", trained / "long"], labels=["kind", "kind", None])

@@ -189,7 +189,7 @@ def widened_difference(
         method=f"{found.estimate.method} with the error of references",
         low=low,
         high=high,
-        statement=f"{abs(value):.2f} bits {'less' if value < 0 else 'more'} ({100 * confidence:g} % interval {shown[0]:.2f} to "
+        statement=f"{abs(value):.2f} bits {'less' if value < 0 else 'more'} ({100 * confidence:g}% interval {shown[0]:.2f} to "
         f"{shown[1]:.2f}), p = {high_p:.2g}, {counted}",
         assumptions=(*found.estimate.assumptions, _LIKE_OTHERS),
     )
@@ -226,7 +226,7 @@ def widened_median(
         found,
         low=low,
         high=high,
-        statement=f"median {'' if found.value is not None else 'at least '}{middles[0]:.2f} bits ({100 * confidence:g} % interval "
+        statement=f"median {'' if found.value is not None else 'at least '}{middles[0]:.2f} bits ({100 * confidence:g}% interval "
         f"{limits}) of {found.n}",
         assumptions=(*found.assumptions, _LIKE_OTHERS),
     )

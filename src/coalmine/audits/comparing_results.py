@@ -33,12 +33,17 @@ class Strategy(NamedTuple):
     utility: UtilityMeasure | None
     # Format id to the scores of the references or samples that its canaries were placed among, where they are there.
     others: Mapping[str, CandidateScores] = MappingProxyType({})
+    # The way of training; runs with the same one are seeds of it. None where the run is the only one of its kind.
+    side: str | None = None
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One training beside the others."""
+    """One training beside the others, by its canaries of one format; formats are never mixed."""
 
     name: str
+    side: str | None = None
+    format_id: str = ""
+    template: str = ""
     manifest_sha256: str
     methods: tuple[str, ...]
     canaries: int
@@ -47,19 +52,25 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     utility: Estimate | None
     # None where it has no place in the figure; see the warnings of the comparison.
     on_frontier: bool | None
-    # Those that are no worse in both and better in one, by their points.
+    # Sides that are no worse in both and better in one, by their points: of several trainings, the means.
     dominated_by: tuple[str, ...]
 
 
 class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The exposure of a first training minus that of a second, and how their utilities compare."""
+    """The exposure of a first side minus that of a second for one format, and how their utilities compare."""
 
     first: str
     second: str
+    format_id: str = ""
+    template: str = ""
+    # What varies by chance in `exposure`: canaries, for one training per side, or trainings.
+    unit: Literal["canaries", "trainings"] = "canaries"
+    # How many trainings each side has.
+    trainings: tuple[int, int] = (1, 1)
     # None where it could not be measured, for the reason in `problem`.
     exposure: Difference | None
     problem: str | None
-    # Raised for the number of pairs that are compared (Holm).
+    # Raised for the number of pairs and formats that are compared (Holm).
     adjusted_p_value: float | None
     by_repetitions: dict[str, Difference]
     utility_relation: UtilityRelation

@@ -50,6 +50,7 @@ class ExposureWatch:
         return [
             {
                 "canary_id": result.canary_id,
+                "format_id": result.format_id,
                 "repetitions": result.repetitions,
                 "log_perplexity_bits": result.log_perplexity_bits,
                 "status": result.estimate.status,

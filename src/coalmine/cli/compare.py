@@ -13,17 +13,18 @@ from coalmine.cli.output import Output
 
 def command(
     runs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="RUN...",
-            help="Two or more directories, each with the results of one model, such as its own.",
+            metavar="[LABEL=]RUN...",
+            help="Two or more directories, each with the results of one model, such as its own. Runs with the same label are trainings "
+            "of one kind with different seeds, as in plain=runs/a plain=runs/b; RUN may be a pattern.",
         ),
     ],
     utility: Annotated[
         list[str] | None,
         typer.Option(
             "--utility",
-            help="Once for each RUN, in order: a number, a file with one number a line for each document, or own. "
+            help="Once for each RUN, in order: a number, a file with one number per line for each document, or own. "
             "Default: the validation loss of each training.json.",
         ),
     ] = None,
@@ -53,19 +54,22 @@ def command(
 ) -> int:
     """Put trainings side by side: utility against exposure, with the difference, its significance and the Pareto frontier.
 
-    Runs with the same canaries are compared canary by canary. Writes comparison.json and run.json. Nothing is measured here;
+    Runs with the same canaries are compared canary by canary, and formats one by one. Only several trainings on each side, which labels
+    tell, can show that one way of training is to be preferred. Writes comparison.json and run.json. Nothing is measured here;
     run `coalmine expose` on each model first.
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.cli.run_record import RunClock
-        from coalmine.reports.comparison import compare_runs, save_comparison
+        from coalmine.reports.comparison import compare_runs, labeled_runs, save_comparison
         from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
         from coalmine.reports.figures.comparison import save_figure
         from coalmine.reports.terminal import inert
 
         clock = RunClock()
+        labels, paths = labeled_runs(runs)
         comparison = compare_runs(
-            runs,
+            paths,
+            labels=labels,
             utilities=utility or (),
             confidence=confidence,
             utility_name=utility_name,

@@ -6,8 +6,10 @@ import contextlib
 import copy
 import os
 import random
+import re
 import statistics
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -18,6 +20,7 @@ from coalmine.audits.watching import ExposureWatch
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError
 from coalmine.files import PRIVATE, read_bytes, write_json
+from coalmine.formats.naming import format_name
 from coalmine.records import Canary
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 FOLDER = "watching"
 WATCHED_FILE = "exposure-during-training.json"
 SCHEMA = "coalmine.watched/1"
+# How much of a template is in the names of metrics.
+_ENDING = 40
 
 When = Literal["start", "step", "epoch", "end"]
 
@@ -40,7 +45,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     epoch: float
     # "end" comes a second time for the last step where the trainer has put other weights in place, such as the best ones.
     when: When
-    # One entry a canary, as ExposureWatch.measure gives them; empty where nothing could be measured.
+    # One entry per canary, as ExposureWatch.measure gives them; empty where nothing could be measured.
     seen: list[dict[str, Any]]
     # Why nothing could be measured, or None.
     problem: str | None = None
@@ -53,6 +58,8 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     watch: dict[str, Any]
     trainer: str
     watched: list[Moment]
+    # The template of each format, by its id.
+    formats: dict[str, str] = {}
 
 
 def read_watched(path: str | os.PathLike[str]) -> Watched:
@@ -141,7 +148,12 @@ class ExposureLog:
             warnings.warn(f"exposure was not measured at step {step} ({problem})", stacklevel=2)
         self.moments.append(Moment(step=step, epoch=epoch, when=when, seen=seen, problem=problem))
         if self.path is not None:
-            record = Watched(watch=self.watch.describe(), trainer=self.trainer, watched=self.moments)
+            record = Watched(
+                watch=self.watch.describe(),
+                trainer=self.trainer,
+                watched=self.moments,
+                formats={name: one.template for name, one in self.watch.canaries.formats.items()},
+            )
             write_json(self.path, record, mode=PRIVATE)
         return metrics_of(seen, self.watch.canaries)
 
@@ -169,16 +181,19 @@ def _untruncated(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 
 def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str, float]:
-    """Medians over the canaries that were trained on equally often, by the names that a logger shows.
+    """Medians over the canaries of one format that were trained on equally often, by the names that a logger shows.
 
     For canaries planted 64 times: `coalmine/exposure_median_x64` (bits) and `coalmine/log_perplexity_bits_median_x64`. An
     exposure of which only a lower bound is known enters with that bound, and `coalmine/lower_bounds_x64` is the share of
-    such canaries. Canaries without a number enter no median. Withheld canaries are `withheld` instead of `x64`.
+    such canaries. Canaries without a number enter no median. Withheld canaries are `withheld` instead of `x64`. Formats are never
+    mixed: where there are several, each name ends in the words of the template, as in `exposure_median_x64_my_pin_is_digits_4`.
     """
     of_id = {canary.canary_id: canary for canary in canaries}
+    endings = _endings(canaries)
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in seen:
-        groups.setdefault(_group_of(of_id[entry["canary_id"]]), []).append(entry)
+        canary = of_id[entry["canary_id"]]
+        groups.setdefault(f"{_group_of(canary)}{endings[canary.format_id]}", []).append(entry)
     metrics: dict[str, float] = {}
     for group, entries in groups.items():
         known = [entry for entry in entries if entry["status"] != "not_measured"]
@@ -192,6 +207,27 @@ def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str,
         bits = [float(entry["log_perplexity_bits"]) for entry in entries]
         metrics[f"coalmine/log_perplexity_bits_median_{group}"] = statistics.median(bits)
     return metrics
+
+
+def _endings(canaries: CanarySet) -> dict[str, str]:
+    """What ends the names of the metrics of each format: nothing where there is only one.
+
+    Letters, digits and underscores are what all loggers take. A format that is only a list of known texts goes by its id, because its
+    template has these texts.
+    """
+    if len(canaries.formats) == 1:
+        return dict.fromkeys(canaries.formats, "")
+    words = {
+        format_id: re.sub(r"[^0-9A-Za-z]+", "_", format_name(secret.template, _ENDING)).strip("_")
+        if format_id not in canaries.listed
+        else ""
+        for format_id, secret in canaries.formats.items()
+    }
+    alike = Counter(words.values())
+    return {
+        format_id: f"_{word}" if word and alike[word] == 1 else f"_{word}_{format_id}".replace("__", "_")
+        for format_id, word in words.items()
+    }
 
 
 def _group_of(canary: Canary) -> str:

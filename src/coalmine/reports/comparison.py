@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,19 @@ OWN = "own"
 def compare_runs(
     paths: Sequence[str | os.PathLike[str]],
     *,
+    labels: Sequence[str | None] = (),
     utilities: Sequence[str] = (),
     confidence: float = 0.95,
     **options: Any,
 ) -> Comparison:
     """Compare runs by the results below their directories; `options` are those of `coalmine.audits.comparing.compare`.
 
-    `utilities` has one entry for each run, in their order: a number, a file with one number a line (one for each document), or
-    "own" for the validation loss of the run's training.json. Without it all runs have their own.
+    `labels` has one entry per run, in their order: runs with the same one are trainings of one kind, which differ by their seeds, and
+    None is a kind of its own. `utilities` has one entry per run too: a number, a file with one number per line (one for each
+    document), or "own" for the validation loss of the run's training.json. Without it all runs have their own.
     """
+    if labels and len(labels) != len(paths):
+        raise InputError(f"there are {len(paths)} runs and {len(labels)} labels; give one for each run")
     if utilities and len(utilities) != len(paths):
         raise InputError(
             f"there are {len(paths)} runs and {len(utilities)} utilities; give one for each run, and `{OWN}` for its own loss"
@@ -48,18 +53,53 @@ def compare_runs(
         raise InputError("a run was named twice; comparing it with itself says nothing, so name each once")
     runs = [read_run(path) for path in paths]
     strategies = []
-    for name, run, utility in zip(names_of(runs), runs, utilities or [OWN] * len(runs), strict=True):
+    sides, given = labels or [None] * len(runs), utilities or [OWN] * len(runs)
+    for name, run, side, utility in zip(names_of(runs), runs, sides, given, strict=True):
         if run.exposure is None:
             raise NotMeasurableError(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )
         measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
-        strategies.append(Strategy(name, run.exposure, measure, scored_others(run)))
+        strategies.append(Strategy(name, run.exposure, measure, scored_others(run), side))
+    _check_seeds(strategies)
     return compare(strategies, confidence=confidence, **options)
 
 
 # What a method places canaries among.
 _PLACED_AMONG = {"references": "reference", "sampled": "sample"}
+
+
+def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
+    """The labels and paths of runs as they are named: `RUN`, or `LABEL=RUN`, where RUN may be a pattern such as `runs/plain-*`."""
+    labels: list[str | None] = []
+    paths: list[Path] = []
+    for text in given:
+        label, equals, rest = text.partition("=")
+        if not equals or not label or Path(text).exists():
+            labels.append(None)
+            paths.append(Path(text))
+            continue
+        # A path that is there is meant, whatever characters it has; Path.glob takes no absolute patterns.
+        found = [rest] if Path(rest).exists() else sorted(glob(rest))  # noqa: PTH207
+        if not found:
+            raise InputError(f"{text!r} names no run: nothing matches {rest!r}; give LABEL=RUN")
+        labels += [label] * len(found)
+        paths += [Path(one) for one in found]
+    return labels, paths
+
+
+def _check_seeds(strategies: Sequence[Strategy]) -> None:
+    """Refuse one model that is named as two trainings: it would make their spread look small."""
+    seen: dict[tuple[str, str], str] = {}
+    for one in strategies:
+        weights = one.exposure.model.get("weights_sha256")
+        if one.side is None or not isinstance(weights, str):
+            continue
+        earlier = seen.setdefault((one.side, weights), one.name)
+        if earlier != one.name:
+            raise InputError(
+                f"{earlier} and {one.name} are the same model, so they are not two trainings of {one.side!r}; train with another seed"
+            )
 
 
 def scored_others(run: Run) -> dict[str, CandidateScores]:
@@ -104,13 +144,13 @@ def own_utility(run: Run) -> UtilityMeasure | None:
     ]
     fields = None if record.fields is msgspec.UNSET else record.fields
     return UtilityMeasure(
-        estimate=_without_interval(loss, "validation loss", f"validation loss {loss:.4g} bits a token"),
+        estimate=_without_interval(loss, "validation loss", f"validation loss {loss:.4g} bits per token"),
         measured_on=hashlib.sha256(to_json([held_out, tokens, fields])).hexdigest(),
     )
 
 
 def given_utility(given: str, confidence: float = 0.95) -> UtilityMeasure:
-    """A number, or the mean of a file with one number a line.
+    """A number, or the mean of a file with one number per line.
 
     >>> given_utility("2.5").estimate.value
     2.5
@@ -148,7 +188,7 @@ def _of_documents(path: Path, confidence: float) -> UtilityMeasure:
         numbers = [float(row[0]) for row in csv.reader(text.splitlines()) if row]
     except (UnicodeDecodeError, ValueError) as problem:
         raise InputError(
-            f"{path} must have one number a line, one for each document ({problem}); leave out headers and names"
+            f"{path} must have one number per line, one for each document ({problem}); leave out headers and names"
         ) from None
     values, level = np.array(numbers), checked_confidence(confidence)
     if len(values) < 2 or not np.all(np.isfinite(values)):
@@ -168,7 +208,7 @@ def _of_documents(path: Path, confidence: float) -> UtilityMeasure:
             high=mean + half,
             confidence=level,
             n=len(values),
-            statement=f"{mean:.4g} ({100 * level:g} % interval {mean - half:.4g} to {mean + half:.4g}, {len(values):,} documents)",
+            statement=f"{mean:.4g} ({100 * level:g}% interval {mean - half:.4g} to {mean + half:.4g}, {len(values):,} documents)",
             assumptions=("documents are independent, and so many that their mean is nearly normal",),
         ),
         documents=tuple(numbers),

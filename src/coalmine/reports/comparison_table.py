@@ -1,32 +1,42 @@
-"""The comparison for people: a row for each training, a row for each pair, and what to make of them."""
+"""The comparison for people: a row for each training and format, a row for each pair, and what to make of them."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from coalmine.audits.comparing_results import ComparedRun, Comparison
+from coalmine.audits.comparing_results import ComparedRun, Comparison, PairDifference
 from coalmine.records import Estimate
+from coalmine.reports.format_names import format_name
 from coalmine.reports.terminal import inert
+from coalmine.statistics.differences import Difference
+
+# Beside eight other columns.
+FORMAT_WIDTH = 28
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One row a training."""
+    """One row per training and format."""
     from rich.table import Table
 
+    names = _formats(comparison)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run")
+    labeled = any(run.side is not None for run in comparison.runs)
+    for column in (*(["side"] if labeled else []), "run", *(["format"] if len(names) > 1 else [])):
+        table.add_column(column)
     table.add_column(inert(comparison.utility_name), justify="right")
     table.add_column("canaries", justify="right")
     table.add_column("median exposure", justify="right")
-    table.add_column(f"{100 * comparison.confidence:g} % interval", justify="right")
+    table.add_column(f"{100 * comparison.confidence:g}% interval", justify="right")
     table.add_column("frontier")
     for run in comparison.runs:
         table.add_row(
+            *([inert(run.side or run.name)] if labeled else []),
             inert(run.name),
+            *([inert(names[run.template])] if len(names) > 1 else []),
             _utility(run.utility),
             str(run.canaries),
             _middle(run.exposure),
@@ -37,13 +47,14 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def difference_table(comparison: Comparison) -> Table:
-    """One row a pair: the first minus the second, with its interval and its p-values."""
+    """One row per pair and format: the first minus the second, with its interval and its p-values."""
     from rich.table import Table
 
+    names = _formats(comparison)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("first", "second"):
+    for column in ("first", "second", *(["format"] if len(names) > 1 else [])):
         table.add_column(column)
-    for column in ("difference", f"{100 * comparison.confidence:g} % interval", "p", "adjusted", "canaries"):
+    for column in ("difference", f"{100 * comparison.confidence:g}% interval", "p", "adjusted", "over"):
         table.add_column(column, justify="right")
     for pair in comparison.pairs:
         found = pair.exposure
@@ -54,9 +65,10 @@ def difference_table(comparison: Comparison) -> Table:
                 _limits(found.estimate),
                 f"{found.p_value:.2g}",
                 f"{pair.adjusted_p_value:.2g}",
-                f"{found.estimate.n}, {found.pairing}",
+                _counted(pair, found),
             ]
-        table.add_row(inert(pair.first), inert(pair.second), *numbers)
+        named = [inert(names[pair.template])] if len(names) > 1 else []
+        table.add_row(inert(pair.first), inert(pair.second), *named, *numbers)
     return table
 
 
@@ -66,6 +78,19 @@ def comparison_in_words(comparison: Comparison) -> list[str]:
         *(f"{inert(pair.statement)}." for pair in comparison.pairs),
         *(f"Note: {inert(warning)}." for warning in comparison.warnings),
     ]
+
+
+def _formats(comparison: Comparison) -> dict[str, str]:
+    """The name of each format, by its template."""
+    templates = dict.fromkeys(run.template for run in comparison.runs)
+    return {template: format_name(template, FORMAT_WIDTH) for template in templates}
+
+
+def _counted(pair: PairDifference, found: Difference) -> str:
+    """What the test of a difference is over."""
+    if pair.unit == "trainings":
+        return f"{pair.trainings[0]} against {pair.trainings[1]} trainings"
+    return f"{found.estimate.n} canaries, {found.pairing}"
 
 
 def _utility(estimate: Estimate | None) -> str:

@@ -35,7 +35,11 @@ _NUMBERS_AT_ONCE = 4_000_000
 # Sums of the same numbers in another order differ by rounding; they are ties.
 _ROUNDING = 1e-9
 
-SAME_RUNS = "the difference is of these two models over canaries like these; another seed of the same training can differ more"
+SAME_RUNS = (
+    "a difference of two models is of these two, over canaries like these: with one training per side it cannot be known whether the "
+    "ways of training differ, because another seed can differ by more; train several models each way, and name those of one way "
+    "alike, as in `coalmine compare plain=RUN plain=RUN other=RUN other=RUN`"
+)
 PAIRED = "if the trainings were alike, each canary could have had its two numbers the other way round"
 UNPAIRED = "if the trainings were alike, their canaries could have been exchanged"
 SHIFT = "the interval takes the difference to be a shift that is the same for all"
@@ -49,8 +53,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     p_value: float
     # The least p-value that so few numbers can give.
     least_p_value: float
-    pairing: Literal["paired", "unpaired"]
-    # How many exchanges were tried, the true order among them.
+    # Over canaries, the same or others; or over trainings.
+    pairing: Literal["paired", "unpaired", "trainings"]
+    # How many exchanges were tried, the true order among them; 0 for a test over trainings.
     exchanges: int
     every_exchange: bool
 
@@ -68,9 +73,9 @@ def paired_difference(
 
     >>> found = paired_difference([3.0, 4.0, 5.0, 6.0, 5.5, 7.0], [1.0, 3.0, 3.5, 4.0, 5.0, 4.0])
     >>> found.estimate.statement
-    '1.67 bits more (95 % interval 0.50 to 3.00), p = 0.031, 6 pairs'
+    '1.67 bits more (95% interval 0.50 to 3.00), p = 0.031, 6 pairs'
     """
-    one, other = _row(first, "first"), _row(second, "second")
+    one, other = number_row(first, "first"), number_row(second, "second")
     if len(one) != len(other):
         raise InputError(
             f"pairs need as many numbers on both sides, got {len(one)} and {len(other)}; compare them unpaired"
@@ -114,13 +119,13 @@ def unpaired_difference(
 
     >>> found = unpaired_difference([[9.0, 8.0, 9.5, 7.0, 8.5]], [[1.0, 2.0, 1.5, 3.0]])
     >>> found.estimate.statement
-    '6.53 bits more (95 % interval 5.00 to 8.00), p = 0.016, 5 against 4'
+    '6.53 bits more (95% interval 5.00 to 8.00), p = 0.016, 5 against 4'
     """
     if len(first) != len(second) or not first:
         raise InputError(
             f"strata must be the same on both sides and at least one, got {len(first)} and {len(second)}"
         )
-    strata = [(_row(a, "first"), _row(b, "second")) for a, b in zip(first, second, strict=True)]
+    strata = [(number_row(a, "first"), number_row(b, "second")) for a, b in zip(first, second, strict=True)]
     ways = math.prod(math.comb(len(a) + len(b), len(a)) for a, b in strata)
     every = ways <= MOST_EXCHANGES
     if every:
@@ -199,7 +204,7 @@ def _difference(
     warnings = []
     if outside < 0:
         warnings.append(
-            f"{counted} are too few for an interval at {100 * level:g} % to exclude anything, and p is at least {least:.2g}"
+            f"{counted} are too few for an interval at {100 * level:g}% to exclude anything, and p is at least {least:.2g}"
         )
     return Difference(
         estimate=Estimate(
@@ -210,7 +215,7 @@ def _difference(
             high=high if math.isfinite(high) else None,
             confidence=level,
             n=n,
-            statement=_statement(value, (low, high), level, p_value, counted, unit),
+            statement=difference_words(value, (low, high), level, p_value, counted, unit),
             assumptions=(PAIRED if pairing == "paired" else UNPAIRED, SHIFT),
             warnings=tuple(warnings),
         ),
@@ -222,15 +227,16 @@ def _difference(
     )
 
 
-def _statement(
+def difference_words(
     value: float, interval: tuple[float, float], level: float, p_value: float, counted: str, unit: str
 ) -> str:
+    """A difference with its interval and p-value, as a part of a sentence."""
     limits = "no interval"
     if all(map(math.isfinite, interval)):
         low, high = (math.floor(interval[0] * 100) / 100, math.ceil(interval[1] * 100) / 100)
         if value < 0:
             low, high = -high, -low
-        limits = f"{100 * level:g} % interval {low:.2f} to {high:.2f}"
+        limits = f"{100 * level:g}% interval {low:.2f} to {high:.2f}"
     return (
         f"{abs(value):.2f} {unit} {'less' if value < 0 else 'more'} ({limits}), p = {p_value:.2g}, {counted}"
     )
@@ -277,7 +283,8 @@ def _random_exchanges(
     return sums, moved
 
 
-def _row(numbers: ArrayLike, which: str) -> FloatArray:
+def number_row(numbers: ArrayLike, which: str) -> FloatArray:
+    """Numbers of one side as a row of finite ones."""
     row = np.asarray(numbers, dtype=np.float64)
     if row.ndim != 1:
         raise InputError(f"the {which} numbers must be one row, got {row.ndim} dimensions; flatten them")

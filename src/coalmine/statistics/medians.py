@@ -17,11 +17,11 @@ def median_estimate(
 ) -> Estimate:
     """The median of numbers that are each known to lie between a low and a high limit, from 0 to `most`.
 
-    The interval is that of order statistics, which holds for any distribution; with fewer than six numbers at 95 % it has all
+    The interval is that of order statistics, which holds for any distribution; with fewer than six numbers at 95% it has all
     that is possible. Where the limits leave the median itself open, there is only a lower bound.
 
     >>> median_estimate([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7], most=10).statement
-    'median 4.00 bits (95 % interval 1.00 to 7.00) of 7'
+    'median 4.00 bits (95% interval 1.00 to 7.00) of 7'
     """
     from scipy.special import bdtr
 
@@ -41,10 +41,10 @@ def median_estimate(
     middle, highest = float(np.median(low_row)), float(np.median(high_row))
     known = highest - middle <= 1e-9
     shown = (
-        f"median {'' if known else 'at least '}{middle:.2f} {unit} ({100 * level:g} % interval "
+        f"median {'' if known else 'at least '}{middle:.2f} {unit} ({100 * level:g}% interval "
         f"{math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f}) of {n}"
     )
-    few = () if outside else (f"{n} are too few for an interval at {100 * level:g} % that excludes anything",)
+    few = () if outside else (f"{n} are too few for an interval at {100 * level:g}% that excludes anything",)
     return Estimate(
         method="median",
         status="measured" if known else "lower_bound",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from coalmine.audits.comparing_results import Comparison
 from coalmine.errors import InputError
 from coalmine.files import PUBLIC, to_json, write_bytes
 from coalmine.reports.figures.drawing import save_drawing
+from coalmine.reports.format_names import format_name
 
 KINDS = (".svg", ".html", ".png", ".json")
 ON_FRONTIER = "on the frontier"
@@ -18,8 +20,9 @@ _ON, _BEATEN = "#0072B2", "#D55E00"
 
 
 def comparison_figure(comparison: Comparison, *, width: int = 420, height: int = 320) -> dict[str, Any]:
-    """The figure as Vega-Lite 6; a run without a place in it is left out."""
+    """The figure as Vega-Lite 6, one drawing per format; a run without a place in it is left out."""
     points = points_of(comparison)
+    formats = list(dict.fromkeys(point["format"] for point in points))
     x = {
         "field": "utility",
         "type": "quantitative",
@@ -33,65 +36,74 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
         "title": "median exposure (bits)",
         "scale": {"zero": True},
     }
-    # The frontier goes from the best utility down to the least exposure, in steps: between two points nothing is known.
-    frontier = sorted(
-        (point for point in points if point["frontier"] == ON_FRONTIER),
-        key=lambda point: point["order"],
-    )
+    layers: list[dict[str, Any]] = [
+        {
+            # The frontier goes from the best utility down to the least exposure, in steps: between two points nothing is known. It is
+            # that of single trainings; of several, the means are compared, which have no point here.
+            "transform": [{"filter": "datum.alone && datum.frontier == '" + ON_FRONTIER + "'"}],
+            "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 3], "color": _ON},
+            "encoding": {"x": x, "y": y, "order": {"field": "order", "type": "quantitative"}},
+        },
+        {
+            "mark": {"type": "rule", "opacity": 0.6},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "transform": [{"filter": "isValid(datum.utility_low)"}],
+            "mark": {"type": "rule", "opacity": 0.6},
+            "encoding": {"x": {**x, "field": "utility_low"}, "x2": {"field": "utility_high"}, "y": y},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": {
+                    "field": "frontier",
+                    "type": "nominal",
+                    "title": None,
+                    "scale": {"domain": [ON_FRONTIER, "beaten"], "range": [_ON, _BEATEN]},
+                },
+                "tooltip": [
+                    {"field": name} for name in ("run", "utility", "exposure", "low", "high", "canaries")
+                ],
+            },
+        },
+        {
+            "mark": {"type": "text", "align": "left", "dx": 8, "dy": -8},
+            "encoding": {"x": x, "y": y, "text": {"field": "run"}},
+        },
+    ]
+    drawing: dict[str, Any] = {"width": width, "height": height, "layer": layers}
+    if len(formats) > 1:
+        # Exposures in spaces of different size are not on one axis.
+        facet = {"field": "format", "type": "nominal", "title": None, "sort": formats}
+        drawing = {
+            "facet": facet,
+            "columns": 2,
+            "spec": drawing,
+            "resolve": {"scale": {"y": "independent"}},
+        }
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "description": "Utility of each training against the exposure of its canaries; lower and further left is better.",
-        "width": width,
-        "height": height,
         "data": {"values": points},
-        "layer": [
-            {
-                "data": {"values": frontier},
-                "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 3], "color": _ON},
-                "encoding": {"x": x, "y": y, "order": {"field": "order", "type": "quantitative"}},
-            },
-            {
-                "mark": {"type": "rule", "opacity": 0.6},
-                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-            },
-            {
-                "transform": [{"filter": "isValid(datum.utility_low)"}],
-                "mark": {"type": "rule", "opacity": 0.6},
-                "encoding": {"x": {**x, "field": "utility_low"}, "x2": {"field": "utility_high"}, "y": y},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": {
-                        "field": "frontier",
-                        "type": "nominal",
-                        "title": None,
-                        "scale": {"domain": [ON_FRONTIER, "beaten"], "range": [_ON, _BEATEN]},
-                    },
-                    "tooltip": [
-                        {"field": name} for name in ("run", "utility", "exposure", "low", "high", "canaries")
-                    ],
-                },
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 8, "dy": -8},
-                "encoding": {"x": x, "y": y, "text": {"field": "run"}},
-            },
-        ],
+        **drawing,
     }
 
 
 def points_of(comparison: Comparison) -> list[dict[str, Any]]:
-    """Each run that has a place in the figure."""
+    """Each run that has a place in the figure, by its canaries of each format."""
     points = []
+    of_first = [run for run in comparison.runs if run.template == comparison.runs[0].template]
+    sides = Counter(run.side or run.name for run in of_first)
     for run in comparison.runs:
         if run.on_frontier is None or run.utility is None or run.utility.value is None:
             continue
         points.append(
             {
                 "run": run.name,
+                "format": format_name(run.template),
                 "utility": run.utility.value,
                 "utility_low": run.utility.low,
                 "utility_high": run.utility.high,
@@ -99,6 +111,7 @@ def points_of(comparison: Comparison) -> list[dict[str, Any]]:
                 "low": run.exposure.low,
                 "high": run.exposure.high,
                 "canaries": run.canaries,
+                "alone": sides[run.side or run.name] == 1,
                 "frontier": ON_FRONTIER if run.on_frontier else "beaten",
                 "order": -run.utility.value if comparison.higher_is_better else run.utility.value,
             }

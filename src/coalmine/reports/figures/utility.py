@@ -9,6 +9,7 @@ from coalmine.audits.comparing_results import Comparison, Strategy
 from coalmine.reports.comparison import own_utility, scored_others
 from coalmine.reports.figures.comparison import ON_FRONTIER, points_of
 from coalmine.reports.figures.style import INK, Figure, Spec, axis, colors_of, data, rounded, spec, tooltips
+from coalmine.reports.format_names import format_name
 from coalmine.reports.runs.reading import Run, names_of
 
 
@@ -35,6 +36,7 @@ def utility_figure(comparison: Comparison) -> Figure | None:
             "on": run["frontier"] == ON_FRONTIER,
         }
         for run in points_of(comparison)
+        if run["format"] == format_name(comparison.runs[0].template)
     ]
     if len(points) < 2:
         return None
