@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure_methods import MEASURES, Measured, Question
 from coalmine.audits.exposure_references import Comparisons
+from coalmine.audits.exposure_splitting import FIRST_MEMBERS
 from coalmine.audits.exposure_results import ExposureResult, Exposures, FormatFacts
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
@@ -210,7 +211,8 @@ class _Group:
         self._own = members.score(texts, names)
         some = SAMPLES if asked.samples is None else asked.samples
         self.method, self.why = _chosen_method(asked.method, members, some)
-        samples = GUIDED_SAMPLES if asked.samples is None and self.method == "guided" else some
+        usual = {"guided": GUIDED_SAMPLES, "splitting": FIRST_MEMBERS}
+        samples = usual.get(self.method, SAMPLES) if asked.samples is None else asked.samples
         facts = [
             KEPT,
             self.model.describe(),

@@ -8,6 +8,7 @@ from coalmine.audits.exposure_question import Measured, Question
 from coalmine.audits.exposure_ranked import exact
 from coalmine.audits.exposure_scored import extrapolated, references, sampled
 from coalmine.audits.exposure_searched import bounded, guided
+from coalmine.audits.exposure_splitting import splitting
 
 __all__ = ["MEASURES", "Measured", "Question"]
 
@@ -15,6 +16,7 @@ MEASURES: dict[str, Callable[[Question], Measured]] = {
     "exact": exact,
     "bounded": bounded,
     "guided": guided,
+    "splitting": splitting,
     "sampled": sampled,
     "extrapolated": extrapolated,
     "references": references,
