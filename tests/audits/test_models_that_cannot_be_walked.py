@@ -46,9 +46,11 @@ def test_ranks_are_those_of_a_walk(model, canaries):
     assert costs == pytest.approx(sorted(scored.candidates[0].log_perplexities_bits))
 
 
-def test_a_space_larger_than_the_sample_is_extrapolated(model, canaries):
-    results = expose(OnlySome(model, "score"), canaries, samples=500)
-    assert {one.method for one in results} == {"extrapolated"}
+def test_a_space_too_large_to_score_each_is_split_and_never_extrapolated(model):
+    form = Format("pin {digits:7}")
+    results = expose(OnlySome(model, "score"), CanarySet.of(form, ["pin 4921000"]), samples=64)
+    assert {one.method for one in results} == {"splitting"}
+    assert "too many to score each" in results.formats[0].why
 
 
 @pytest.mark.parametrize("method", ["bounded", "guided"])

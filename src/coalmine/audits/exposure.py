@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure_choice import choose
 from coalmine.audits.exposure_methods import MEASURES, Measured, Question
 from coalmine.audits.exposure_references import Comparisons
+from coalmine.audits.exposure_results import Choice, ExposureResult, Exposures, FormatFacts
 from coalmine.audits.exposure_splitting import FIRST_MEMBERS
-from coalmine.audits.exposure_results import ExposureResult, Exposures, FormatFacts
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import to_json
@@ -32,8 +33,8 @@ METHODS = ("auto", *MEASURES)
 ASKED_FOR = "asked for"
 # What is kept of an unfinished search; another version of it is of another search.
 KEPT = "counts/2"
-# `auto` ranks every member of a space up to this size.
-EXACT_UP_TO = 1_000_000
+# What `auto` may spend on exact ranks. Guided draws come within a tenth of a bit in less, so it is seldom worth waiting longer for.
+MINUTES = 2.0
 # Members drawn where the caller does not say how many. Guided draws share most of their prefixes, so they are cheaper, and past
 # the first proofs they narrow an interval more than further proofs do: see docs/search.md.
 SAMPLES, GUIDED_SAMPLES = 10_000, 50_000
@@ -46,6 +47,7 @@ def expose(
     method: str = "auto",
     samples: int | None = None,
     budget: int = 50_000,
+    minutes: float = MINUTES,
     memory: int = MEMORY_BYTES,
     confidence: float = 0.95,
     seed: int = 0,
@@ -62,12 +64,14 @@ def expose(
     - "bounded": the same rank, without the members that cost more than the canary; after `budget` expansions it gives the
       bounds that are proven by then;
     - "guided": an unbiased estimate from `samples` members (50,000) drawn where the model expects them, for every rank;
+    - "splitting": an unbiased estimate from scores alone, for every rank: eight runs, which begin with `samples` members (1,600) of R
+      drawn uniformly, go down to the canary level by level;
     - "sampled": `samples` members (10,000) of R drawn uniformly; exposure beyond what they can show is given as a lower bound;
     - "extrapolated": a skew-normal curve through such a sample, with a test of the fit on samples it has not seen;
     - "references": the rank among the manifest's references;
-    - "auto": exact for a space of up to a million members; for a larger one bounded, and guided for what that leaves open. For
-      a model that cannot be walked (a masked model, an endpoint, pairs with a source each): exact where scoring every member
-      costs no more than a sample would, else extrapolated.
+    - "auto": exact where that takes no more than `minutes` at the speed of this model, which is measured, or no more than an
+      estimate would; else bounded, and guided for what that leaves open. For a model that does not support incremental decoding
+      (a masked model, an endpoint, pairs with a source each): exact under the same condition, else splitting.
 
     Where there is no honest number for the canaries of one format, they are "not_measured", with the reason, and those of other
     formats are measured all the same; a NotMeasurableError is raised only where no format can be measured.
@@ -75,12 +79,14 @@ def expose(
     With `comparisons`, whatever the method, the manifest's references are scored beside the canaries, planted and withheld, so
     that `membership` has what it compares them with.
 
+    `minutes` is for all formats together; it does not limit the methods other than exact, nor one that was asked for by name.
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
     what it has proven, and the same call goes on from it.
     """
     _check_arguments(
         method,
         confidence,
+        minutes,
         {
             "samples": SAMPLES if samples is None else samples,
             "budget": budget,
@@ -97,13 +103,26 @@ def expose(
     chosen = as_canary_set(canaries)
     by_canary: dict[str, ExposureResult] = {}
     formats, candidates, fits, expansions = [], [], {}, 0
+    choices: dict[str, Choice] = {}
     problems: list[NotMeasurableError] = []
     warnings: list[str] = []
+    asked_about = {canary.format_id for canary in chosen}
+    share = minutes / max(1, len(asked_about))
     options = _Options(
-        method, samples, budget, memory, confidence, seed, batch, resume, progress or Silent(), comparisons
+        method,
+        samples,
+        budget,
+        share,
+        memory,
+        confidence,
+        seed,
+        batch,
+        resume,
+        progress or Silent(),
+        comparisons,
     )
     for format_id in chosen.formats:
-        if not any(canary.format_id == format_id for canary in chosen):
+        if format_id not in asked_about:
             continue
         group = _Group(model, chosen, format_id, options)
         try:
@@ -118,6 +137,8 @@ def expose(
             candidates += group.comparisons.rows(measured.candidates)
             warnings += group.comparisons.warnings
         expansions += measured.expansions
+        if group.choice is not None:
+            choices[format_id] = group.choice
         if measured.fit is not None:
             fits[format_id] = measured.fit
     if problems and len(problems) == len(formats):
@@ -141,31 +162,21 @@ def expose(
         model=model.describe(),
         manifest_sha256=chosen.sha256,
         expansions=expansions,
+        choices=choices,
         inclusion=None if chosen.withhold is None else 1.0 - chosen.withhold,
     )
 
 
-def _check_arguments(method: str, confidence: float, counts: dict[str, int]) -> None:
+def _check_arguments(method: str, confidence: float, minutes: float, counts: dict[str, int]) -> None:
     if method not in METHODS:
         raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
     for name, count in counts.items():
         if not isinstance(count, int) or count < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {count}")
+    if not minutes > 0:
+        raise InputError(f"minutes must be more than 0, got {minutes}; give for example 2")
     if not 0 < confidence < 1:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {confidence}")
-
-
-def _chosen_method(method: str, members: Members, samples: int) -> tuple[str, str]:
-    if method != "auto":
-        return method, ASKED_FOR
-    size = members.format.size
-    if members.obstacle is not None:
-        if size <= samples:
-            return "exact", f"the space has {size:,} members, few enough to score each ({members.obstacle})"
-        return "extrapolated", f"{size:,} members are too many to score each ({members.obstacle})"
-    if size <= EXACT_UP_TO:
-        return "exact", f"the space has {size:,} members, few enough to rank them all"
-    return "guided", f"the space has {size:,} members: small ranks are proven, larger ones estimated"
 
 
 class _Options(NamedTuple):
@@ -174,6 +185,7 @@ class _Options(NamedTuple):
     method: str
     samples: int | None
     budget: int
+    minutes: float
     memory: int
     confidence: float
     seed: int
@@ -198,6 +210,7 @@ class _Group:
         self.canaries = [canary for canary in chosen if canary.format_id == format_id]
         self.method, self.why = options.method, ASKED_FOR
         self.comparisons: Comparisons | None = None
+        self.choice: Choice | None = None
         self._own: NDArray[np.float64] | None = None
 
     def measure(self) -> Measured:
@@ -209,8 +222,14 @@ class _Group:
             self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
         )
         self._own = members.score(texts, names)
-        some = SAMPLES if asked.samples is None else asked.samples
-        self.method, self.why = _chosen_method(asked.method, members, some)
+        if asked.method == "auto":
+            self.choice = choose(
+                members,
+                seconds=60 * asked.minutes,
+                first_members=FIRST_MEMBERS if asked.samples is None else asked.samples,
+                budget=asked.budget,
+            )
+            self.method, self.why = self.choice.method, self.choice.why
         usual = {"guided": GUIDED_SAMPLES, "splitting": FIRST_MEMBERS}
         samples = usual.get(self.method, SAMPLES) if asked.samples is None else asked.samples
         facts = [

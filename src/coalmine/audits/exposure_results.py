@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -91,6 +91,41 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The method that was taken and why.
+
+    `why` is the same for the same choice. What was measured differs from run to run and is kept apart, for run.json.
+    """
+
+    method: str
+    why: str
+    # Steps of the exact method (expansions of the tree, or scores of members), and how many the model takes per second.
+    steps: int | None = None
+    steps_per_second: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What was measured, or nothing."""
+        if self.steps is None or self.steps_per_second is None:
+            return ""
+        return (
+            f"{self.steps:,} steps at {self.steps_per_second:,.0f} per second take "
+            f"{duration(self.steps / self.steps_per_second)}"
+        )
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(642.0), duration(120.0), duration(60.0), duration(3.0)
+    ('10.7 minutes', '2 minutes', '1 minute', '3 seconds')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} seconds"
+    minutes = round(seconds / 60, 1)
+    return f"{minutes:,g} {'minute' if minutes == 1 else 'minutes'}"
+
+
 class CandidateScores(NamedTuple):
     """Scores of members of a format that canaries were compared with."""
 
@@ -118,6 +153,7 @@ class Exposures(Sequence[ExposureResult]):
         manifest_sha256: str,
         expansions: int,
         inclusion: float | None = None,
+        choices: Mapping[str, Choice] | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         self.warnings = tuple(warnings)
@@ -132,6 +168,8 @@ class Exposures(Sequence[ExposureResult]):
         self.expansions = expansions
         # The probability with which a canary was planted, by its coin; None where it is not known.
         self.inclusion = inclusion
+        # By format, what `auto` measured before it chose; it differs from run to run, and is not in exposure.json.
+        self.choices = dict(choices or {})
 
     @overload
     def __getitem__(self, place: int) -> ExposureResult: ...

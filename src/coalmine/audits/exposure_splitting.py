@@ -69,9 +69,7 @@ class _Audit:
         """The pilot, the neighbors of canaries, the runs."""
         question, thresholds = self.question, self.question.thresholds
         question.progress.start("Finding levels for splitting", None)
-        levels = self.sampler.pilot(
-            float(thresholds.min()), self._generator("pilot"), self.after_level
-        )
+        levels = self.sampler.pilot(float(thresholds.min()), self._generator("pilot"), self.after_level)
         complete = self._look_around(levels)
         question.progress.finish()
         known, known_costs = set(self.book.costs), self.book.sorted_costs()

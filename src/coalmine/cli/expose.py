@@ -22,19 +22,27 @@ def command(
         str,
         typer.Option(
             "--method",
-            help="auto, exact, bounded, guided, sampled, extrapolated or references: see docs/search.md.",
+            help="auto, exact, bounded, guided, splitting, sampled, extrapolated or references: see docs/search.md.",
         ),
     ] = "auto",
     samples: Annotated[
         int | None,
         typer.Option(
-            "--samples", help="Members drawn: 50,000 by `guided`, 10,000 by `sampled` and `extrapolated`."
+            "--samples",
+            help="Members drawn: 50,000 by `guided`, 1,600 by `splitting` to begin with, 10,000 by `sampled` and `extrapolated`.",
         ),
     ] = None,
     budget: Annotated[
         int,
         typer.Option("--budget", help="Expansions that `bounded` and `guided` may spend on proving ranks."),
     ] = 50_000,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            "--minutes",
+            help="What `auto` may spend on exact ranks, by the speed of this model, before it estimates.",
+        ),
+    ] = 2.0,
     memory: Annotated[
         int, typer.Option("--memory", help="Megabytes of model states that a search may hold.")
     ] = 1024,
@@ -86,6 +94,7 @@ def command(
             method=method,
             samples=samples,
             budget=budget,
+            minutes=minutes,
             memory=memory * 1_000_000,
             confidence=confidence,
             seed=seed,
@@ -99,6 +108,7 @@ def command(
             model=results.model,
             manifest_sha256=chosen.sha256,
             expansions=results.expansions,
+            choices=results.choices,
         )
         shown = {canary.canary_id: canary.text for canary in chosen} if reveal else None
         output.say(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
+from coalmine.errors import InputError
 from coalmine.formats.format import Format
 
 # A part of a format with more fillings than this is also changed character by character; all fillings of a smaller one are near.
@@ -47,7 +48,7 @@ class Refilling:
     >>> other = moves.propose("my pin is 0042", random.Random(0))
     >>> other in moves.format, other != "my pin is 0042"
     (True, True)
-    >>> len(list(moves.neighbors("my pin is 0042")))
+    >>> len(moves.neighbors("my pin is 0042"))
     36
     """
 
@@ -82,8 +83,11 @@ class Refilling:
             return text[:begin] + self._drawn(state, last.last, text[begin:end], generator) + text[end:]
         return text[:begin] + self._drawn(part.first, last.last, text[begin:end], generator) + text[end:]
 
-    def neighbors(self, text: str) -> Iterator[str]:
+    def neighbors(self, text: str) -> list[str]:
         """The members that differ in one part of few fillings, or in one or two characters of a wide part."""
+        return list(dict.fromkeys(self._neighbors(text)))
+
+    def _neighbors(self, text: str) -> Iterator[str]:
         for part in self._parts:
             begin, end = self._begin(text, part), self._end(text, part)
             if part.ways <= WIDE:
@@ -183,7 +187,10 @@ class Refilling:
         states = [state]
         for character in text:
             following = self._automaton.next(states[-1], character)
-            assert following is not None, "the text is a member"
+            if following is None:
+                raise InputError(
+                    "the text is not a member of the format, so it cannot be refilled; check it with `in` first"
+                )
             states.append(following)
         return states
 
@@ -212,7 +219,7 @@ class Refilling:
         count = automaton.state_count
         into, shortest, longest = [0] * count, [count] * count, [0] * count
         into[0], shortest[0] = 1, 0
-        cuts: list[int | None] = []
+        cuts: list[int] = []
         for state in range(count):
             if into[state] * automaton.counts[state] == automaton.counts[0]:
                 cuts.append(state)
@@ -222,7 +229,6 @@ class Refilling:
                 longest[target] = max(longest[target], longest[state] + 1)
         parts = []
         for first, last in zip(cuts, [*cuts[1:], None], strict=True):
-            assert first is not None
             ways = automaton.counts[first] // (1 if last is None else automaton.counts[last])
             if ways > 1:
                 start = shortest[first] if shortest[first] == longest[first] else None

@@ -93,12 +93,14 @@ def _some(names: Sequence[str]) -> str:
 
 
 def methods_in_words(results: Exposures) -> list[str]:
-    """Which method was taken for each format, where it was not the user who said."""
-    return [
-        f"Method for {inert(one.format_id)}: {one.method}, because {one.why}."
-        for one in results.formats
-        if one.why != "asked for"
-    ]
+    """Which method was taken for each format, where it was not the user who said, and the speed that decided it."""
+    lines = []
+    for one in results.formats:
+        choice = results.choices.get(one.format_id)
+        measured = f" ({choice.in_words})" if choice is not None and choice.in_words else ""
+        if one.why != "asked for":
+            lines.append(f"Method for {inert(one.format_id)}: {one.method}, because {one.why}{measured}.")
+    return lines
 
 
 def exposure_in_plain_words(results: Sequence[ExposureResult]) -> list[str]:

@@ -8,6 +8,7 @@ in Python.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,15 @@ class TokenTree:
     def _edge_to(self, state: int, index: int) -> int:
         edges = slice(int(self.first_edge[state]), int(self.first_edge[state + 1]))
         return edges.start + int(np.searchsorted(self.edge_offset[edges], index, side="right")) - 1
+
+    @cached_property
+    def inner_nodes(self) -> int:
+        """How many nodes something goes on from: what an enumeration of all members asks the model about."""
+        nodes = [0] * len(self.is_leaf)
+        for state in range(len(nodes) - 1, -1, -1):
+            following = self.edge_next[self.first_edge[state] : self.first_edge[state + 1]].tolist()
+            nodes[state] = 1 + sum(nodes[other] for other in following) if following else 0
+        return nodes[0]
 
     def _along_paths(self) -> tuple[int, int]:
         """The most stops on any path, and the length of the longest."""

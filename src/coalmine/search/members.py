@@ -67,13 +67,14 @@ class Members:
         """Why the members cannot be walked, or None where they can."""
         return self._tree if isinstance(self._tree, str) else None
 
-    def frontier(self, purpose: str, advice: str) -> Frontier:
+    def frontier(self, purpose: str, advice: str, *, batch: int | None = None) -> Frontier:
         """A walk of the tree; a clear error for `purpose`, with advice, where there is none."""
         if isinstance(self._tree, str) or not isinstance(self.model, Stepper):
             raise NotMeasurableError(
                 f"{purpose} is not applicable to {self.model.name!r}: {self.obstacle}; {advice}"
             )
-        return Frontier(self.model, self._tree, batch=self.batch, memory_bytes=self.memory_bytes)
+        rows = self.batch if batch is None else min(batch, self.batch)
+        return Frontier(self.model, self._tree, batch=rows, memory_bytes=self.memory_bytes)
 
     def score(self, texts: Sequence[str], names: Sequence[str] | None = None) -> NDArray[np.float64]:
         """The log-perplexity of some members in bits."""

@@ -20,12 +20,13 @@ from coalmine.statistics.exposure import exposure_bits
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count
 
-SPLITTING_ASSUMPTIONS = (
-    "the members that are no more surprising than the canary can be reached by refilling parts of the format, from members drawn "
-    "uniformly or from the known canaries, through members that are no more surprising than each level",
+SPLITTING_ASSUMPTIONS: tuple[str, ...] = (
+    "members that are no more surprising than the canary are reached from uniform draws, or from known canaries, by refilling parts",
     "the estimates of the runs scatter about as log-normal numbers do",
 )
-FREE_ASSUMPTIONS = ("the first members of the runs are independent and uniform draws from the whole secret space",)
+FREE_ASSUMPTIONS: tuple[str, ...] = (
+    "the first members of the runs are independent and uniform draws from the whole secret space",
+)
 
 # A number is given where at least this share of the runs saw it, and where they are worth this share of equally large ones.
 SEEN_BY, WORTH = 0.8, 0.5
@@ -222,7 +223,9 @@ def _bounds(
         low = min(free, ceiling)
         how = f"less surprising than all but a few of {runs.first(cost)[1]:,} uniform draws"
         assumptions = FREE_ASSUMPTIONS
-        reason += "; the members around this canary are too many to be looked at one by one" if not complete else ""
+        reason += (
+            "; the members around this canary are too many to be looked at one by one" if not complete else ""
+        )
     return Estimate(
         method="splitting",
         status="lower_bound",
@@ -270,9 +273,7 @@ def _free_bits(runs: Runs, cost: float, level: float) -> float:
 
 def _free(runs: Runs, cost: float, level: float) -> str:
     bits = math.floor(_free_bits(runs, cost, level) * 100) / 100
-    return (
-        f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits:.2f} bits, whatever the model is"
-    )
+    return f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits:.2f} bits, whatever the model is"
 
 
 def _log2_add(first: float, second: float) -> float:
