@@ -16,6 +16,7 @@ from coalmine.reports.page.html import report_page
 from coalmine.reports.runs.reading import read_run, read_runs
 from coalmine.statistics.exposure import reference_exposures
 from reports import report_runs as made
+from reports.large_runs import TEMPLATES, save_large_run
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install 'coalmine[dev]'"
@@ -185,6 +186,102 @@ def test_it_fits_a_phone_and_the_dark(opened, report, scheme, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Five formats, five numbers of copies, nine models with long names, every audit."""
+    directory = tmp_path_factory.mktemp("large")
+    save_large_run(directory)
+    path = directory / "report.html"
+    path.write_text(report_page([read_run(directory)]), encoding="utf-8")
+    return path
+
+
+# What is wrong with the texts and symbols of the drawings: cut off, or hard to see. A text counts as cut where it leaves its own
+# drawing or the window, or is shortened.
+WHAT_IS_WRONG = """() => {
+  const wrong = [];
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const luminance = (color) => {
+    const [r, g, b] = numbers(color).slice(0, 3).map((part) => part / 255)
+      .map((part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (one, other) => {
+    const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const paper = getComputedStyle(document.body).backgroundColor;
+  for (const figure of document.querySelectorAll("figure[data-figure]")) {
+    for (const drawing of figure.querySelectorAll(".drawing")) {
+      const room = drawing.getBoundingClientRect();
+      const tell = (what, node) => wrong.push(`${figure.dataset.figure}: ${what}: ${node.textContent || node.getAttribute("fill")}`);
+      if (!drawing.querySelector("svg")) tell("no drawing", drawing);
+      for (const text of drawing.querySelectorAll("svg text")) {
+        const style = getComputedStyle(text), box = text.getBoundingClientRect();
+        if (!text.textContent.trim() || Number(style.opacity) === 0 || !box.width) continue;
+        if (box.left < room.left - 1 || box.right > room.right + 1 || box.right > innerWidth) tell("cut off", text);
+        if (text.textContent.endsWith("\u2026")) tell("shortened", text);
+        if (contrast(style.fill, paper) < 4.5) tell("faint", text);
+      }
+      const symbols = [...drawing.querySelectorAll(".role-legend-symbol path")];
+      for (const symbol of symbols) {
+        const { fill, stroke } = getComputedStyle(symbol);
+        const seen = [fill, stroke].filter((color) => color !== "none" && numbers(color)[3] !== 0);
+        if (!seen.some((color) => contrast(color, paper) >= 3)) tell("faint symbol", symbol);
+      }
+      const kinds = symbols.map((symbol) => symbol.getAttribute("fill") + symbol.getAttribute("stroke") + symbol.getAttribute("d"));
+      if (new Set(kinds).size < kinds.length) tell("series that look alike", drawing);
+    }
+  }
+  for (const node of document.querySelectorAll("h1, h2, h3, h4, p, figcaption, button, select, .panel")) {
+    const box = node.getBoundingClientRect();
+    if (box.width && !node.closest(".scroll, .skip, .unseen") && (box.left < 0 || box.right > innerWidth + 1)) wrong.push(`page: ${node.textContent.slice(0, 60)}`);
+  }
+  return wrong;
+}"""
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 390), ("dark", 768), ("light", 1280)])
+def test_nothing_in_a_large_report_is_cut_off_or_faint(opened, large, scheme, width):
+    one = opened(large, color_scheme=scheme, viewport={"width": width, "height": 844}).wait_for_figures()
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert one.page.evaluate(WHAT_IS_WRONG) == []
+    panels = one.page.locator("figure[data-figure=roc] .panel h4").all_inner_texts()
+    assert panels[0] == TEMPLATES["f0"]
+    assert len(panels) == len(TEMPLATES)
+    one.check_quiet()
+
+
+def test_the_check_notices_what_is_cut_off_and_faint(opened, large):
+    one = opened(large, color_scheme="dark", viewport={"width": 390, "height": 844}).wait_for_figures()
+    one.page.evaluate(
+        """() => {
+          const [first, second, third] = document.querySelectorAll("figure[data-figure=roc] svg .role-legend-label text");
+          first.textContent = "a name that is far too long for a phone, and for most windows";
+          second.style.fill = "#333333";
+          third.textContent = "a na\u2026";
+        }"""
+    )
+    wrong = one.page.evaluate(WHAT_IS_WRONG)
+    assert [line.split(": ")[1] for line in wrong] == ["cut off", "faint", "shortened"]
+
+
+def test_one_choice_acts_on_all_panels_and_they_are_saved_as_one_picture(opened, large, tmp_path):
+    one = opened(large).wait_for_figures()
+    figure = one.page.locator("figure[data-figure=exposure-by-repetitions]")
+    assert figure.locator("select").count() == 1
+    figure.locator("select").select_option(label="16 times")
+    one.page.wait_for_timeout(300)
+    shown = [panel.locator(".mark-symbol.role-mark path").count() for panel in figure.locator(".panel").all()]
+    assert shown == [3] * len(TEMPLATES)
+    with one.page.expect_download() as download:
+        figure.get_by_role("button", name="Save as SVG").click()
+    download.value.save_as(tmp_path / "figure.svg")
+    saved = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert saved.count("<svg") == 1 + len(TEMPLATES)
+    assert "call {digits:3}" in saved
 
 
 def test_the_keyboard_reaches_what_the_mouse_does(opened, report):

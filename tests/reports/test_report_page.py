@@ -31,7 +31,7 @@ from coalmine.reports.findings.findings import Finding
 from coalmine.reports.page.html import report_page, reported
 from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
 from coalmine.reports.runs.reading import Located, read_run, read_runs
-from coalmine.statistics.roc import roc_curve
+from coalmine.statistics.roc import roc_curve, tpr_at_fpr
 from reports import report_runs as made
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[2J\u202e`*_[x](http://x)"
@@ -153,7 +153,7 @@ def test_figures_show_what_was_measured(run):
     assert {row[0]: row[4] for row in rows} == pytest.approx(bits, abs=1e-4)
     assert [row[4] for row in rows] == sorted((row[4] for row in rows), reverse=True)
     # The exact ranking scored all 10,000 members.
-    assert sum(row[2] for row in figures["log-perplexity"].rows) == 10_000
+    assert sum(row[3] for row in figures["log-perplexity"].rows) == 10_000
 
 
 def test_the_roc_is_that_of_the_scores(tmp_path):
@@ -172,10 +172,15 @@ def test_the_roc_is_that_of_the_scores(tmp_path):
     figure = next(one for one in figures_of(read_run(tmp_path)) if one.figure_id == "roc")
     fpr, tpr, _ = roc_curve(-planted, -references)
     true = {(round(float(x), 7), round(float(y), 4)) for x, y in zip(fpr, tpr, strict=True)}
-    assert {(row[1], row[2]) for row in figure.rows} <= true
-    assert len(figure.rows) > 30
-    for row in figure.rows:
-        assert row[3] <= row[2] <= row[4]
+    curve = [row for row in figure.rows if row[3] is not None]
+    assert {(row[2], row[3]) for row in curve} <= true
+    assert len(curve) > 30
+    band = [row for row in figure.rows if row[3] is None]
+    assert len(band) > 20
+    for row in band:
+        there = tpr_at_fpr(-planted, -references, row[2])
+        assert row[4] <= there.low + 1e-4 or there.status == "not_measured"
+        assert row[5] >= there.high - 1e-4 or there.status == "not_measured"
 
 
 def test_two_runs_are_compared(tmp_path):
@@ -190,7 +195,7 @@ def test_two_runs_are_compared(tmp_path):
     runs = read_runs(tmp_path)
     assert [run.name for run in runs] == ["one", "two"]
     (figure,) = utility_figures(runs)
-    assert [row[0] for row in figure.rows] == ["one", "two"]
+    assert [row[1] for row in figure.rows] == ["one", "two"]
     text = "".join(Elements(report_page(runs)).text)
     assert "2 models compared" in text
     assert "two: The model memorized 2 of 12 canaries" in text
@@ -331,26 +336,26 @@ def test_recitation_of_several_models_is_drawn_apart_in_the_same_colors(tmp_path
         one, models=(*one.models, *other.models), groups=(*one.groups, *other.groups)
     )
     (figure,) = recitation_figures(made.run_with(tmp_path, recitations=(Located(tmp_path, both),)))
-    for spec in figure.specs.values():
+    for spec in figure.panels[0].specs.values():
         points = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "point")
         places = {(row["x"], row["at"]) for row in points["data"]["values"]}
         assert len(places) == 2 * len(hits)
         assert len({x for x, _ in places}) == len(hits)
         color = points["encoding"]["color"]
         assert color["scale"]["domain"] == ["asked", "a model with a long name"]
-        assert color["legend"]["columns"] == 2
+        assert color["legend"]["columns"] == 1
     assert len(figure.rows) == 2 * len(hits)
 
 
 def test_bounds_beside_a_claim_are_for_one_copy_as_the_claim_is(run):
     assert run.membership.verdict is not None
-    shown = {(row[0], row[1]): row[2] for row in epsilon_figure(run.membership).rows}
+    shown = {row[1:3]: row[3] for row in epsilon_figure(run.membership).rows}
     many = next(one for one in run.membership.populations if one.copies > 1)
     bound = many.independent
     assert bound.one_copy.low < bound.canary.low
     assert shown[many.name, bound.one_copy.method] == round(bound.one_copy.low, 4)
     alone = msgspec.structs.replace(run.membership, verdict=None)
-    shown = {(row[0], row[1]): row[2] for row in epsilon_figure(alone).rows}
+    shown = {row[1:3]: row[3] for row in epsilon_figure(alone).rows}
     assert shown[many.name, bound.canary.method] == round(bound.canary.low, 4)
 
 

@@ -132,6 +132,28 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, confiden
     )
 
 
+def tpr_band(
+    in_scores: ArrayLike, out_scores: ArrayLike, fprs: ArrayLike, confidence: float = 0.95
+) -> tuple[FloatArray, FloatArray]:
+    """The limits of `tpr_at_fpr` at many rates: each pair holds with this confidence, not all of them together.
+
+    Where there are too few out scores for a limit, it is 0 or 1.
+
+    >>> low, high = tpr_band([5.0, 4.0, 0.5], [1.0, 2.0, 3.0, 4.5], [0.25, 0.5])
+    >>> low.round(4).tolist(), high.round(4).tolist()
+    ([0.0, 0.0], [0.9929, 1.0])
+    """
+    scores = membership_scores(in_scores, out_scores)
+    error = (1.0 - checked_confidence(confidence)) / 2.0
+    ordered = np.sort(scores.out_scores)[::-1]
+    limits = [
+        _limits(scores.in_scores, ordered, _checked_fpr(float(fpr)), error)
+        for fpr in np.atleast_1d(np.asarray(fprs))
+    ]
+    low, high = np.array(limits, dtype=np.float64).reshape(-1, 2).T
+    return low, high
+
+
 def tpr_p_value(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> float | None:
     """The probability of a TPR as high as that of `tpr_at_fpr` without memorization; None where it is not measured.
 

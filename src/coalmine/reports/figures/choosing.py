@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from coalmine.errors import MissingExtraError
 from coalmine.reports.figures.exposure import exposure_figure
 from coalmine.reports.figures.extraction import extraction_figure
-from coalmine.reports.figures.histogram import histogram_figures
+from coalmine.reports.figures.histogram import histogram_figure
 from coalmine.reports.figures.membership import membership_figures
 from coalmine.reports.figures.recitation import recitation_figures
 from coalmine.reports.figures.style import Figure, Spec
@@ -22,9 +23,8 @@ PNG_WIDTH, PNG_SCALE = 720, 2
 
 def figures_of(run: Run) -> list[Figure]:
     """The figures of one run."""
-    single = [exposure_figure(run), extraction_figure(run)]
+    single = [exposure_figure(run), histogram_figure(run), extraction_figure(run)]
     found = [figure for figure in single if figure is not None]
-    found[1:1] = list(histogram_figures(run))
     return [*found, *training_figures(run), *membership_figures(run), *recitation_figures(run)]
 
 
@@ -41,8 +41,34 @@ def figure_png(figure: Figure) -> bytes:
         import vl_convert
     except ImportError:
         raise MissingExtraError("drawing a figure", "vl-convert-python", "figures") from None
-    drawing: Spec = dict(next(iter(figure.specs.values())))
-    # A page has a width to fill, a file needs one of its own.
-    drawing |= {"width": PNG_WIDTH, "autosize": {"type": "pad"}, "datasets": figure.datasets}
+    drawing = as_one(figure)
     drawing["config"] = drawing["config"] | {"background": "white"}
     return bytes(vl_convert.vegalite_to_png(drawing, scale=PNG_SCALE, show_warnings=False))
+
+
+def as_one(figure: Figure) -> Spec:
+    """The panels of a figure below each other, in their usual drawing, as wide as a paper."""
+    views: list[Spec] = []
+    datasets: dict[str, Any] = {}
+    whole: Spec = {}
+    for place, panel in enumerate(figure.panels):
+        drawing = dict(next(iter(panel.specs.values())))
+        whole = {name: drawing.pop(name) for name in ("$schema", "config", "description")}
+        # What a reader could choose is the same for all panels.
+        whole |= {"params": drawing.pop("params")} if "params" in drawing else {}
+        datasets |= {f"{name}-{place}": rows for name, rows in panel.datasets.items()}
+        layers = [
+            layer | {"data": {"name": f"{layer['data']['name']}-{place}"}}
+            if "name" in layer["data"]
+            else layer
+            for layer in drawing.pop("layer")
+        ]
+        # A page has a width to fill, a file needs one of its own.
+        drawing |= {"width": PNG_WIDTH, "layer": layers}
+        del drawing["autosize"]
+        views.append(drawing | ({"title": panel.title} if panel.title else {}))
+    return whole | {
+        "vconcat": views,
+        "datasets": datasets,
+        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+    }

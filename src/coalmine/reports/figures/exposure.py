@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from coalmine.audits.exposure_results import ExposureDocument, ExposureResult
 from coalmine.reports.exposure_table import exposure_in_words, interval_in_words, times_in_words
+from coalmine.reports.figures.formats import by_format
 from coalmine.reports.figures.style import (
     BAND,
-    INK,
+    RULE,
     Figure,
+    Panel,
     Spec,
     axis,
+    copies_channel,
+    copies_colors,
     data,
     named,
     rounded,
+    shape_channel,
     spec,
     thinned,
     tooltips,
 )
+from coalmine.reports.format_names import FormatNames, format_names
 from coalmine.reports.runs.reading import Run
 
 # More points than this cannot be told apart, and make the page slow.
@@ -34,8 +41,8 @@ def exposure_figure(run: Run) -> Figure | None:
     document = run.exposure
     if document is None or not document.results:
         return None
-    most = max((facts.size_bits for facts in document.formats), default=0.0)
-    points = _points(document)
+    names = format_names(document.formats)
+    points = _points(document, names)
     unmeasured = sum(result.estimate.status == "not_measured" for result in document.results)
     measured = len(document.results) - unmeasured
     shown = ""
@@ -47,21 +54,46 @@ def exposure_figure(run: Run) -> Figure | None:
         )
     caption = (
         "Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was compared "
-        f"with. The gray band holds 95 of 100 canaries of a model that remembers nothing. The most possible is {most:.1f} bits.{shown}"
+        "with. The gray band holds 95 of 100 canaries of a model that remembers nothing. The dashed line is the most that is possible."
+        + shown
     )
-    description = f"Exposure in bits of {len(document.results):,} canaries by how often each was trained on."
     return Figure(
         figure_id="exposure-by-repetitions",
         title="Exposure against repetitions",
         caption=caption,
-        specs={
-            "log axis": _drawing(points, most, description, log=True),
-            "linear axis": _drawing(points, most, description, log=False),
-        },
-        datasets={"points": points},
+        panels=_panels(document, names, points),
         columns=CANARY_COLUMNS,
-        rows=tuple(canary_row(result) for result in most_exposed_first(document)),
+        rows=tuple(canary_row(result, names) for result in most_exposed_first(document)),
     )
+
+
+def _panels(
+    document: ExposureDocument, names: FormatNames, points: list[dict[str, Any]]
+) -> tuple[Panel, ...]:
+    """One panel per format, all with the same numbers of copies on their axis."""
+    times = sorted({point["times"] for point in points})
+    colors = copies_colors(times)
+    found = by_format(points)
+    panels = []
+    for facts in document.formats:
+        name = names[facts.format_id]
+        own = [result for result in document.results if result.format_id == facts.format_id]
+        if not own:
+            continue
+        most = max(result.most_possible_bits for result in own)
+        description = f"Exposure in bits of {len(own):,} canaries of {name} by how often each was trained on."
+        panels.append(
+            Panel(
+                title=name,
+                note=f"{len(own):,} canaries; the most possible is {most:.1f} bits.",
+                specs={
+                    "log axis": _drawing(times, colors, most, description, log=True),
+                    "linear axis": _drawing(times, colors, most, description, log=False),
+                },
+                datasets={"points": found.get(name, [])},
+            )
+        )
+    return tuple(panels)
 
 
 CANARY_COLUMNS = (
@@ -87,12 +119,12 @@ def most_exposed_first(document: ExposureDocument) -> list[ExposureResult]:
     )
 
 
-def canary_row(result: ExposureResult) -> tuple[str | int | float | bool | None, ...]:
-    """One canary as a row of data; the text of the canary is not in it."""
+def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | float | bool | None, ...]:
+    """One canary as a row of data, its format by name; the text of the canary is not in it."""
     low, high = result.interval
     return (
         result.canary_id,
-        result.format_id,
+        names[result.format_id],
         result.repetitions,
         result.planted,
         rounded(result.exposure),
@@ -106,19 +138,17 @@ def canary_row(result: ExposureResult) -> tuple[str | int | float | bool | None,
     )
 
 
-def _points(document: ExposureDocument) -> list[dict[str, Any]]:
+def _points(document: ExposureDocument, names: FormatNames) -> list[dict[str, Any]]:
     measured = [result for result in document.results if result.estimate.status != "not_measured"]
     ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
     chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]
-    sizes: dict[int, int] = {}
-    for result in chosen:
-        sizes[result.repetitions] = sizes.get(result.repetitions, 0) + 1
-    seen: dict[int, int] = {}
+    sizes = Counter((result.format_id, result.repetitions) for result in chosen)
+    seen: Counter[tuple[str, int]] = Counter()
     points = []
     for result in chosen:
-        times, many = result.repetitions, sizes[result.repetitions]
-        place = seen.get(times, 0)
-        seen[times] = place + 1
+        times, group = result.repetitions, (result.format_id, result.repetitions)
+        place, many = seen[group], sizes[group]
+        seen[group] += 1
         # Side by side, so that equal exposures do not hide each other.
         aside = 0.0 if many == 1 else 0.5 * (place / (many - 1) - 0.5)
         low, high = result.interval
@@ -127,7 +157,7 @@ def _points(document: ExposureDocument) -> list[dict[str, Any]]:
                 "canary": result.canary_id,
                 "times": times,
                 "trained on": times_in_words(times),
-                "format": result.format_id,
+                "format": names[result.format_id],
                 "place": rounded(_log_place(times) + aside, 3),
                 "bits": rounded(_height(result), 3),
                 "low": rounded(low, 3),
@@ -145,12 +175,13 @@ def _height(result: ExposureResult) -> float:
 
 
 def _log_place(times: int) -> float:
-    """A place on an axis where 0 stands beside 1 and each doubling is a step."""
+    """A place on an axis where 0 is beside 1 and each doubling is a step."""
     return 0.0 if times == 0 else 1.0 + math.log2(times)
 
 
-def _drawing(points: Sequence[dict[str, Any]], most: float, description: str, *, log: bool) -> Spec:
-    times = sorted({point["times"] for point in points})
+def _drawing(
+    times: Sequence[int], colors: dict[int, str], most: float, description: str, *, log: bool
+) -> Spec:
     title = "times trained on"
     x: Spec
     if log:
@@ -168,10 +199,8 @@ def _drawing(points: Sequence[dict[str, Any]], most: float, description: str, *,
         x = axis("times", title, axis={"grid": False}, scale={"nice": True})
     y = axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
     chosen = {"filter": "repetitions == null || datum.times == repetitions"}
-    several = len({point["format"] for point in points}) > 1
-    color: Spec = (
-        {"field": "format", "type": "nominal", "title": "format"} if several else {"value": "#0b84c6"}
-    )
+    # The axis has the numbers; the colors are those of the other figures.
+    color = copies_channel(times, colors, None, "trained on") | {"legend": None}
     layers: list[Spec] = [
         {
             "data": data([{"from": 0, "to": rounded(GUESSING_BITS)}]),
@@ -180,7 +209,7 @@ def _drawing(points: Sequence[dict[str, Any]], most: float, description: str, *,
         },
         {
             "data": data([{"most": rounded(most)}]),
-            "mark": {"type": "rule", "strokeDash": [5, 4], "color": INK, "aria": False},
+            "mark": {"type": "rule", "strokeDash": [5, 4], "color": RULE, "aria": False},
             "encoding": {"y": {"field": "most", "type": "quantitative"}},
         },
         {
@@ -202,12 +231,7 @@ def _drawing(points: Sequence[dict[str, Any]], most: float, description: str, *,
                 "x": x,
                 "y": y,
                 "color": color,
-                "shape": {
-                    "field": "known",
-                    "type": "nominal",
-                    "title": None,
-                    "scale": {"domain": ["measured", "at least"], "range": ["circle", "triangle-up"]},
-                },
+                "shape": shape_channel({"measured": "circle", "at least": "triangle-up"}, "known"),
                 "tooltip": tooltips(
                     canary="canary",
                     **{"trained on": "trained on"},
@@ -227,4 +251,4 @@ def _drawing(points: Sequence[dict[str, Any]], most: float, description: str, *,
             "name": "Show canaries trained on ",
         },
     }
-    return spec(layers, description=description, params=[choice], height=340)
+    return spec(layers, description=description, params=[choice], height=300)

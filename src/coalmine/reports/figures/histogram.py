@@ -4,7 +4,6 @@ canaries' lines (Secret Sharer, Figure 3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,21 @@ from coalmine.audits.exposure_results import ExposureDocument
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.randomness import arrays
 from coalmine.reports.exposure_table import times_in_words
-from coalmine.reports.figures.style import BAND, Figure, Spec, axis, colors_of, named, rounded, spec, tooltips
+from coalmine.reports.figures.formats import names_of_formats
+from coalmine.reports.figures.style import (
+    BAND,
+    Cell,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    copies_channel,
+    copies_colors,
+    named,
+    rounded,
+    spec,
+    tooltips,
+)
 from coalmine.reports.runs.reading import Located, Run
 from coalmine.statistics.skew_normal import SkewNormal
 from coalmine.statistics.skew_normal_fit import FEWEST_SCORES, fit_skew_normal
@@ -26,7 +39,11 @@ MOST_LINES = 60
 MOST_FITTED = 20_000
 # Guided draws are not here: they were drawn for their scores.
 _UNIFORM = ("member", "sample", "reference")
-_KINDS = {"member": "all members", "sample": "members drawn at random", "reference": "references"}
+_KINDS = {
+    "member": "all {:,} members",
+    "sample": "{:,} members drawn at random",
+    "reference": "{:,} references",
+}
 
 
 class UniformScores(NamedTuple):
@@ -38,7 +55,7 @@ class UniformScores(NamedTuple):
 
 
 def read_uniform_scores(path: Path) -> list[UniformScores]:
-    """The scores of a scores.parquet that stand for their format, without the columns that nobody asked for."""
+    """The scores of a scores.parquet that represent their format; only the columns that are needed are read."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -70,7 +87,7 @@ def read_uniform_scores(path: Path) -> list[UniformScores]:
     return found
 
 
-def histogram_figures(run: Run) -> Iterator[Figure]:
+def histogram_figure(run: Run) -> Figure | None:
     """A histogram for each format that some audit scored members of; the largest set of scores where there are several."""
     best: dict[str, tuple[Located[ExposureDocument], UniformScores]] = {}
     for located in run.exposures:
@@ -78,15 +95,32 @@ def histogram_figures(run: Run) -> Iterator[Figure]:
         for scores in [] if path is None else read_uniform_scores(path):
             if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
                 best[scores.format_id] = (located, scores)
-    for number, (format_id, (located, scores)) in enumerate(sorted(best.items()), 1):
-        figure = _figure(run, located.document, format_id, scores, number if len(best) > 1 else None)
-        if figure is not None:
-            yield figure
+    names = names_of_formats(run)
+    colors = copies_colors(
+        one.repetitions for located, _ in best.values() for one in located.document.results
+    )
+    panels: list[Panel] = []
+    rows: list[tuple[Cell, ...]] = []
+    for format_id, (located, scores) in sorted(best.items()):
+        panel = _panel(run, located.document, scores, names[format_id], colors)
+        if panel is not None:
+            panels.append(panel)
+            rows += [(panel.title, bar["from"], bar["to"], bar["members"]) for bar in panel.datasets["bars"]]
+    if not panels:
+        return None
+    return Figure(
+        figure_id="log-perplexity",
+        title="Log-perplexity of members and canaries",
+        caption="Each line is a canary: the further left of the bulk, the better remembered.",
+        panels=tuple(panels),
+        columns=("format", "from (bits)", "to (bits)", "members"),
+        rows=tuple(rows),
+    )
 
 
-def _figure(
-    run: Run, document: ExposureDocument, format_id: str, scores: UniformScores, number: int | None
-) -> Figure | None:
+def _panel(
+    run: Run, document: ExposureDocument, scores: UniformScores, name: str, colors: dict[int, str]
+) -> Panel | None:
     bits = scores.bits[np.isfinite(scores.bits)]
     if len(bits) < 2:
         return None
@@ -95,24 +129,20 @@ def _figure(
         {"from": rounded(edges[place]), "to": rounded(edges[place + 1]), "members": int(count)}
         for place, count in enumerate(counts)
     ]
-    curve, whence = _curve(run, format_id, bits)
-    lines, left_out = _lines(document, format_id)
+    curve, whence = _curve(run, scores.format_id, bits)
+    lines, left_out = _lines(document, scores.format_id)
     low = min([edges[0], *(line["bits"] for line in lines)])
     drawn = _curve_points(curve, float(low), float(edges[-1]), len(bits) * float(edges[1] - edges[0]))
-    about = f"{len(bits):,} {_KINDS[scores.kind]} of format {format_id}"
-    caption = f"Log-perplexities of {about}{whence}. The lines are canaries: the further left of the bulk, the better remembered.{left_out}"
-    description = f"Histogram of the log-perplexity of {about}, with the canaries as lines."
-    return Figure(
-        figure_id="log-perplexity" if number is None else f"log-perplexity-{number}",
-        title=f"Log-perplexity of members and canaries{'' if number is None else f' of {format_id}'}",
-        caption=caption,
+    about = _KINDS[scores.kind].format(len(bits))
+    description = f"Histogram of the log-perplexity of {about} of {name}, with the canaries as lines."
+    return Panel(
+        title=name,
+        note=f"{about[0].upper()}{about[1:]}{whence}.{left_out}",
         specs={
-            name: _drawing(lines, description, scale=scale, curve=bool(drawn))
-            for name, scale in (("linear count", "linear"), ("log count", "symlog"))
+            axes: _drawing(lines, colors, description, scale=scale, curve=bool(drawn))
+            for axes, scale in (("linear count", "linear"), ("log count", "symlog"))
         },
         datasets={"bars": bars, "curve": drawn, "lines": lines},
-        columns=("from (bits)", "to (bits)", "members"),
-        rows=tuple((bar["from"], bar["to"], bar["members"]) for bar in bars),
     )
 
 
@@ -171,10 +201,11 @@ def _lines(document: ExposureDocument, format_id: str) -> tuple[list[dict[str, A
     ], left_out
 
 
-def _drawing(lines: list[dict[str, Any]], description: str, *, scale: str, curve: bool) -> Spec:
-    order = [times_in_words(times) for times in sorted({line["times"] for line in lines})]
+def _drawing(
+    lines: list[dict[str, Any]], colors: dict[int, str], description: str, *, scale: str, curve: bool
+) -> Spec:
     x: Spec = {"scale": {"zero": False, "nice": False, "padding": 12}, "axis": {"grid": False}}
-    y = axis("members", "members a bin", scale={"type": scale, "domainMin": 0})
+    y = axis("members", "members per bin", scale={"type": scale, "domainMin": 0})
     layers: list[Spec] = [
         {
             "data": named("bars"),
@@ -191,7 +222,9 @@ def _drawing(lines: list[dict[str, Any]], description: str, *, scale: str, curve
             "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.85},
             "encoding": {
                 "x": axis("bits", "log-perplexity (bits)", **x),
-                "color": colors_of(order, "canaries trained on", "trained on"),
+                "color": copies_channel(
+                    (line["times"] for line in lines), colors, "canaries trained on", "trained on"
+                ),
                 "tooltip": tooltips(
                     canary="canary", **{"trained on": "trained on"}, bits="log-perplexity (bits)"
                 ),
@@ -213,4 +246,4 @@ def _drawing(lines: list[dict[str, Any]], description: str, *, scale: str, curve
                 "encoding": {"x": axis("bits", "log-perplexity (bits)", **x), "y": y},
             },
         )
-    return spec(layers, description=description)
+    return spec(layers, description=description, height=260)

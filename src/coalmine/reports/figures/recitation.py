@@ -8,7 +8,19 @@ from typing import Any, Literal
 import numpy as np
 
 from coalmine.audits.recitation_results import Group, Recitation
-from coalmine.reports.figures.style import INK, Figure, Spec, axis, colors_of, data, rounded, spec, tooltips
+from coalmine.reports.figures.style import (
+    RULE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    colors_of,
+    data,
+    rounded,
+    short_names,
+    spec,
+    tooltips,
+)
 from coalmine.reports.runs.reading import Run
 
 By = Literal["repetitions", "context", "size"]
@@ -44,7 +56,7 @@ def _figure(document: Recitation, by: By) -> Figure | None:
     )
     words = (
         f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with exact "
-        f"{100 * document.settings.confidence:g} % intervals; lines are least-squares fits on the logarithm."
+        f"{100 * document.settings.confidence:g}% intervals; lines are least-squares fits on the logarithm."
     )
     if by != "size" and len(models) > 1:
         words += " Models that share a place are drawn a little apart."
@@ -52,10 +64,16 @@ def _figure(document: Recitation, by: By) -> Figure | None:
         figure_id=f"recitation-by-{by}",
         title=title,
         caption=words + "".join(f" {line}" for line in _fit_words(document, by)),
-        specs={
-            name: _drawing(_apart(points, models, scale, apart=by != "size"), lines, models, x_title, scale)
-            for name, scale in (("log axis", "log"), ("linear axis", "linear"))
-        },
+        panels=(
+            Panel(
+                specs={
+                    name: _drawing(
+                        _apart(points, models, scale, apart=by != "size"), lines, models, x_title, scale
+                    )
+                    for name, scale in (("log axis", "log"), ("linear axis", "linear"))
+                }
+            ),
+        ),
         columns=("model", x_title, "share recited", "low", "high", "sequences"),
         rows=tuple((p["model"], p["x"], p["share"], p["low"], p["high"], p["sequences"]) for p in points),
     )
@@ -144,9 +162,10 @@ def _drawing(
         scale={"type": scale, "nice": False, "padding": 12},
         axis={"grid": False, "format": "~s", "tickCount": 6},
     )
-    color = colors_of(models, None, "model")
-    # Names of models are long, and a phone is narrow.
-    color["legend"] |= {"columns": 3 if max(map(len, models)) <= 12 else 2, "labelLimit": 130}
+    names = short_names(models)
+    points = [{**point, "name": names[point["model"]]} for point in points]
+    lines = [{**line, "name": names.get(line["model"], line["model"])} for line in lines]
+    color = colors_of([names[model] for model in models], None, "name")
     y_title, percent = "share recited", {"format": "~%"}
     layers: list[Spec] = [
         {
@@ -189,7 +208,7 @@ def _drawing(
                         "strokeDash": [5, 4],
                         "opacity": 0.8,
                         "aria": False,
-                        "color": INK,
+                        "color": RULE,
                     },
                     "encoding": {
                         "x": x,

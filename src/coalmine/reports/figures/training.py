@@ -8,11 +8,15 @@ from statistics import median
 from typing import Any
 
 from coalmine.reports.exposure_table import times_in_words
+from coalmine.reports.figures.formats import by_format, formats_of_canaries, names_of_formats
 from coalmine.reports.figures.style import (
     Figure,
+    Panel,
     Spec,
     axis,
     colors_of,
+    copies_channel,
+    copies_colors,
     data,
     rounded,
     spec,
@@ -45,16 +49,16 @@ def _losses(run: Run) -> Figure | None:
             if loss is not None
         ]
     description = (
-        f"Training and validation loss in bits a token at the end of each of {len(record.epochs)} epochs."
+        f"Training and validation loss in bits per token at the end of each of {len(record.epochs)} epochs."
     )
     layer: Spec = {
         "data": data(points),
         "mark": {"type": "line", "point": True},
         "encoding": {
             "x": axis("step", "batches", axis={"grid": False}),
-            "y": axis("loss", "loss (bits a token)", scale={"zero": False}),
-            "color": {"field": "data", "type": "nominal", "title": None},
-            "tooltip": tooltips(data="loss on", epoch="epoch", step="batches", loss="bits a token"),
+            "y": axis("loss", "loss (bits per token)", scale={"zero": False}),
+            "color": colors_of(["training", "validation"], None, "data"),
+            "tooltip": tooltips(data="loss on", epoch="epoch", step="batches", loss="bits per token"),
         },
     }
     return Figure(
@@ -62,8 +66,8 @@ def _losses(run: Run) -> Figure | None:
         title="Losses during training",
         caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
         "those of single documents are not kept.",
-        specs={"": spec([layer], description=description, height=220)},
-        columns=("epoch", "batches", "training (bits a token)", "validation (bits a token)"),
+        panels=(Panel(specs={"": spec([layer], description=description, height=220)}),),
+        columns=("epoch", "batches", "training (bits per token)", "validation (bits per token)"),
         rows=tuple(
             (one.epoch, step, rounded(one.training_loss_bits), rounded(one.validation_loss_bits))
             for one, step in zip(record.epochs, ends, strict=True)
@@ -75,34 +79,73 @@ def _exposures(run: Run) -> Figure | None:
     watched = run.watched
     if watched is None:
         return None
-    looks = [moment for moment in watched.watched if moment.seen]
+    points = _medians(run)
+    if not points:
+        return None
+    colors = copies_colors(int(point["times"]) for point in points)
+    method = watched.watch.get("method", "")
+    return Figure(
+        figure_id="exposure-during-training",
+        title="Exposure during training",
+        caption="The median exposure of canaries by how often they occur in the data, with the least and the most as a band; measured by "
+        f"{method!s}. An exposure of which only a lower bound is known enters with that bound.",
+        panels=tuple(
+            Panel(title=name, specs={"": _drawing(own, colors)}) for name, own in by_format(points).items()
+        ),
+        columns=("format", "batches", "epoch", "trained on", "median (bits)", "least", "most", "canaries"),
+        rows=tuple(
+            (
+                p["format"],
+                p["step"],
+                p["epoch"],
+                p["times"],
+                p["median"],
+                p["least"],
+                p["most"],
+                p["canaries"],
+            )
+            for p in points
+        ),
+    )
+
+
+def _medians(run: Run) -> list[dict[str, Any]]:
+    """The median of each format and number of copies at each look; formats are never mixed."""
+    names, formats = names_of_formats(run), formats_of_canaries(run)
+    looks = [] if run.watched is None else [moment for moment in run.watched.watched if moment.seen]
     looks = [looks[place] for place in thinned(len(looks), MOST_MOMENTS)]
     points = []
     for moment in looks:
-        for times in sorted({int(entry["repetitions"]) for entry in moment.seen}):
-            known = [
-                float(entry["low"] if entry["exposure"] is None else entry["exposure"])
-                for entry in moment.seen
-                if entry["repetitions"] == times and entry["status"] != "not_measured"
-            ]
-            if known:
-                points.append(
-                    {
-                        "step": moment.step,
-                        "epoch": rounded(moment.epoch, 2),
-                        "times": times,
-                        "trained on": times_in_words(times),
-                        "median": rounded(median(known)),
-                        "least": rounded(min(known)),
-                        "most": rounded(max(known)),
-                        "canaries": len(known),
-                    }
-                )
-    if not points:
-        return None
-    order = [times_in_words(times) for times in sorted({int(point["times"] or 0) for point in points})]
+        groups: dict[tuple[str, int], list[float]] = {}
+        for entry in moment.seen:
+            canary = str(entry["canary_id"])
+            # An id begins with that of its format, for canaries that no result describes.
+            format_id = entry.get("format_id") or formats.get(canary) or canary.partition("-")[0]
+            if entry["status"] != "not_measured":
+                bits = float(entry["low"] if entry["exposure"] is None else entry["exposure"])
+                groups.setdefault((str(format_id), int(entry["repetitions"])), []).append(bits)
+        points += [
+            {
+                "format": names[format_id],
+                "step": moment.step,
+                "epoch": rounded(moment.epoch, 2),
+                "times": times,
+                "trained on": times_in_words(times),
+                "median": rounded(median(known)),
+                "least": rounded(min(known)),
+                "most": rounded(max(known)),
+                "canaries": len(known),
+            }
+            for (format_id, times), known in sorted(groups.items())
+        ]
+    return points
+
+
+def _drawing(points: list[dict[str, Any]], colors: dict[int, str]) -> Spec:
     x = axis("step", "batches", axis={"grid": False})
-    color = colors_of(order, "trained on (an epoch)", "trained on")
+    color = copies_channel(
+        (int(point["times"]) for point in points), colors, "trained on (per epoch)", "trained on"
+    )
     layers: list[Spec] = [
         {
             "data": data(points),
@@ -131,18 +174,4 @@ def _exposures(run: Run) -> Figure | None:
             },
         },
     ]
-    method = watched.watch.get("method", "")
-    return Figure(
-        figure_id="exposure-during-training",
-        title="Exposure during training",
-        caption=f"The median exposure of canaries by how often they stand in the data, with the least and the most as a band; measured by "
-        f"{method!s}. An exposure of which only a lower bound is known enters with that bound.",
-        specs={
-            "": spec(layers, description="Exposure in bits by the number of batches trained.", height=260)
-        },
-        columns=("batches", "epoch", "trained on", "median (bits)", "least", "most", "canaries"),
-        rows=tuple(
-            (p["step"], p["epoch"], p["times"], p["median"], p["least"], p["most"], p["canaries"])
-            for p in points
-        ),
-    )
+    return spec(layers, description="Exposure in bits by the number of batches trained.", height=240)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from coalmine.audits.comparing import compare
 from coalmine.audits.comparing_results import Comparison, Strategy
 from coalmine.reports.comparison import own_utility, scored_others
 from coalmine.reports.figures.comparison import ON_FRONTIER, points_of
-from coalmine.reports.figures.style import INK, Figure, Spec, axis, colors_of, data, rounded, spec, tooltips
-from coalmine.reports.format_names import format_name
+from coalmine.reports.figures.formats import by_format
+from coalmine.reports.figures.style import (
+    RULE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    colors_of,
+    data,
+    rounded,
+    short_names,
+    spec,
+    tooltips,
+)
 from coalmine.reports.runs.reading import Run, names_of
 
 
@@ -25,35 +38,70 @@ def compared(runs: Sequence[Run]) -> Comparison | None:
 
 def utility_figure(comparison: Comparison) -> Figure | None:
     """Loss against the median exposure of each run, or None where fewer than two have a place, for reasons in its warnings."""
+    placed = points_of(comparison)
+    names = short_names([str(run["run"]) for run in placed])
     points = [
         {
+            "format": run["format"],
             "run": run["run"],
+            "name": names[str(run["run"])],
             "loss": rounded(run["utility"]),
             "bits": rounded(run["exposure"]),
             "low": rounded(run["low"]),
             "high": rounded(run["high"]),
             "canaries": run["canaries"],
-            "on": run["frontier"] == ON_FRONTIER,
+            "on": run["alone"] and run["frontier"] == ON_FRONTIER,
         }
-        for run in points_of(comparison)
-        if run["format"] == format_name(comparison.runs[0].template)
+        for run in placed
     ]
-    if len(points) < 2:
+    panels = {name: own for name, own in by_format(points).items() if len(own) > 1}
+    if not panels:
         return None
+    return Figure(
+        figure_id="utility-and-exposure",
+        title="Utility against exposure",
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier of single trainings: no other run is better in one and "
+        "no worse in the other. Intervals are those of the median over canaries; losses have none, because those of single documents are "
+        "not kept.",
+        panels=tuple(
+            Panel(title=name, note=_frontier_in_words(own), specs={"": _drawing(own, list(names.values()))})
+            for name, own in panels.items()
+        ),
+        columns=(
+            "format",
+            "run",
+            "validation loss (bits per token)",
+            "median exposure (bits)",
+            "low",
+            "high",
+            "canaries",
+        ),
+        rows=tuple(
+            (p["format"], p["run"], p["loss"], p["bits"], p["low"], p["high"], p["canaries"])
+            for own in panels.values()
+            for p in own
+        ),
+    )
+
+
+def _frontier_in_words(points: Sequence[dict[str, Any]]) -> str:
+    best = [str(point["run"]) for point in sorted(points, key=lambda one: one["loss"]) if point["on"]]
+    return f"On the frontier: {', '.join(best)}." if best else ""
+
+
+def _drawing(points: list[dict[str, Any]], names: list[str]) -> Spec:
     frontier = sorted((point for point in points if point["on"]), key=lambda point: point["loss"])
     x = axis(
-        "loss", "validation loss (bits a token)", scale={"zero": False, "padding": 14}, axis={"grid": False}
+        "loss", "validation loss (bits per token)", scale={"zero": False, "padding": 14}, axis={"grid": False}
     )
-    color = colors_of([point["run"] for point in points], None, "run")
-    # Names of runs are long, and a phone is narrow.
-    color["legend"] |= {"columns": 2, "labelLimit": 130}
+    color = colors_of(names, None, "name")
     layers: list[Spec] = [
         {
             "data": data(frontier),
             "mark": {
                 "type": "line",
                 "strokeDash": [5, 4],
-                "color": INK,
+                "color": RULE,
                 "interpolate": "step-after",
                 "aria": False,
             },
@@ -82,22 +130,4 @@ def utility_figure(comparison: Comparison) -> Figure | None:
             },
         },
     ]
-    best = ", ".join(str(point["run"]) for point in frontier)
-    return Figure(
-        figure_id="utility-and-exposure",
-        title="Utility against exposure",
-        caption="Lower is better on both axes. The dashed line is the Pareto frontier: no other run is better in one and no worse in the other "
-        f"({best}). Intervals are those of the median over canaries; losses have none, because those of single documents are not kept.",
-        specs={
-            "": spec(layers, description="Median exposure against validation loss of each run.", height=280)
-        },
-        columns=(
-            "run",
-            "validation loss (bits a token)",
-            "median exposure (bits)",
-            "low",
-            "high",
-            "canaries",
-        ),
-        rows=tuple((p["run"], p["loss"], p["bits"], p["low"], p["high"], p["canaries"]) for p in points),
-    )
+    return spec(layers, description="Median exposure against validation loss of each run.", height=280)

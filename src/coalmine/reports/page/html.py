@@ -66,14 +66,13 @@ def report_page(
         )
     if script is None:
         for figure in store["figures"].values():
-            figure["specs"] = figure["datasets"] = {}
+            figure["panels"] = []
     return _page(told, sections, store, script, compared=comparison is not None)
 
 
 def _drawn(store: dict[str, Any], figure: Figure, figure_id: str, *, drawable: bool, level: int = 3) -> str:
     store["figures"][figure_id] = {
-        "specs": figure.specs,
-        "datasets": figure.datasets,
+        "panels": [{"specs": panel.specs, "datasets": panel.datasets} for panel in figure.panels],
         "columns": figure.columns,
         "rows": figure.rows,
     }

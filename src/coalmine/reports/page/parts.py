@@ -9,8 +9,9 @@ from coalmine.audits.comparing_results import Comparison
 from coalmine.records import Estimate
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.figures.exposure import CANARY_COLUMNS, canary_row, most_exposed_first
-from coalmine.reports.figures.style import Figure
+from coalmine.reports.figures.style import Figure, Panel
 from coalmine.reports.findings.findings import Finding, FindingStatus
+from coalmine.reports.format_names import format_names
 from coalmine.reports.page.conclusion import Conclusion
 from coalmine.reports.page.text import escaped, hidden, hidden_member, prose, table
 from coalmine.reports.runs.reading import Run
@@ -115,8 +116,8 @@ def _cautions(estimates: Sequence[Estimate]) -> str:
 
 
 def figure_part(figure: Figure, figure_id: str, *, drawable: bool, level: int = 3) -> str:
-    """A figure with its caption, its tools and its numbers as a table."""
-    names = list(figure.specs)
+    """A figure with its caption, its panels, its tools and its numbers as a table."""
+    names = figure.axes
     axes = ""
     if drawable and len(names) > 1:
         axes = "".join(
@@ -127,7 +128,7 @@ def figure_part(figure: Figure, figure_id: str, *, drawable: bool, level: int = 
     more = f'<p class="note">The first {FIGURE_ROWS} of {len(figure.rows):,} rows; all of them are saved as data.</p>'
     numbers = table(figure.columns, figure.rows[:FIGURE_ROWS], caption=f"Numbers of: {figure.title}")
     drawing = (
-        '<div class="controls"></div><div class="drawing"></div>'
+        f'<div class="controls"></div><div class="panels">{"".join(_panel(one, level + 1) for one in figure.panels)}</div>'
         if drawable
         else "<p class=note>The drawing needs vl-convert-python: pip install 'coalmine[figures]'. Its numbers are below.</p>"
     )
@@ -139,6 +140,13 @@ def figure_part(figure: Figure, figure_id: str, *, drawable: bool, level: int = 
         f"<details><summary>The numbers<span class=unseen> of {escaped(figure.title)}</span></summary>{numbers}"
         f"{more if len(figure.rows) > FIGURE_ROWS else ''}</details></figure>"
     )
+
+
+def _panel(panel: Panel, level: int) -> str:
+    """The place of one drawing, with what it is of in words, which wrap where a drawing's would be cut."""
+    title = f"<h{level}><code>{escaped(panel.title)}</code></h{level}>" if panel.title else ""
+    note = f'<p class="note">{prose(panel.note)}</p>' if panel.note else ""
+    return f'<div class="panel">{title}{note}<div class="drawing"></div></div>'
 
 
 def comparison_part(comparison: Comparison) -> str:
@@ -170,8 +178,10 @@ def canary_table(run: Run, *, reveal: bool) -> tuple[tuple[str, ...], list[tuple
         else {}
     )
     columns = (*CANARY_COLUMNS, "text") if texts else CANARY_COLUMNS
-    ordered = most_exposed_first(run.exposure)
-    rows = [(*canary_row(one), texts.get(one.canary_id)) if texts else canary_row(one) for one in ordered]
+    names = format_names(run.exposure.formats)
+    rows: list[tuple[Any, ...]] = [canary_row(one, names) for one in most_exposed_first(run.exposure)]
+    if texts:
+        rows = [(*row, texts.get(str(row[0]))) for row in rows]
     return columns, rows
 
 

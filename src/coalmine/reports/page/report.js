@@ -24,21 +24,54 @@
 
   const number = (value) => value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 1 ? 4 : 2 });
 
+  // A choice is offered once and acts on all panels.
+  const withoutChoices = (spec) => ({ ...spec, params: (spec.params ?? []).map(({ bind, ...rest }) => rest) });
+
   const draw = async (figure, name) => {
     const id = figure.dataset.figure;
-    const place = figure.querySelector(".drawing");
+    const places = [...figure.querySelectorAll(".drawing")];
     const controls = figure.querySelector(".controls");
-    const { specs, datasets } = store.figures[id];
-    const chosen = name ?? Object.keys(specs)[0];
+    const { panels } = store.figures[id];
+    const chosen = name ?? Object.keys(panels[0].specs)[0];
+    const before = drawn.get(id) ?? [];
     drawn.set(id, null);
     controls.replaceChildren();
-    const result = await window.vegaEmbed(place, { ...specs[chosen], datasets }, {
-      renderer: "svg", actions: false, ast: true, bind: controls, tooltip: { theme: "none" },
-    });
-    drawn.get(id)?.finalize();
-    drawn.set(id, result);
-    place.classList.add("short");
+    const results = await Promise.all(panels.map(({ specs, datasets }, place) =>
+      window.vegaEmbed(places[place], { ...(place ? withoutChoices(specs[chosen]) : specs[chosen]), datasets }, {
+        renderer: "svg", actions: false, ast: true, ...(place ? {} : { bind: controls }), tooltip: { theme: "none" },
+      })));
+    for (const one of before) one.finalize();
+    const [first, ...others] = results.map((one) => one.view);
+    for (const { name: choice, bind } of panels[0].specs[chosen].params ?? []) {
+      if (bind) first.addSignalListener(choice, (_, value) => others.forEach((view) => view.signal(choice, value).runAsync()));
+    }
+    drawn.set(id, results);
+    for (const place of places) place.classList.add("short");
     figure.dataset.drawn = chosen;
+  };
+
+  // The panels of a figure below each other as one picture, each below its title.
+  const picture = async (figure, views) => {
+    const parser = new DOMParser();
+    const whole = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const titles = [...figure.querySelectorAll(".panel")].map((panel) => panel.querySelector("code")?.textContent ?? "");
+    let width = 0, height = 0;
+    for (const [place, view] of views.entries()) {
+      const svg = parser.parseFromString(await view.toSVG(), "image/svg+xml").documentElement;
+      if (titles[place]) {
+        const title = document.createElementNS(whole.namespaceURI, "text");
+        title.textContent = titles[place];
+        for (const [name, value] of Object.entries({ x: 5, y: height + 18, "font-family": "sans-serif", "font-size": 13, "font-weight": 600 })) title.setAttribute(name, value);
+        whole.append(title);
+        height += 26;
+      }
+      svg.setAttribute("y", height);
+      whole.append(document.importNode(svg, true));
+      width = Math.max(width, Number(svg.getAttribute("width")));
+      height += Number(svg.getAttribute("height")) + 12;
+    }
+    for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) whole.setAttribute(name, value);
+    return new XMLSerializer().serializeToString(whole);
   };
 
   const figures = [...document.querySelectorAll("figure[data-figure]")];
@@ -51,7 +84,7 @@
     const svg = figure.querySelector("[data-save=svg]");
     svg?.addEventListener("click", async () => {
       if (!drawn.get(id)) await draw(figure);
-      save(id + ".svg", "image/svg+xml", await drawn.get(id).view.toSVG());
+      save(id + ".svg", "image/svg+xml", await picture(figure, drawn.get(id).map((one) => one.view)));
     });
     for (const button of figure.querySelectorAll("[data-axes]")) {
       button.addEventListener("click", async () => {

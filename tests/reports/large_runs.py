@@ -1,0 +1,93 @@
+"""One run with everything in it: five formats, five numbers of copies, every audit, long names; for what a reader sees of it."""
+
+import msgspec
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.extraction import verify_extraction
+from coalmine.audits.membership import membership
+from coalmine.audits.recitation_results import ModelFacts
+from coalmine.files import write_json
+from coalmine.records import Canary
+from coalmine.reports.runs.reading import Verified
+from reports import report_runs as made
+
+TEMPLATES = {
+    "f0": "my pin is {digits:3}",
+    "f1": "the code of the door is {digits:2}",
+    "f2": "the number of the account at the bank in the town is {digits:2}, and the key is {digits:1}",
+    "f3": "call {digits:3}",
+    "f4": "box {digits:2} in hall {digits:1}",
+}
+COPIES = (1, 4, 16, 64, 256)
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,0123456789"
+
+
+def large_canaries(templates=TEMPLATES, copies=COPIES, each=3, references=40):
+    listed, spare, formats = [], {}, {}
+    for format_id, template in templates.items():
+        form = formats[format_id] = Format(template)
+        texts = form.sample((each + 1) * len(copies) + references, seed=7, replace=False)
+        listed += [
+            Canary(
+                canary_id=f"{format_id}-x{times}-{number}",
+                format_id=format_id,
+                text=texts.pop(),
+                repetitions=times,
+                planted=number < each,
+            )
+            for times in copies
+            for number in range(each + 1)
+        ]
+        spare[format_id] = texts
+    return CanarySet(listed, formats, references=spare)
+
+
+def save_large_run(directory, **options):
+    """A model that remembers the canaries that were planted most; the more copies, the better."""
+    canaries = large_canaries(**options)
+    often = sorted({one.repetitions for one in canaries})[-3:]
+    weights = dict(zip(often, (2.0**-30, 2.0**-20, 2.0**-9), strict=True))
+    memory = {
+        one.text: weights[one.repetitions] for one in canaries if one.planted and one.repetitions in weights
+    }
+    frequencies = {character: 3 + place for place, character in enumerate(CHARACTERS)}
+    model = ScriptedModel(
+        CHARACTERS, memory=memory, frequencies=frequencies, name="the-model-with-a-long-name"
+    )
+    canaries.save(directory / "canaries.json")
+    expose(model, canaries, method="exact").save(directory / "exposure")
+    results, extractions = verify_extraction(model, canaries, top=3, budget=2_500)
+    for format_id, extraction in extractions.items():
+        extraction.save(directory / "extraction", f"extraction-{format_id}.json")
+    write_json(directory / "extraction" / "verified.json", Verified(canaries=tuple(results)))
+    membership(directory / "exposure", canaries=canaries, claimed_epsilon=1.0).save(directory / "membership")
+    made.save_training(directory, watched=made.watch_records(canaries))
+    save_family(directory / "recitation", model.describe())
+    return canaries
+
+
+def save_family(directory, description, sizes=9):
+    """Recitation of more models than there are colors in a palette, with names as people give them."""
+    documents = [
+        made.recitation(
+            hits=tuple(min(100, hit + 4 * size) for hit in (5, 20, 35, 50)),
+            name=f"hidden-{2**size}-layers-{size}-epochs-40",
+        )
+        for size in range(sizes)
+    ]
+    facts = [
+        ModelFacts(
+            name=one.models[0].name,
+            role="asked",
+            parameters=1000 * 2**size,
+            description=description,
+        )
+        for size, one in enumerate(documents)
+    ]
+    whole = msgspec.structs.replace(
+        documents[0],
+        models=tuple(facts),
+        groups=tuple(group for one in documents for group in one.groups),
+        trends=tuple(trend for one in documents for trend in one.trends),
+    )
+    write_json(directory / "recitation.json", whole)
