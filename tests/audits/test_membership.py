@@ -6,6 +6,7 @@ import math
 import stat
 import time
 
+import msgspec
 import numpy as np
 import pytest
 import typer
@@ -13,16 +14,18 @@ from rich.console import Console
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.membership import membership, membership_of_scores
-from coalmine.audits.membership_results import read_membership
+from coalmine.audits.membership_results import ProvenCanary, read_membership
 from coalmine.audits.membership_sources import load_source, populations
 from coalmine.cli.membership import command, read_score_file
 from coalmine.errors import CoalmineError, InputError, ModelOutputError, NotMeasurableError
 from coalmine.records import Canary
 from coalmine.reports.membership_table import (
     epsilon_table,
+    evidence_p_value,
     membership_in_plain_words,
+    membership_notes,
     membership_table,
-    membership_warnings,
+    rates_table,
 )
 
 DIGITS = "0123456789"
@@ -223,7 +226,7 @@ def test_warnings_where_populations_are_small():
     (one,) = result.populations
     assert any("the best bound on epsilon could not be above" in warning for warning in one.warnings)
     assert one.best.canary.low <= one.epsilon_ceiling + 1e-6
-    shown = "\n".join(membership_warnings(result))
+    shown = "\n".join(membership_notes(result))
     assert "cannot be measured with 15 references" in shown
 
 
@@ -237,15 +240,93 @@ def printed(*shown):
 
 def test_what_people_read(canaries, exposures):
     result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
-    shown = printed(membership_table(result), epsilon_table(result), *membership_in_plain_words(result))
-    assert "8 times" in shown
-    assert "best, for one copy" in shown
+    short = printed(membership_table(result))
+    assert [line.split()[0] for line in short.splitlines()[2:]] == ["once", "8", "pooled"]
     words = membership_in_plain_words(result)
-    assert words[0].startswith("Planted once: median exposure")
-    assert "no evidence of memory" in words[0]
-    assert words[1].startswith("Nothing about epsilon can be proven")
-    assert words[3].startswith("No training with an epsilon below")
+    assert words[0].startswith("Planted once: no evidence of memorization (p = ")
+    assert "the most this many scores could prove is an epsilon of 1.89" in words[0]
+    assert words[1].startswith("Planted 8 times: memorized (p ")
+    assert "At a 10% false-positive rate, an attacker identifies 100% of them." in words[1]
+    assert "for one copy); the most this many scores could prove is" in words[1]
     assert words[-1].startswith("Verdict: claimed epsilon 0.3 at delta 1e-05: ")
+    detail = printed(rates_table(result), epsilon_table(result))
+    for bound in (*result.populations[0].epsilon, result.populations[0].best):
+        assert detail.count(bound.canary.method) >= 3
+    assert "one copy" in detail
+
+
+def test_a_few_remembered_canaries_are_not_called_no_evidence():
+    # The median says nothing of a few, and the rates do.
+    rng = np.random.default_rng(0)
+    ins = rng.normal(0, 1, 100) + 9 * (np.arange(100) < 8)
+    (one,) = membership_of_scores(ins, rng.normal(0, 1, 1000)).populations
+    assert one.guessing.p_value > 0.01
+    assert evidence_p_value(one) < 1e-6
+
+
+def five_formats():
+    forms = {
+        f"f{place}": Format(template)
+        for place, template in enumerate(
+            (
+                "my pin is {digits:4}",
+                "the password of the server is {digits:6}",
+                "{digits:5} is my zip",
+                "call {digits:3}-{digits:4} now",
+                "order number {digits:5} please",
+            )
+        )
+    }
+    canaries, references = [], {}
+    for format_id, form in forms.items():
+        drawn = form.sample(260, seed=3, replace=False)
+        references[format_id] = drawn[60:]
+        canaries += [
+            Canary(
+                canary_id=f"{format_id}-{place}",
+                format_id=format_id,
+                text=text,
+                repetitions=1 if place < 30 else 8,
+                planted=place % 2 == 0,
+            )
+            for place, text in enumerate(drawn[:60])
+        ]
+    return CanarySet(canaries, forms, references=references, withhold=0.5)
+
+
+def test_five_formats_are_readable_in_a_hundred_columns(tmp_path, run, capsys, monkeypatch):
+    canaries = five_formats()
+    model = ScriptedModel(
+        "abcdefghijklmnopqrstuvwxyz -" + DIGITS,
+        memory={c.text: 1e-3 for c in canaries if c.planted and c.format_id == "f0"},
+    )
+    expose(model, canaries, method="references").save(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    run(tmp_path)
+    short = capsys.readouterr().out
+    lines = short.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 55
+    # Each row is on one line, with its interval and its best bound.
+    assert sum("-" in line and "%)" in line for line in lines) == 15
+    for form in canaries.formats.values():
+        assert form.template.split("{")[0].strip() in short
+    assert "median exposure, point estimate" not in short
+    run(tmp_path, "--all-bounds")
+    detail = capsys.readouterr().out
+    assert detail.count("median exposure, point estimate") == 15
+    assert max(map(len, detail.splitlines())) <= 100
+
+
+def test_a_canary_that_is_proven_to_be_memorized_is_never_called_no_evidence():
+    result = membership_of_scores([1.0, 2.0], [0.0, 3.0])
+    (one,) = result.populations
+    proven = ProvenCanary(canary_id="c0", rank=1, at_least_bits=13.3, p_value=2e-4)
+    told = msgspec.structs.replace(result, populations=(msgspec.structs.replace(one, proven=(proven,)),))
+    assert "no evidence" in membership_in_plain_words(result)[0]
+    (words, *_) = membership_in_plain_words(told)
+    assert "1 canary is proven to be memorized (rank 1)" in words
+    assert "no evidence" not in words
 
 
 def test_anyones_scores():
@@ -396,11 +477,15 @@ def test_the_ceiling_knows_the_coin():
 
 def test_the_plain_words_say_what_the_bounds_rest_on():
     words = membership_in_plain_words(membership_of_scores(np.arange(75.0), np.arange(25.0), inclusion=0.75))
-    (said,) = [line for line in words if line.startswith("What is said of epsilon holds if")]
+    (said,) = [
+        line for line in words if line.startswith("Epsilon is bounded at delta 1e-05 with 95% confidence, if")
+    ]
     assert "independent of each other" not in said
     assert "planted with probability 0.75" in said
     alone = membership_of_scores([1.0], [0.0])
-    assert "where guessing gives 0;" in membership_in_plain_words(alone)[0]
+    assert any(
+        "too few" in line and "Epsilon is not measured" in line for line in membership_in_plain_words(alone)
+    )
     assert "among 1 reference; guessing gives 0," in alone.populations[0].guessing.median.statement
 
 

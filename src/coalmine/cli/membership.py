@@ -1,4 +1,4 @@
-"""`coalmine membership`: can what was trained on be told from what was not, and what does that say about epsilon?"""
+"""`coalmine membership`: whether what was trained on can be told from what was not, and what that says about epsilon."""
 
 from __future__ import annotations
 
@@ -78,6 +78,12 @@ def command(
             help="Also the bounds `gaussian` and `f-dp`, for a claimed Gaussian mechanism; wrong for any other.",
         ),
     ] = False,
+    all_bounds: Annotated[
+        bool,
+        typer.Option(
+            "--all-bounds", help="Show every rate and every bound on epsilon, as membership.json has them."
+        ),
+    ] = False,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -91,16 +97,19 @@ def command(
     """Put exposure beside random guessing, membership inference and differential privacy.
 
     Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
-    docs/interpretation.md explains them. A CSV of scores has one number a line, or a column named `score`.
+    docs/interpretation.md explains them. A CSV of scores has one number per line, or a column named `score`.
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.membership import membership, membership_of_scores
         from coalmine.reports.membership_table import (
             epsilon_table,
             membership_in_plain_words,
+            membership_notes,
             membership_table,
             membership_warnings,
+            rates_table,
         )
+        from coalmine.reports.terminal import inert
 
         options: dict[str, Any] = {
             "delta": delta,
@@ -134,14 +143,14 @@ def command(
             raise InputError("membership needs either RESULTS, or both --in SCORES and --out SCORES")
         path = found.save(directory)
         output.say(
-            membership_table(found),
-            "",
-            epsilon_table(found),
-            "",
-            *membership_in_plain_words(found),
-            *membership_warnings(found),
-            f"Results: {path}",
+            membership_table(found), "", *membership_in_plain_words(found), *membership_warnings(found)
         )
+        notes = membership_notes(found)
+        if all_bounds:
+            output.say("", rates_table(found), "", epsilon_table(found), "", *notes)
+        elif notes:
+            output.say(f"All bounds, and {len(notes)} more on what limits them: --all-bounds.")
+        output.say(f"Results: {inert(str(path))}")
         output.document(found)
     return 0
 
@@ -159,7 +168,7 @@ def _default_directory(results: Path) -> Path:
 
 
 def read_score_file(path: Path) -> list[float]:
-    """The scores of a CSV: one number a line, or the column `score` under a header."""
+    """The scores of a CSV: one number per line, or the column `score` under a header."""
     from coalmine.files import read_bytes
 
     try:
@@ -169,13 +178,13 @@ def read_score_file(path: Path) -> list[float]:
     try:
         rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines()), 1) if row]
     except csv.Error as problem:
-        raise InputError(f"{path} is not a CSV ({problem}); give one number a line") from None
+        raise InputError(f"{path} is not a CSV ({problem}); give one number per line") from None
     column, width = 0, 1
     if rows and not (len(rows[0][1]) == 1 and _is_number(rows[0][1][0])):
         header = [name.strip() for name in rows[0][1]]
         if "score" not in header:
             raise InputError(
-                f"{path} must have one number a line or a column named score, but its first line is {','.join(header)[:80]!r}"
+                f"{path} must have one number per line or a column named score, but its first line is {','.join(header)[:80]!r}"
             )
         column, width, rows = header.index("score"), len(header), rows[1:]
     scores = []

@@ -1,61 +1,114 @@
-"""Membership for people: tables with an interval on every number, and what they mean in words."""
+"""Membership for people: one row and one line of meaning per population, and every bound on request."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coalmine.audits.membership_results import Membership, Population
+from coalmine.audits.membership_results import EpsilonBound, Membership, Population
 from coalmine.records import Estimate
 from coalmine.reports.terminal import inert
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# What the p-value of guessing must be below before a population is called remembered.
+# What the p-value of all tests together must be below before a population is called memorized.
 SURPRISING = 0.01
+# The false positive rate of the short table.
+SHOWN_FPR = "1%"
 
 
 def membership_table(result: Membership) -> Table:
-    """One row a population: exposure beside guessing, AUC, and TPR at low FPR."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("planted")
-    for column in ("in", "out", "median exposure", "p if guessing", "AUC", "TPR at FPR 10 %", "1 %", "0.1 %"):
-        table.add_column(column, justify="right")
-    for one in result.populations:
+    """One row per population: AUC, TPR at a false-positive rate of 1%, and the best bound on epsilon."""
+    table = _rows_of_populations(result)
+    for column in (
+        "in",
+        "out",
+        "AUC",
+        f"TPR at\n{SHOWN_FPR} FPR",
+        "epsilon\nat least",
+        "if scores are\nindependent",
+    ):
+        table.add_column(column, justify="right", no_wrap=True)
+    for one, names in zip(result.populations, _names(result), strict=True):
+        rate = next((rate for rate in one.tpr_at_fpr if _share(rate) == SHOWN_FPR), None)
         table.add_row(
-            inert(one.name),
+            *names,
             f"{one.in_count:,}",
             f"{one.out_count:,}",
-            _number(one.guessing.median),
-            f"{one.guessing.p_value:.1g}",
             _with_interval(one.auc),
-            *(_with_interval(rate) for rate in one.tpr_at_fpr),
+            "not measured" if rate is None else _percent_with_interval(rate),
+            _lower(one.best),
+            "" if one.independent is None else _lower(one.independent),
         )
     return table
 
 
-def epsilon_table(result: Membership) -> Table:
-    """One row a method, one column a population: lower bounds on epsilon for a canary as a whole, and below them for one copy."""
+def rates_table(result: Membership) -> Table:
+    """One row per population: exposure beside guessing, and TPR at each false-positive rate with its p-value."""
+    table = _rows_of_populations(result)
+    for column in ("median\nexposure", "p if\nguessing"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for rate in result.populations[0].tpr_at_fpr:
+        table.add_column(f"TPR at\n{_share(rate)} FPR", justify="right", no_wrap=True)
+    for one, names in zip(result.populations, _names(result), strict=True):
+        table.add_row(
+            *names,
+            "not measured" if one.guessing.median.value is None else f"{one.guessing.median.value:.2f}",
+            f"{one.guessing.p_value:.1g}",
+            *(_percent_with_interval(rate) for rate in one.tpr_at_fpr),
+        )
+    return table
+
+
+def _rows_of_populations(result: Membership) -> Table:
+    """A table whose first columns say which population a row is about; the format only where there are several."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(f"epsilon at delta {result.delta:g}")
+    if _several_formats(result):
+        table.add_column("format", overflow="fold", min_width=12)
+    table.add_column("planted", no_wrap=True)
+    return table
+
+
+def _names(result: Membership) -> list[tuple[str, ...]]:
+    """What the first columns hold: each format once, and how often its canaries were planted."""
+    names: list[tuple[str, ...]] = []
+    before = None
     for one in result.populations:
-        table.add_column(inert(one.name), justify="right")
-    first = result.populations[0]
-    for place, bound in enumerate(first.epsilon):
-        cells = [epsilon_in_words(one.epsilon[place].canary) for one in result.populations]
-        table.add_row(bound.canary.method, *cells)
-    table.add_row("best", *(epsilon_in_words(one.best.canary) for one in result.populations))
-    if any(one.copies > 1 for one in result.populations):
-        cells = [
-            "" if one.best.one_copy is None else epsilon_in_words(one.best.one_copy)
-            for one in result.populations
-        ]
-        table.add_row("best, for one copy", *cells)
+        form, _, times = one.name.rpartition(", ")
+        if _several_formats(result):
+            names.append(("" if form == before else inert(form), inert(times)))
+        else:
+            names.append((inert(one.name),))
+        before = form
+    return names
+
+
+def _several_formats(result: Membership) -> bool:
+    return len({one.format_id for one in result.populations}) > 1
+
+
+def epsilon_table(result: Membership) -> Table:
+    """The bounds on epsilon of each population, one row per bound: for a canary as a whole, and for one of its copies."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(f"epsilon at delta {result.delta:g}", overflow="fold")
+    table.add_column("canary", justify="right", no_wrap=True)
+    copies = any(one.copies > 1 for one in result.populations)
+    if copies:
+        table.add_column("one copy", justify="right", no_wrap=True)
+    for one in result.populations:
+        table.add_row(f"[bold]{inert(_planted(one.name))}[/bold]")
+        beside = () if one.independent is None else (one.independent,)
+        for bound in (*one.epsilon, *beside, one.best):
+            copy = "" if bound.one_copy is None else epsilon_in_words(bound.one_copy)
+            cells = [f"  {bound.canary.method}", epsilon_in_words(bound.canary)]
+            table.add_row(*cells, *([copy] if copies else []))
+        table.add_row("  the most that best could be", _down(one.epsilon_ceiling))
     return table
 
 
@@ -76,7 +129,12 @@ def epsilon_in_words(estimate: Estimate) -> str:
 
 
 def membership_warnings(result: Membership) -> list[str]:
-    """Each different warning once, with the populations it is about."""
+    """What there is to beware of in the results as a whole."""
+    return [f"Warning: {inert(warning)}." for warning in result.warnings]
+
+
+def membership_notes(result: Membership) -> list[str]:
+    """Each different note on single numbers once, with the populations it is about."""
     about: dict[str, list[str]] = {}
     for one in result.populations:
         estimates = [one.guessing.median, one.auc, *one.tpr_at_fpr, *(bound.canary for bound in one.epsilon)]
@@ -85,24 +143,20 @@ def membership_warnings(result: Membership) -> list[str]:
             about.setdefault(warning, [])
             if one.name not in about[warning]:
                 about[warning].append(one.name)
-    lines = [f"Warning: {inert(warning)}." for warning in result.warnings]
-    return lines + [
-        f"Note ({inert('; '.join(names))}): {inert(warning)}." for warning, names in about.items()
-    ]
+    return [f"Note ({_which(names, result)}): {inert(note)}." for note, names in about.items()]
 
 
 def membership_in_plain_words(result: Membership) -> list[str]:
-    """What the numbers mean, a sentence or two for each population, and the verdict on a claim where there is one."""
-    lines = []
-    for one in result.populations:
-        if one.pooled:
-            continue
-        lines.append(f"Planted {inert(one.name)}: {_guessing_words(one)} {_rate_words(one)}")
-        lines.append(f"{_epsilon_words(one, result)}")
-    needed = dict.fromkeys(
-        text for one in result.populations if not one.pooled for text in one.best.canary.assumptions
-    )
-    lines.append(f"What is said of epsilon holds if {inert('; '.join(needed))}.")
+    """What the numbers mean, one line per population, and the verdict on a claim where there is one."""
+    told = [one for one in result.populations if not one.pooled]
+    lines = [f"{inert(_planted(one.name))}: {_meaning(one)}" for one in told]
+    lines += _missing_epsilon(result, told)
+    measured = [one.best.canary for one in told if one.best.canary.status != "not_measured"]
+    needed = dict.fromkeys(text for estimate in measured for text in estimate.assumptions)
+    if needed:
+        lines.append(
+            f"Epsilon is bounded at delta {result.delta:g} with {100 * result.confidence:g}% confidence, if {inert('; '.join(needed))}."
+        )
     for change in result.calibration:
         more = "gains" if change.gain_bits >= 0 else "loses"
         lines.append(
@@ -110,57 +164,104 @@ def membership_in_plain_words(result: Membership) -> list[str]:
             f"{change.plain_median_bits:.2f} to {change.calibrated_median_bits:.2f}."
         )
     if result.verdict is not None:
-        lines.append(f"Verdict: {result.verdict.statement}.")
+        lines.append(f"Verdict: {inert(result.verdict.statement)}.")
     return lines
 
 
-def _guessing_words(one: Population) -> str:
-    bits, p_value = one.guessing.median.value, one.guessing.p_value
-    said = (
-        f"median exposure {bits:.1f} bits among {one.out_count:,} that were not trained on, where guessing gives "
-        f"{one.guessing.guessing_median_bits:.1g}"
-    )
+def evidence_p_value(one: Population) -> float:
+    """The probability of such scores without memorization: the smallest of the exact p-values, times their number."""
+    p_values = [one.guessing.p_value, *one.tpr_p_values, one.epsilon_p_value]
+    given = [p_value for p_value in p_values if p_value is not None]
+    return min(1.0, len(given) * min(given))
+
+
+def _meaning(one: Population) -> str:
+    p_value = evidence_p_value(one)
     if p_value < SURPRISING:
-        return f"{said}; a model without memory does as well with probability {p_value:.1g} at most."
-    return f"{said}; a model without memory does as well with probability {p_value:.2f}, which is no evidence of memory."
+        shown = "below 1e-10" if p_value < 1e-10 else f"= {p_value:.1g}"
+        return " ".join(filter(None, (f"memorized (p {shown}).", _rate_words(one), _epsilon_words(one))))
+    if one.proven:
+        best = one.proven[0]
+        which = "1 canary is" if len(one.proven) == 1 else f"{len(one.proven)} canaries are"
+        rank = f"rank {best.rank:,}" if best.rank is not None else f"at least {best.at_least_bits:.1f} bits"
+        return f"{which} proven to be memorized ({rank}), though the scores alone do not show it (p = {p_value:.2f})."
+    return f"no evidence of memorization (p = {p_value:.2f}){_ceiling_words(one)}."
 
 
 def _rate_words(one: Population) -> str:
     measured = [rate for rate in one.tpr_at_fpr if rate.status == "measured"]
     if not measured:
-        return f"There are too few others ({one.out_count:,}) to say how many could be recognized at a low rate of false alarms."
-    lowest = measured[-1]
-    share = lowest.method.removeprefix("TPR at FPR ")
-    return (
-        f"Who guesses from the scores, with {share} of false alarms, recognizes {100 * (lowest.value or 0.0):.0f} % of them "
-        f"({100 * (lowest.confidence or 0.0):g} % interval {math.floor(100 * (lowest.low or 0.0))} to "
-        f"{math.ceil(100 * (lowest.high or 0.0))} %)."
-    )
+        return ""
+    # A lower limit of 0 says little; the lowest false-positive rate that has more is the one to quote.
+    told = next((rate for rate in reversed(measured) if (rate.low or 0.0) > 0.0), measured[0])
+    return f"At a {_share(told)} false-positive rate, an attacker identifies {100 * (told.value or 0.0):.0f}% of them."
 
 
-def _epsilon_words(one: Population, result: Membership) -> str:
-    low = one.best.canary.low or 0.0
-    level = f"{100 * result.confidence:g} % confidence"
+def _epsilon_words(one: Population) -> str:
+    low = one.best.canary.low
+    if low is None:
+        return ""
     if low < 0.005:
-        return f"Nothing about epsilon can be proven from them ({level}); so many scores could show {_down(one.epsilon_ceiling)} at most."
+        return f"Nothing is shown about epsilon{_ceiling_words(one)}."
     copy = one.best.one_copy
-    by_copy = ""
-    if one.copies > 1 and copy is not None:
-        by_copy = f", or {_down(copy.low or 0.0)} for one copy, by group privacy"
-    return (
-        f"No training with an epsilon below {_down(low)} (delta {result.delta:g}) gives such scores{by_copy} ({level}; so many "
-        f"scores could show {_down(one.epsilon_ceiling)} at most)."
-    )
+    for_copy = f" ({_down(copy.low or 0.0)} for one copy)" if one.copies > 1 and copy is not None else ""
+    return f"Epsilon is at least {_down(low)}{for_copy}{_ceiling_words(one)}."
 
 
-def _number(estimate: Estimate) -> str:
-    return "not measured" if estimate.value is None else f"{estimate.value:.2f}"
+def _ceiling_words(one: Population) -> str:
+    if one.best.canary.status == "not_measured":
+        return ""
+    epsilon = "" if (one.best.canary.low or 0.0) >= 0.005 else "an epsilon of "
+    return f"; the most this many scores could prove is {epsilon}{_down(one.epsilon_ceiling)}"
+
+
+def _missing_epsilon(result: Membership, told: Sequence[Population]) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in told:
+        if one.best.canary.status == "not_measured":
+            reasons.setdefault(one.best.canary.statement, []).append(one.name)
+    return [
+        f"Epsilon is not measured ({_which(names, result)}): {inert(reason)}."
+        for reason, names in reasons.items()
+    ]
+
+
+def _which(names: Sequence[str], result: Membership) -> str:
+    """Some populations by name, or how many they are."""
+    told = [one.name for one in result.populations if not one.pooled]
+    if len(told) > 1 and set(names) >= set(told):
+        return "all populations"
+    return inert("; ".join(names)) if len(names) <= 2 else f"{len(names)} populations"
+
+
+def _share(rate: Estimate) -> str:
+    """The false-positive rate in a method's name, such as "TPR at FPR 1%"."""
+    return rate.method.removeprefix("TPR at FPR ").replace(" ", "")
+
+
+def _lower(bound: EpsilonBound) -> str:
+    return "not measured" if bound.canary.low is None else _down(bound.canary.low)
 
 
 def _with_interval(estimate: Estimate) -> str:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "not measured"
     return f"{estimate.value:.2f} ({_down(estimate.low)}-{_up(estimate.high)})"
+
+
+def _percent_with_interval(estimate: Estimate) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "not measured"
+    return f"{100 * estimate.value:.0f}% ({math.floor(100 * estimate.low)}-{math.ceil(100 * estimate.high)}%)"
+
+
+def _planted(name: str) -> str:
+    """A population as a line begins with it.
+
+    >>> _planted("once"), _planted("my pin is {digits:4}, once")
+    ('Planted once', 'my pin is {digits:4}, once')
+    """
+    return name if "{" in name else f"Planted {name}"
 
 
 def _down(number: float) -> str:
