@@ -21,7 +21,7 @@ def audit(mechanism, canaries, seed):
 @pytest.mark.parametrize(
     ("epsilon", "canaries", "claimed", "words"),
     [
-        (3.0, 2000, 1.0, "violated at 95 %"),
+        (3.0, 2000, 1.0, "violated at 95%"),
         (1.0, 2000, 1.0, "consistent"),
         (1.0, 10, 1.0, "the audit has too little power to say"),
         (0.2, 2000, 8.0, "the audit has too little power to say"),

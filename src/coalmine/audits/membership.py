@@ -189,7 +189,7 @@ def _overall(measured: Sequence[Population], options: AuditOptions) -> Verdict |
         return None
     worst = min(verdicts, key=lambda one: one.p_value)
     if worst.outcome == "violated":
-        words = f"violated at {100 * options.confidence:g} %"
+        words = f"violated at {100 * options.confidence:g}%"
         chosen = worst
     else:
         chosen = max(verdicts, key=lambda one: one.power or 0.0)

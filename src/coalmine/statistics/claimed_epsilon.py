@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the scores say about a claim."""
 
     outcome: Outcome
-    # "consistent", "violated at 95 %" or "the audit has too little power to say".
+    # "consistent", "violated at 95%" or "the audit has too little power to say".
     words: str
     claimed_epsilon: float
     claimed_delta: float
@@ -81,7 +81,7 @@ def judge_claim(
 
     >>> scores = np.arange(300.0)
     >>> judge_claim(scores + 290, scores, claimed_epsilon=0.5, runs="many").words
-    'violated at 95 %'
+    'violated at 95%'
     >>> judge_claim(scores, scores, claimed_epsilon=0.5, runs="many").words
     'consistent'
     >>> judge_claim(scores + 290, scores, claimed_epsilon=0.5).words  # one run, and no coins
@@ -96,7 +96,7 @@ def judge_claim(
     power = None
     if p_value <= 1.0 - level:
         outcome: Outcome = "violated"
-        words = f"violated at {100 * level:g} %"
+        words = f"violated at {100 * level:g}%"
         shown = f"{p_value:.2g} at most" if p_value > SMALLEST_P_VALUE else "below 1e-12"
         why = f"scores that tell as clearly have probability {shown} if the claim holds"
     elif test.problem is not None:

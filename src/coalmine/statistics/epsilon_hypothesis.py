@@ -87,7 +87,7 @@ def lower_bound(
         high=None,
         confidence=confidence,
         n=n,
-        statement=f"epsilon is at least {shown:.2f}{at} ({100 * confidence:g} % confidence){': ' + basis if basis else ''}",
+        statement=f"epsilon is at least {shown:.2f}{at} ({100 * confidence:g}% confidence){': ' + basis if basis else ''}",
         assumptions=assumptions,
         warnings=warnings,
     )

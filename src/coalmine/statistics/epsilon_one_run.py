@@ -190,7 +190,7 @@ def one_run_bound(
     """The paper's lower bound on epsilon, for guesses whose number was fixed before.
 
     >>> print(one_run_bound(canaries=1000, guessed=100, right=95, delta=1e-5).statement)
-    epsilon is at least 2.16 at delta 1e-05 (95 % confidence): 95 of 100 guesses right, 900 abstentions
+    epsilon is at least 2.16 at delta 1e-05 (95% confidence): 95 of 100 guesses right, 900 abstentions
     """
     counts = [
         checked_count(number + 1, name) - 1 for number, name in ((guessed, "guessed"), (right, "right"))

@@ -102,7 +102,7 @@ def epsilon_fixed(
     `copies` is how often each canary was planted; the bound is then for one copy.
 
     >>> print(epsilon_fixed([1.0] * 90 + [0.0] * 10, [1.0] * 10 + [0.0] * 90, 0.5).statement)
-    epsilon is at least 1.54 (95 % confidence): 90 of 100 in and 10 of 100 out, "in" above 0.5
+    epsilon is at least 1.54 (95% confidence): 90 of 100 in and 10 of 100 out, "in" above 0.5
     """
     scores = membership_scores(in_scores, out_scores)
     if not math.isfinite(threshold):

@@ -129,7 +129,7 @@ def joint_beta_interval(counts: ThresholdCounts, *, delta: float = 0.0, confiden
         n=counts.trials + counts.others,
         statement=(
             f"epsilon lies in {low:.2f} to {'infinity' if upper is None else format(upper, '.2f')} with posterior probability "
-            f"{100 * level:g} %: credible, not confidence"
+            f"{100 * level:g}%: credible, not confidence"
         ),
         assumptions=ASSUMPTIONS,
     )

@@ -71,7 +71,7 @@ def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: floa
         confidence=level,
         n=m + n,
         statement=(
-            f"AUC is {area:.3f} ({100 * level:g} % interval {low:.3f} to {high:.3f}); 0.5 is guessing, {m:,} in against {n:,} out"
+            f"AUC is {area:.3f} ({100 * level:g}% interval {low:.3f} to {high:.3f}); 0.5 is guessing, {m:,} in against {n:,} out"
         ),
         assumptions=(INDEPENDENCE, SAME_DRAW),
         warnings=(f"with {trials} scores on one side the interval is approximate",) if trials < 10 else (),
@@ -86,14 +86,14 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, confiden
     With fewer than 1 / fpr out scores the result is "not_measured".
 
     >>> print(tpr_at_fpr([5.0, 4.0, 0.5], [1.0, 2.0, 3.0, 4.5], fpr=0.25).statement)
-    TPR is 0.6667 at FPR 25 % (95% interval 0.0000 to 0.9929): 2 of 3, with 1 of 4 references above the threshold
+    TPR is 0.6667 at FPR 25% (95% interval 0.0000 to 0.9929): 2 of 3, with 1 of 4 references above the threshold
     >>> print(tpr_at_fpr([5.0], [1.0], fpr=0.01).statement)
-    TPR at FPR 1 % cannot be measured with 1 reference: it takes at least 100
+    TPR at FPR 1% cannot be measured with 1 reference: it takes at least 100
     """
     scores = membership_scores(in_scores, out_scores)
     level = checked_confidence(confidence)
     m, n = len(scores.in_scores), len(scores.out_scores)
-    percent = f"FPR {100 * _checked_fpr(fpr):g} %"
+    percent = f"FPR {100 * _checked_fpr(fpr):g}%"
     allowed = _allowed(n, fpr)
     if allowed < 1:
         needed = math.ceil(1 / fpr * (1 - 1e-12))

@@ -48,7 +48,7 @@ from coalmine.reports.runs.reading import Located, Run
 from coalmine.statistics.claimed_epsilon import Verdict
 
 # The name that the audit gives to this rate.
-_TPR = "TPR at FPR 1 %"
+_TPR = "TPR at FPR 1%"
 _COMMANDS = {
     "exposure": "coalmine expose",
     "extraction": "coalmine extract --verify",
@@ -262,7 +262,8 @@ def _rates(one: Population, key: str) -> Iterator[NamedEstimate]:
         return
     p_values = one.tpr_p_values or (None,) * len(one.tpr_at_fpr)
     for rate, p_value in zip(one.tpr_at_fpr, p_values, strict=True):
-        if rate.method == _TPR:
+        # Results of earlier versions have a space before the sign.
+        if rate.method.replace(" %", "%") == _TPR:
             yield NamedEstimate(name, rate, p_value, one.in_count)
 
 
