@@ -12,11 +12,12 @@ from coalmine.audits.exposure_results import CandidateScores, write_scores
 from coalmine.files import write_json
 from coalmine.randomness import arrays
 from coalmine.reports.figures.drawing import save_drawing
+from coalmine.reports.figures.recitation_curves import draw_recitation
 from coalmine.reports.page.html import report_page
 from coalmine.reports.runs.reading import read_run, read_runs
 from coalmine.statistics.exposure import reference_exposures
 from reports import report_runs as made
-from reports.large_runs import TEMPLATES, save_large_run
+from reports.large_runs import TEMPLATES, save_family, save_large_run
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install 'coalmine[dev]'"
@@ -360,6 +361,17 @@ def test_the_example_in_the_readme_is_there():
     image = Path(__file__).parents[2] / "docs/images/report.png"
     assert image.read_bytes().startswith(b"\x89PNG")
     assert image.stat().st_size < 200_000
+
+
+def test_a_figure_of_its_own_fits_a_phone_and_tells_nine_models_apart(opened, tmp_path):
+    save_family(tmp_path, {"adapter": "scripted"})
+    path, _ = draw_recitation(read_run(tmp_path).recitation, tmp_path)
+    page = opened(path, viewport={"width": 390, "height": 844}).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    right = "[...document.querySelectorAll('svg text')].map((text) => text.getBoundingClientRect().right)"
+    assert max(page.evaluate(right)) <= 390
+    symbols = page.locator(".role-legend-symbol path")
+    assert len({symbol.get_attribute("fill") for symbol in symbols.all()}) == symbols.count() == 9
 
 
 def test_a_figure_of_its_own_is_drawn_asks_nobody_and_no_name_in_it_runs(opened, tmp_path):

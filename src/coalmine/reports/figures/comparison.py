@@ -11,7 +11,7 @@ from coalmine.audits.comparing_results import Comparison
 from coalmine.errors import InputError
 from coalmine.files import PUBLIC, to_json, write_bytes
 from coalmine.reports.figures.drawing import save_drawing
-from coalmine.reports.format_names import format_name
+from coalmine.reports.format_names import format_names
 
 KINDS = (".svg", ".html", ".png", ".json")
 ON_FRONTIER = "on the frontier"
@@ -80,7 +80,7 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
         facet = {"field": "format", "type": "nominal", "title": None, "sort": formats}
         drawing = {
             "facet": facet,
-            "columns": 2,
+            "columns": 1,
             "spec": drawing,
             "resolve": {"scale": {"y": "independent"}},
         }
@@ -95,6 +95,9 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
 def points_of(comparison: Comparison) -> list[dict[str, Any]]:
     """Each run that has a place in the figure, by its canaries of each format."""
     points = []
+    templates = dict.fromkeys(run.template for run in comparison.runs)
+    names = format_names({str(place): template for place, template in enumerate(templates)})
+    by_template = dict(zip(templates, names.values(), strict=True))
     of_first = [run for run in comparison.runs if run.template == comparison.runs[0].template]
     sides = Counter(run.side or run.name for run in of_first)
     for run in comparison.runs:
@@ -103,7 +106,7 @@ def points_of(comparison: Comparison) -> list[dict[str, Any]]:
         points.append(
             {
                 "run": run.name,
-                "format": format_name(run.template),
+                "format": by_template[run.template],
                 "utility": run.utility.value,
                 "utility_low": run.utility.low,
                 "utility_high": run.utility.high,

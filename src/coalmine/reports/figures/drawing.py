@@ -10,6 +10,8 @@ from coalmine.files import PRIVATE, write_bytes
 from coalmine.reports.page.bundle import content_policy, drawing_script
 from coalmine.reports.page.text import all_visible, embedded_json, escaped
 
+# No drawing is wider than the window.
+_STYLE = "body { margin: 0; padding: .5rem; background: #fff; } figure { margin: 0; } svg { max-width: 100%; height: auto; }"
 # Texts of a figure are data to it, also where they look like a program; nothing offers to send the figure anywhere.
 _DRAW = """\
 const figure = document.getElementById("figure");
@@ -43,7 +45,7 @@ def figure_page(spec: dict[str, Any], title: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escaped(content_policy(scripts))}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escaped(title)}</title>\n</head>\n<body>\n"
+        f"<title>{escaped(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f'<main><figure id="figure"></figure></main>\n<script type="application/json" id="figure-data">{embedded_json(spec)}</script>\n'
         + "".join(f"<script>{one}</script>\n" for one in scripts)
         + "</body>\n</html>\n"

@@ -8,6 +8,7 @@ from typing import Any
 from coalmine.audits.recitation_results import Group, Recitation, RecitationTrend
 from coalmine.errors import MissingExtraError
 from coalmine.reports.figures.drawing import save_drawing
+from coalmine.reports.figures.style import ordered_colors
 
 FIGURE_NAME = "recitation"
 # Apart for readers who see red and green alike.
@@ -20,15 +21,16 @@ def draw_recitation(
     result: Recitation, directory: Path, *, kinds: tuple[str, ...] = ("html", "svg")
 ) -> list[Path]:
     """Write recitation.html and recitation.svg; a .png only where `kinds` names it."""
-    spec = recitation_chart(result).to_dict()
     paths = [directory / f"{FIGURE_NAME}.{kind}" for kind in kinds]
     for path in paths:
+        # A picture is for paper, and a page may be read on a phone.
+        spec = recitation_chart(result, columns=1 if path.suffix == ".html" else 3).to_dict()
         save_drawing(spec, path, title=f"Recitation of {', '.join(facts.name for facts in result.models)}")
     return paths
 
 
-def recitation_chart(result: Recitation) -> Any:
-    """A panel for each thing that the share is plotted against, as far as there is more than one value of it."""
+def recitation_chart(result: Recitation, *, columns: int = 3) -> Any:
+    """A panel for each thing that the share is plotted against, as far as there is more than one value of it; so many side by side."""
     try:
         import altair as alt
     except ImportError:
@@ -45,7 +47,7 @@ def recitation_chart(result: Recitation) -> Any:
     ]
     if not panels:
         panels = [_panel(alt, _by_copies(result), [], "copies in the corpus", names)]
-    return alt.hconcat(*panels, spacing=24).configure(
+    return alt.concat(*panels, columns=columns, spacing=24).configure(
         font=FONT,
         background="white",
         aria=False,
@@ -121,7 +123,7 @@ def _panel(
     apart: bool = True,
 ) -> Any:
     low, high = min(point["x"] for point in points), max(point["x"] for point in points)
-    # Models that share an x stand a little apart, or their intervals would hide each other.
+    # Models that share an x are drawn a little apart, or their intervals would hide each other.
     step = (high / low) ** 0.012 if apart else 1.0
     dots = [
         {**point, "x": point["x"] * step ** (names.index(point["model"]) - (len(names) - 1) / 2)}
@@ -130,8 +132,9 @@ def _panel(
     # Labels of a logarithmic axis run into each other where decades are short.
     axis = alt.Axis(labelOverlap="greedy", labelSeparation=8)
     x = alt.X("x:Q", title=title, axis=axis, scale=alt.Scale(type="log", domain=[low / 1.2, high * 1.2]))
-    colors = [COLORS[place % len(COLORS)] for place in range(len(names))]
-    legend = alt.Legend(title=None, labelLimit=300)
+    colors = list(COLORS[: len(names)]) if len(names) <= len(COLORS) else ordered_colors(len(names))
+    # Below the panels, where names of any length have room.
+    legend = alt.Legend(title=None, labelLimit=300, orient="bottom", columns=1)
     color = alt.Color("model:N", legend=legend, scale=alt.Scale(domain=names, range=colors), sort=names)
     top = min(1.0, 1.05 * max(point["high"] for point in points))
     y = alt.Y(
