@@ -8,7 +8,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from coalmine.audits.extraction_results import METHODS, CanaryExtraction, Extracted, Extraction, Method
+from coalmine.audits.extraction_results import (
+    METHODS,
+    CanaryExtraction,
+    Extracted,
+    Extraction,
+    Method,
+    words_sha256,
+)
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import to_json
@@ -69,7 +76,7 @@ def extract(
         return _scored(members, top, method, shown)
     frontier = members.frontier("extraction", "use the brute method")
     if method == "search":
-        facts = [model.describe(), secret.template, secret.words, given, top]
+        facts = ["cuts/2", model.describe(), secret.template, secret.words, given, top]
         secret_name = hashlib.sha256(f"{secret.template}\0{given}".encode()).hexdigest()[:8]
         path = None if resume is None else Path(resume) / f"unfinished-extraction-{secret_name}.npz"
         kept = ResumeFile(path, hashlib.sha256(to_json(facts)).hexdigest())
@@ -81,12 +88,13 @@ def extract(
         certificate = Certificate(False, frontier.expansions, None, None)
     texts = [frontier.tree.text_at(one.member) for one in found]
     unaided = _unaided(model, texts, len(frontier.tree.prefix))
-    return _result(members, method, frontier.tree.size, found, texts, unaided, certificate)
+    return _result(members, method, top, frontier.tree.size, found, texts, unaided, certificate)
 
 
 def _result(
     members: Members,
     method: Method,
+    top: int,
     size: int,
     found: list[Found],
     texts: list[str],
@@ -111,6 +119,9 @@ def _result(
         ),
         certificate=certificate,
         model=members.model.describe(),
+        top=top,
+        source_template=None if members.sources is None else members.sources.template,
+        words_sha256=words_sha256(members.format),
     )
 
 
@@ -144,8 +155,8 @@ def _scored(members: Members, top: int, method: Method, progress: Progress) -> E
         )
     found = [Found(index, cost, scored) for cost, index in best]
     texts = [form.at(one.member) for one in found]
-    certificate = Certificate(True, scored, None, 0.0)
-    return _result(members, "brute", scored, found, texts, [None] * len(found), certificate)
+    certificate = Certificate(True, scored, None, 0.0, exhausted=True)
+    return _result(members, "brute", top, scored, found, texts, [None] * len(found), certificate)
 
 
 def _prompted(model: Model, form: Format, sources: Format | None, given: str) -> Extraction:
@@ -263,7 +274,7 @@ def _brute(frontier: Frontier, top: int, progress: Progress) -> tuple[list[Found
         progress.advance(len(leaves.costs))
     progress.finish()
     found = [Found(index, cost, frontier.expansions) for cost, index in best]
-    return found, Certificate(True, frontier.expansions, None, 0.0)
+    return found, Certificate(True, frontier.expansions, None, 0.0, exhausted=True)
 
 
 def _unaided(model: Model, texts: list[str], prefix: int) -> list[bool | None]:

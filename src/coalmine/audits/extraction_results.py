@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from coalmine.files import PRIVATE, write_json
+from coalmine.errors import InputError
+from coalmine.files import PRIVATE, read_bytes, write_json
 from coalmine.formats.format import Format
 from coalmine.search.shortest_path import Certificate
 
@@ -45,6 +47,12 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[Extracted, ...]
     certificate: Certificate
     model: dict[str, Any]
+    # How many members were asked for; all of the space where it has fewer.
+    top: int | None = None
+    # The format of the sources, for a model of pairs.
+    source_template: str | None = None
+    # Of the words that `{word:n}` draws from, each on a line.
+    words_sha256: str | None = None
 
     @property
     def proven(self) -> bool:
@@ -61,6 +69,29 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
         target = Path(directory) / name
         write_json(target, self, mode=PRIVATE)
         return target
+
+
+def read_extraction(path: str | os.PathLike[str]) -> Extraction:
+    """An extraction.json, or the one in a directory."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    try:
+        extraction = msgspec.json.decode(read_bytes(place, "the extraction"), type=Extraction)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise InputError(f"{place} is not a result of `coalmine extract` ({problem}); run it again") from None
+    if extraction.schema != SCHEMA:
+        raise InputError(
+            f"{place} has schema {extraction.schema!r}, this version reads {SCHEMA!r}; run extract again"
+        )
+    return extraction
+
+
+def words_sha256(form: Format) -> str | None:
+    """A hash of the words that a format draws from, or None where it draws from none."""
+    if form.words is None:
+        return None
+    return hashlib.sha256("\n".join(form.words).encode()).hexdigest()
 
 
 class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):

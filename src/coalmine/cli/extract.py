@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model, results_directory
+from coalmine.cli.model_argument import (
+    As,
+    Device,
+    Precision,
+    Source,
+    Where,
+    model_alone,
+    open_model,
+    results_directory,
+)
 from coalmine.cli.options import Json, Quiet, Seed, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
@@ -22,6 +31,12 @@ def command(
     verify: Annotated[
         Path | None,
         typer.Option("--verify", help="A canaries.json: say for each canary whether it comes out."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay", help="An extraction.json: check its certificate against the model, and write nothing."
+        ),
     ] = None,
     top: Annotated[int, typer.Option("--top", help="How many of the least surprising members to find.")] = 10,
     method: Annotated[
@@ -67,10 +82,19 @@ def command(
 
     Writes extraction.json, readable by you only, with the secrets in it. A search that is stopped goes on where it was when the
     same command is given again. Nothing here is random: --seed changes nothing.
+
+    With --replay, what an earlier run found is asked about again and everything cheaper than its bound is walked again; exits
+    with 0 if the certificate holds, and with 1 if it does not, with the reason.
     """
     del seed
-    if (secret_format is None) == (verify is None):
-        raise InputError("extracting needs either --format F or --verify canaries.json, and not both")
+    if sum(one is not None for one in (secret_format, verify, replay)) != 1:
+        raise InputError(
+            "extracting needs one of --format F, --verify canaries.json and --replay extraction.json, and only one"
+        )
+    if replay is not None:
+        with Output(json=json, quiet=quiet) as output:
+            loaded = model_alone(model, kind=kind, device=device, precision=precision, source=source)
+            return _replay(loaded, replay, words, memory * 1_000_000, output)
     if source_format is not None and (verify is not None or source is not None):
         raise InputError(
             "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
@@ -142,3 +166,17 @@ def _verify(
         {"canaries": results, "certificates": {name: one.certificate for name, one in extractions.items()}}
     )
     return 0
+
+
+def _replay(loaded: Any, path: Path, words: Path | None, memory: int, output: Output) -> int:
+    from coalmine.audits.extraction_certificate import verify_certificate
+    from coalmine.audits.extraction_results import read_extraction
+    from coalmine.reports.extraction_table import replay_in_words
+
+    extraction = read_extraction(path)
+    found = verify_certificate(
+        loaded, extraction, words=words_from(words), memory=memory, progress=output.progress()
+    )
+    output.say(*replay_in_words(found))
+    output.document(found)
+    return 0 if found.confirmed else 1

@@ -55,18 +55,28 @@ def open_model(
 ) -> tuple[Any, Path]:
     """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.files import make_directory
-    from coalmine.models.loading import is_endpoint, load_model
-    from coalmine.models.protocols import PairModel
+    from coalmine.models.loading import is_endpoint
 
     if out is None and is_endpoint(where):
         raise InputError("results of an endpoint need a place of their own; name a directory with --out")
-    as_kind: Kind = kind  # type: ignore[assignment]  # load_model says which there are
     answers = None if out is None else out / ANSWERS_FILE
-    model = load_model(where, kind=as_kind, device=device, precision=precision, answers=answers)
-    if source is not None:
-        if not isinstance(model, PairModel):
-            raise InputError(
-                f"--source is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
-            )
-        model = model.given(source)
+    model = model_alone(where, answers, kind=kind, device=device, precision=precision, source=source)
     return model, make_directory(results_directory(where, out, folder))
+
+
+def model_alone(
+    where: str, answers: Path | None = None, *, kind: str, device: str, precision: str, source: str | None
+) -> Any:
+    """The model, for a command that writes nothing; `answers` is where those of an endpoint are kept."""
+    from coalmine.models.loading import load_model
+    from coalmine.models.protocols import PairModel
+
+    as_kind: Kind = kind  # type: ignore[assignment]  # load_model says which there are
+    model = load_model(where, kind=as_kind, device=device, precision=precision, answers=answers)
+    if source is None:
+        return model
+    if not isinstance(model, PairModel):
+        raise InputError(
+            f"--source is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
+        )
+    return model.given(source)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from coalmine.audits.extraction_certificate import Replay
 from coalmine.audits.extraction_results import CanaryExtraction, Extraction, masked
 from coalmine.formats.format import Format
 from coalmine.reports.exposure_table import times_in_words
@@ -73,11 +74,6 @@ def certificate_in_words(result: Extraction) -> str:
     """Why to believe the answer, or how far to."""
     certificate = result.certificate
     expansions = f"{certificate.expansions:,} expansions over a space of {int(result.size):,}"
-    if certificate.proven and certificate.best_open_bits is not None:
-        return (
-            f"Proven in {expansions}: everything that was not expanded costs at least "
-            f"{certificate.best_open_bits:.2f} bits."
-        )
     if certificate.proven and result.scored_one_by_one:
         return f"Proven: each of the {int(result.size):,} members was scored."
     if certificate.proven:
@@ -93,6 +89,18 @@ def certificate_in_words(result: Extraction) -> str:
         else f"a member that costs up to {certificate.gap_bits:.2f} bits less than the last may exist"
     )
     return f"Not proven in {expansions}: {gap}. The same command with a larger --budget goes on from here."
+
+
+def replay_in_words(replay: Replay) -> list[str]:
+    """Whether a certificate holds, and if not, why."""
+    if replay.confirmed:
+        lines = [
+            f"Confirmed: {replay.claim.removesuffix(',')}. The replay took {replay.expansions:,} expansions."
+        ]
+    else:
+        lines = [f"Rejected: that {replay.claim} does not hold."]
+        lines += [f"- {inert(problem)}." for problem in replay.problems]
+    return lines + [f"Note: {inert(note)}." for note in replay.notes]
 
 
 def extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:

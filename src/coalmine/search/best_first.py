@@ -23,6 +23,7 @@ class BestFirstSearch(ABC):
     def __init__(self, frontier: Frontier, *, memory_bytes: int = MEMORY_BYTES) -> None:
         self.frontier = frontier
         self.open = OpenNodes(frontier, memory_bytes=memory_bytes)
+        self._cut_bits = np.inf
 
     @property
     @abstractmethod
@@ -36,6 +37,11 @@ class BestFirstSearch(ABC):
     @abstractmethod
     def keep(self, leaves: Nodes) -> None:
         """Take note of members that were found."""
+
+    @property
+    def cheapest_left(self) -> float:
+        """The least cost of any node that was not expanded, whether it waits or was cut; infinite if all were."""
+        return min(self.open.cheapest(), self._cut_bits)
 
     def nodes_in_next_step(self) -> int:
         """How many nodes to expand at a time."""
@@ -72,15 +78,22 @@ class BestFirstSearch(ABC):
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All that is needed to go on elsewhere, as plain arrays."""
         counters = np.array([self.frontier.expansions, self.frontier.reads], dtype=np.int64)
-        return {"counters": counters, **self.open.to_arrays()}
+        return {"counters": counters, "cut": np.array(self._cut_bits), **self.open.to_arrays()}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """Go on from a snapshot of the same search, instead of from the root."""
         self.frontier.expansions, self.frontier.reads = (int(number) for number in snapshot["counters"])
+        self._cut_bits = float(snapshot["cut"])
         self.open.add_arrays(snapshot)
 
     def _unfold(self, block: Block) -> None:
         children = self.frontier.children(block)
         self.keep(self.frontier.leaves(children))
         waiting = self.frontier.open(children)
-        self.open.add(block, waiting.select(waiting.costs <= self.limit))
+        kept = waiting.costs <= self.limit
+        self.cut(float(waiting.costs[~kept].min(initial=np.inf)))
+        self.open.add(block, waiting.select(kept))
+
+    def cut(self, cheapest: float) -> None:
+        """Take note of nodes that are left out, the cheapest of which costs so much."""
+        self._cut_bits = min(self._cut_bits, cheapest)

@@ -109,15 +109,17 @@ class OpenNodes:
         parts = [part["cost"].min() for part in (self._near, *self._far) if len(part)]
         return float(min(parts, default=np.inf))
 
-    def discard_above(self, limit: float) -> None:
-        """Forget nodes that cost more than `limit`."""
-        kept = []
+    def discard_above(self, limit: float) -> float:
+        """Forget nodes that cost more than `limit`; returns the least cost of any of them, infinite if there are none."""
+        kept, cheapest = [], np.inf
         for part in (self._near, *self._far):
             beyond = part["cost"] > limit
             if beyond.any():
                 self._release(part[beyond]["block"])
+                cheapest = min(cheapest, float(part["cost"][beyond].min()))
             kept.append(part[~beyond])
         self._near, self._far = kept[0], [part for part in kept[1:] if len(part)]
+        return cheapest
 
     def all(self) -> NDArray[Any]:
         """Every waiting node, in no particular order."""

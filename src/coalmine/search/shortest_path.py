@@ -31,14 +31,17 @@ class Found(NamedTuple):
 class Certificate(msgspec.Struct, frozen=True):
     """Why the members found are the least surprising there are, or how far from proven that is.
 
-    `best_open_bits` is the least cost of any node that was not expanded, None where there is none. `gap_bits` is by how much
-    the last of the members found could still be beaten: 0 where proven, None where not even enough members were found.
+    `best_open_bits` is the least cost of any node that was not expanded, which no member behind it can undercut: a search is
+    proven where it is no less than the cost of the last member found. It is None where every node was expanded, which
+    `exhausted` says, and for methods that prove nothing. `gap_bits` is by how much the last of the members found could still be
+    beaten: 0 where proven, None where not even enough members were found.
     """
 
     proven: bool
     expansions: int
     best_open_bits: float | None
     gap_bits: float | None
+    exhausted: bool = False
 
 
 class ShortestPaths(BestFirstSearch):
@@ -89,7 +92,7 @@ class ShortestPaths(BestFirstSearch):
         ]
         if self.limit < self._cut:
             self._cut = self.limit
-            self.open.discard_above(self._cut)
+            self.cut(self.open.discard_above(self._cut))
 
     def found(self) -> list[Found]:
         """The best members so far, the least surprising first."""
@@ -97,12 +100,13 @@ class ShortestPaths(BestFirstSearch):
 
     def certificate(self) -> Certificate:
         """How sure it is."""
-        cheapest = self.open.cheapest()
-        open_bits = None if cheapest == np.inf else cheapest
+        cheapest, spent = self.cheapest_left, self.frontier.expansions
+        exhausted = cheapest == np.inf
+        open_bits = None if exhausted else cheapest
         if self.is_settled():
-            return Certificate(True, self.frontier.expansions, open_bits, 0.0)
+            return Certificate(True, spent, open_bits, 0.0, exhausted)
         gap = self.limit - cheapest
-        return Certificate(False, self.frontier.expansions, open_bits, None if gap == np.inf else gap)
+        return Certificate(False, spent, open_bits, None if gap == np.inf else gap)
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """With the best so far."""
