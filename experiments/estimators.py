@@ -31,6 +31,7 @@ from coalmine.audits.exposure import Exposures
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.files import whole_file, write_json
 from coalmine.models.protocols import Model
+from coalmine.records import Estimate
 from coalmine.search import guided
 from coalmine.search.bounded import BoundedSearch
 from coalmine.search.frontier import Frontier
@@ -120,7 +121,7 @@ class Bench:
         truth = math.log2(SECRET.size) - math.log2(rank)
         estimates = [run[at].estimate for run in runs]
         with_value = np.array([one.value is not None for one in estimates])
-        said = np.array([one.low if one.value is None else one.value for one in estimates], dtype=np.float64)
+        said = np.array([_said(one) for one in estimates], dtype=np.float64)
         low = np.array([one.low for one in estimates], dtype=np.float64)
         high = np.array([math.inf if one.high is None else one.high for one in estimates])
         error = said - truth
@@ -187,6 +188,13 @@ PARTS: dict[str, Callable[[Bench, int], Iterator[Row]]] = {
 }
 
 
+def _said(estimate: Estimate) -> float | None:
+    """The value, or the bound that there is in its place: of guided draws none of which counted, what is proven."""
+    if estimate.value is not None:
+        return estimate.value
+    return estimate.high if estimate.method == "guided" else estimate.low
+
+
 @contextmanager
 def uniform_share(share: float) -> Iterator[None]:
     before = guided.UNIFORM_SHARE
@@ -229,7 +237,7 @@ def expansions_to_prove(model: TabulatedModel, texts: Iterable[str]) -> list[int
     for text in texts:
         own = expose(model, CanarySet.of(SECRET, [text]), method="exact")[0].log_perplexity_bits
         frontier = Frontier(model, TokenTree(SECRET, model.tokenizer))
-        search = BoundedSearch(frontier, np.array([own + model.resolution_bits]))
+        search = BoundedSearch(frontier, np.array([own]))
         search.start()
         search.run()
         found.append(frontier.expansions)

@@ -204,7 +204,7 @@ def test_results_on_disk(tmp_path):
     assert [result.canary_id for result in document.results] == [canary.canary_id for canary in canaries]
     assert canaries[0].text not in (tmp_path / "one" / "exposure.json").read_text()
     table = pq.read_table(tmp_path / "one" / "scores.parquet")
-    assert table.num_rows == 1000
+    assert table.num_rows == 1000 + 20 + 4  # all members, and again the references and the canaries
     place = table.column("index").to_pylist().index(str(form.index(canaries[0].text)))
     bits = table.column("log_perplexity_bits").to_pylist()[place]
     assert bits == pytest.approx(model.log_perplexity_bits(canaries[0].text))

@@ -59,7 +59,11 @@ def test_exact_ranks_are_those_of_the_scores_in_the_file(single, everyone, true_
     check(results, true_ranks)
     results.save(tmp_path)
     table = pq.read_table(tmp_path / "scores.parquet").to_pylist()
-    costs = {int(row["index"]): row["log_perplexity_bits"] for row in table if row["kind"] == "member"}
+    costs, again = (
+        {int(row["index"]): row["log_perplexity_bits"] for row in table if row["kind"] == kind}
+        for kind in ("member", "canary")
+    )
+    assert again == costs
     every = np.sort(list(costs.values()))
     for canary, result in zip(everyone, results, strict=True):
         assert result.log_perplexity_bits == costs[FORM.index(canary.text)]

@@ -134,7 +134,7 @@ def expose(
         formats.append(FormatFacts.of(format_id, group.format, group.method, group.why, measured.resolution))
         candidates += [] if measured.candidates is None else [measured.candidates]
         if group.comparisons is not None:
-            candidates += group.comparisons.rows(measured.candidates)
+            candidates += group.comparisons.rows(measured)
             warnings += group.comparisons.warnings
         expansions += measured.expansions
         if group.choice is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure_question import Question
+from coalmine.audits.exposure_question import Measured, Question
 from coalmine.audits.exposure_ranked import KEEP_UP_TO
 from coalmine.audits.exposure_results import CandidateScores
 from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
@@ -52,15 +52,14 @@ class Comparisons:
                 f"comparisons ({problem})"
             )
 
-    def rows(self, measured: CandidateScores | None) -> list[CandidateScores]:
+    def rows(self, measured: Measured) -> list[CandidateScores]:
         """What goes into scores.parquet beside the rows of the method, once that is through."""
         self._resume.remove()
-        question = self._question
-        if self._references is None and measured is not None and measured.kind == "member":
-            self._references = self._among(measured)
-        canaries = CandidateScores(
-            question.format_id, "canary", self._places(question.canary_texts), question.canary_scores
-        )
+        question, candidates = self._question, measured.candidates
+        if self._references is None and candidates is not None and candidates.kind == "member":
+            self._references = self._among(candidates)
+        own = question.canary_scores if measured.own is None else measured.own
+        canaries = CandidateScores(question.format_id, "canary", self._places(question.canary_texts), own)
         return [canaries] if self._references is None else [self._references, canaries]
 
     def _scored(self) -> CandidateScores:

@@ -18,7 +18,6 @@ from coalmine.models.resolution import allowed_bits
 from coalmine.progress import Progress, Silent
 from coalmine.search.cheaper import CheaperMembers
 from coalmine.search.frontier import MEMORY_BYTES, Frontier
-from coalmine.search.lifting import TokenTree
 from coalmine.search.members import Members
 from coalmine.search.paths import walked_costs
 from coalmine.search.resolution import measure_resolution
@@ -163,7 +162,7 @@ class _Claims:
             problems.append(
                 f"the cheapest node beyond the bound costs {search.cheapest_left:.6f} bits, and the certificate says {bound:.6f}"
             )
-        if bound is None and self.certificate.expansions != (whole := _expandable(frontier.tree)):
+        if bound is None and self.certificate.expansions != (whole := frontier.tree.inner_nodes - 1):
             problems.append(
                 f"nothing was left, the certificate says, after {self.certificate.expansions:,} expansions; the whole tree has {whole:,}"
             )
@@ -233,15 +232,6 @@ def _size(members: Members) -> int:
             f"{members.format.size:,} members are too many to be replayed one by one on {members.model.name!r}"
         )
     return sum(text.startswith(members.given) for text in members.format)
-
-
-def _expandable(tree: TokenTree) -> int:
-    """How many nodes a walk of the whole tree expands; the root is not counted."""
-    nodes = [0] * len(tree.is_leaf)
-    for state in range(len(nodes) - 1, -1, -1):
-        following = tree.edge_next[tree.first_edge[state] : tree.first_edge[state + 1]].tolist()
-        nodes[state] = bool(following) + sum(nodes[other] for other in following)
-    return nodes[0] - 1
 
 
 def _claim(extraction: Extraction) -> str:
