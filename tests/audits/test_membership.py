@@ -374,7 +374,16 @@ def test_the_command_on_files_of_scores(tmp_path, run, capsys):
     assert capsys.readouterr().out == ""
     (one,) = read_membership(tmp_path).populations
     assert (one.in_count, one.out_count) == (60, 60)
+    given = ("--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--save", tmp_path)
+    run(*given, "--runs", "many", "--gaussian", "--all-bounds")
+    shown = capsys.readouterr().out
+    assert "gaussian, assumes Gaussian noise" in shown
+    assert "independent of each other" in shown
+    many = read_membership(tmp_path)
+    assert many.runs == "many"
+    assert many.populations[0].best.canary.low == many.populations[0].independent.canary.low
     for wrong in (
+        [tmp_path, "--runs", "many"],
         [],
         ["--in", tmp_path / "in.csv"],
         [tmp_path, "--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv"],

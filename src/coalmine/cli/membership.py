@@ -149,7 +149,9 @@ def command(
         if all_bounds:
             output.say("", rates_table(found), "", epsilon_table(found), "", *notes)
         elif notes:
-            output.say(f"All bounds, and {len(notes)} more on what limits them: --all-bounds.")
+            output.say(
+                f"--all-bounds shows every bound, and {len(notes)} {'note' if len(notes) == 1 else 'notes'} on their limits."
+            )
         output.say(f"Results: {inert(str(path))}")
         output.document(found)
     return 0

@@ -35,8 +35,8 @@ NO_COINS = (
     "one training run shows nothing about epsilon without a coin for each canary; plant with --withhold 0.5, or say that the scores "
     "come from many independent runs"
 )
-# The ladder has most, because it is the stronger one for many canaries and for delta above 0.
-LADDER_SHARE, ONE_RUN_SHARE = 0.7, 0.3
+# The ladder is the stronger one with many references, the coins with as many withheld canaries as planted ones.
+LADDER_SHARE, ONE_RUN_SHARE = 0.5, 0.5
 # Whether the scores come from one training run, or each from a run of its own.
 Runs = Literal["one", "many"]
 
