@@ -30,9 +30,12 @@ LEGEND_ROOM = 200
 POOLED = PALETTE[2]
 
 
-def epsilon_figure(document: Membership) -> Figure:
-    """What each method shows of epsilon, for each population: for one copy where a claim is beside it, which is for one."""
-    names = format_names(
+def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Figure:
+    """What each method shows of epsilon, for each population: for one copy where a claim is beside it, which is for one.
+
+    `known` are names of formats that the run has; those of the populations themselves are taken otherwise.
+    """
+    names = known or format_names(
         {one.format_id: one.template for one in document.populations if one.format_id and one.template}
     )
     rows = [row for population in document.populations for row in _rows(document, population, names)]

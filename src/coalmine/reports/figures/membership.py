@@ -62,7 +62,7 @@ def membership_figures(run: Run) -> Iterator[Figure]:
     if curves:
         yield _roc(run, curves)
     if run.membership is not None:
-        yield epsilon_figure(run.membership)
+        yield epsilon_figure(run.membership, names_of_formats(run))
 
 
 def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
