@@ -141,7 +141,8 @@ def expose(
             choices[format_id] = group.choice
         if measured.fit is not None:
             fits[format_id] = measured.fit
-    if problems and len(problems) == len(formats):
+    # Of texts without a format the scores alone are worth having: membership compares them.
+    if problems and len(problems) == len(formats) and not chosen.listed:
         raise problems[0]
     if chosen.corpus is not None and model.describe().get("trained_on_sha256") not in {
         None,
@@ -177,6 +178,16 @@ def _check_arguments(method: str, confidence: float, minutes: float, counts: dic
         raise InputError(f"minutes must be more than 0, got {minutes}; give for example 2")
     if not 0 < confidence < 1:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {confidence}")
+
+
+def _listed_method(method: str) -> tuple[str, str]:
+    """The method for texts that nobody drew from a format."""
+    if method not in {"auto", "references"}:
+        raise NotMeasurableError(
+            f"the method {method} ranks among all members of a format, and these canaries are a list of texts without one; use the "
+            "method references, or import them with --format"
+        )
+    return "references", "the canaries are a list of texts without a format"
 
 
 class _Options(NamedTuple):
@@ -222,7 +233,9 @@ class _Group:
             self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
         )
         self._own = members.score(texts, names)
-        if asked.method == "auto":
+        if format_id in self.chosen.listed:
+            self.method, self.why = _listed_method(asked.method)
+        elif asked.method == "auto":
             self.choice = choose(
                 members,
                 seconds=60 * asked.minutes,

@@ -209,6 +209,11 @@ def verify_extraction(
     `options` are those of `extract`. The second result is the extraction of each format.
     """
     chosen = as_canary_set(canaries)
+    if chosen.listed:
+        raise NotMeasurableError(
+            "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
+            "or compare them by `coalmine membership`"
+        )
     extractions = {
         name: extract(model, form, sources=chosen.source_formats.get(name), **options)
         for name, form in chosen.formats.items()

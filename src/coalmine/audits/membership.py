@@ -12,6 +12,7 @@ from coalmine.audits.exposure_results import Exposures
 from coalmine.audits.membership_population import AuditOptions, measured_populations
 from coalmine.audits.membership_results import Calibration, Membership, Population
 from coalmine.audits.membership_sources import ScoredPopulation, load_source, populations, times_planted
+from coalmine.audits.score_files import read_scores
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.statistics.claimed_epsilon import TOO_LITTLE_POWER, Verdict
@@ -20,7 +21,7 @@ from coalmine.statistics.guessing import compare_with_guessing
 from coalmine.statistics.membership_scores import checked_delta, checked_epsilon, membership_scores
 from coalmine.statistics.score_arrays import checked_confidence, checked_count
 
-__all__ = ["Membership", "membership", "membership_of_scores"]
+__all__ = ["Membership", "membership", "membership_of_file", "membership_of_scores"]
 
 
 def membership(
@@ -131,6 +132,50 @@ def membership_of_scores(
         runs=runs,
         populations=measured,
         verdict=_overall(measured, options),
+    )
+
+
+def membership_of_file(
+    path: str | os.PathLike[str],
+    *,
+    lower_is_member: bool | None = None,
+    column: str | None = None,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    claimed_epsilon: float | None = None,
+    claimed_delta: float | None = None,
+    inclusion: float | None = None,
+    runs: Runs = "one",
+    gaussian: bool = False,
+    seed: int = 0,
+) -> Membership:
+    """The same from the scores in a file of another tool, for each number of copies and pooled; see `score_files` for the shapes.
+
+    `inclusion` is the probability with which a coin decided who is in; None takes what the file says, or 0.5. What was assumed is
+    among the warnings. `lower_is_member` and `column` are those of `read_scores`, the others those of `membership_of_scores`.
+    """
+    read = read_scores(path, lower_is_member=lower_is_member, column=column)
+    notes = list(read.notes)
+    if inclusion is None and runs == "one":
+        inclusion = read.inclusion
+        if inclusion is None and any(row.side == "out" for row in read.rows):
+            inclusion = 0.5
+            notes.append(
+                "a coin with probability 0.5 was taken to have decided who is in; say --inclusion if it was another"
+            )
+    options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
+    options = options._replace(runs=runs, gaussian=gaussian)
+    measured = measured_populations(read.populations(), options)
+    return Membership(
+        score=f"from {read.tool}, {'with its sign changed' if read.lower_is_member else 'as given'}, higher for what was trained on",
+        delta=options.delta,
+        confidence=options.confidence,
+        inclusion=options.inclusion,
+        seed=seed,
+        runs=runs,
+        populations=measured,
+        verdict=_overall(measured, options),
+        warnings=tuple(notes),
     )
 
 

@@ -18,6 +18,7 @@ from coalmine.cli import (
     demo,
     expose,
     extract,
+    importing,
     index,
     membership,
     plant,
@@ -45,6 +46,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("plant")(plant.command)
+app.command("import")(importing.command)
 app.command("train")(train.command)
 app.command("expose")(expose.command)
 app.command("extract")(extract.command)

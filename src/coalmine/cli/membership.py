@@ -36,6 +36,23 @@ def command(
         Path | None,
         typer.Option("--out", help="With --in: scores of what was drawn alike and not trained on."),
     ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            "--scores",
+            help="Instead of RESULTS: a CSV or JSON of scores with in and out, or a report of another tool.",
+        ),
+    ] = None,
+    lower_is_member: Annotated[
+        bool | None,
+        typer.Option(
+            "--lower-is-member/--higher-is-member",
+            help="With --scores: which scores mean trained on; default: what the file or the column's name says.",
+        ),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option("--column", help="With --scores: the column that holds the scores.")
+    ] = None,
     copies: Annotated[
         int, typer.Option("--copies", min=1, help="With --in: how often each was in the training data.")
     ] = 1,
@@ -97,10 +114,11 @@ def command(
     """Put exposure beside random guessing, membership inference and differential privacy.
 
     Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
-    docs/interpretation.md explains them. A CSV of scores has one number per line, or a column named `score`.
+    docs/interpretation.md explains them. A CSV for --in and --out has one number per line, or a
+    column named `score`.
     """
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.audits.membership import membership, membership_of_scores
+        from coalmine.audits.membership import membership, membership_of_file, membership_of_scores
         from coalmine.reports.membership_table import (
             epsilon_table,
             membership_in_plain_words,
@@ -120,14 +138,14 @@ def command(
             "gaussian": gaussian,
             "seed": seed,
         }
-        if results is not None and in_scores is None and out_scores is None:
+        if results is not None and in_scores is None and out_scores is None and scores is None:
             if copies != 1:
                 raise InputError("--copies belongs to --in and --out; RESULTS say how often each was planted")
             if runs is not RunsChoice.ONE:
                 raise InputError("--runs belongs to --in and --out; RESULTS are those of one training run")
             found = membership(results, reference=reference, canaries=canaries, **options)
             directory = save or _default_directory(results)
-        elif results is None and in_scores is not None and out_scores is not None:
+        elif results is None and scores is None and in_scores is not None and out_scores is not None:
             if reference is not None or canaries is not None:
                 raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
             options["inclusion"] = 0.5 if inclusion is None else inclusion
@@ -139,8 +157,19 @@ def command(
                 **options,
             )
             directory = save or Path()
+        elif scores is not None and results is None and in_scores is None and out_scores is None:
+            if reference is not None or canaries is not None or copies != 1:
+                raise InputError(
+                    "--reference, --canaries and --copies do not go with --scores; the file says it all"
+                )
+            found = membership_of_file(
+                scores, lower_is_member=lower_is_member, column=column, runs=runs.value, **options
+            )
+            directory = save or Path()
         else:
-            raise InputError("membership needs either RESULTS, or both --in SCORES and --out SCORES")
+            raise InputError(
+                "membership needs either RESULTS, or both --in SCORES and --out SCORES, or --scores FILE"
+            )
         path = found.save(directory)
         output.say(
             membership_table(found), "", *membership_in_plain_words(found), *membership_warnings(found)

@@ -11,6 +11,9 @@ from coalmine.reports.format_names import format_names
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coalmine.corpus.importing import Imported
     from coalmine.corpus.power import CopiesPower, FormatPower, Power
     from coalmine.training.trainer import TrainedModel
 
@@ -47,6 +50,21 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
         f"Train on {inert(str(made.corpus))}; keep {inert(str(made.manifest))} secret, and for `coalmine expose`."
     )
     return "\n".join(lines)
+
+
+def imported_summary(imported: Imported, path: Path, power: Power) -> str:
+    """Whose canaries were imported, the most that an audit of them can show, and what was assumed."""
+    canaries = imported.canaries
+    planted = sum(canary.planted for canary in canaries)
+    references = sum(map(len, canaries.references.values()))
+    return "\n".join(
+        [
+            f"Imported from {imported.tool}: {planted} planted, {len(canaries) - planted} withheld; {references:,} references.",
+            *power_in_words(power),
+            *(f"Note: {inert(note)}" for note in (*imported.notes, *power.warnings)),
+            f"Keep {inert(str(path))} secret, and for `coalmine expose`.",
+        ]
+    )
 
 
 def power_in_words(power: Power) -> list[str]:

@@ -1,0 +1,81 @@
+"""`coalmine import`: a canaries.json of canaries that another tool planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet, words_from
+from coalmine.cli.output import Output
+from coalmine.errors import InputError
+from coalmine.files import no_empty_directory
+
+
+def command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="memaudit-manifest.json, a SecretsSet of TensorFlow Privacy as JSON, or a table with text, in_out and copies."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for canaries.json.")],
+    secret_format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="The format that all texts are members of, if there is one."),
+    ] = None,
+    words: Annotated[
+        Path | None,
+        typer.Option(
+            "--words", help="For {word:n}: a file with one word per line, or a word model's directory."
+        ),
+    ] = None,
+    withhold: Annotated[
+        float | None,
+        typer.Option(
+            "--withhold", help="Probability with which a coin left a canary out, if FILE does not say it."
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the canaries.json that is there.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Make a canaries.json of another tool's canaries, for `coalmine expose` and `coalmine membership`.
+
+    Canaries that were left out keep the number of copies that they were meant to have. A table is a CSV, JSON Lines or a JSON list
+    of objects. Writes DIR/canaries.json, readable by you only.
+    """
+    with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
+        from coalmine.corpus.importing import import_canaries
+        from coalmine.corpus.manifest import MANIFEST_NAME
+        from coalmine.files import make_directory
+        from coalmine.formats.format import Format
+        from coalmine.reports.terminal import imported_summary
+
+        if (out / MANIFEST_NAME).exists() and not overwrite:
+            raise InputError(
+                f"{out / MANIFEST_NAME} exists already; write to another directory, or allow --overwrite"
+            )
+        secret = None
+        if secret_format is not None:
+            secret = Format(secret_format, words=words_from(words) if "{word:" in secret_format else None)
+        imported = import_canaries(file, secret=secret, withhold=withhold)
+        path = imported.canaries.save(make_directory(out) / MANIFEST_NAME)
+        power = imported.canaries.power()
+        output.say(imported_summary(imported, path, power))
+        output.document(
+            {
+                "manifest": str(path),
+                "tool": imported.tool,
+                "planted": sum(canary.planted for canary in imported.canaries),
+                "withheld": sum(not canary.planted for canary in imported.canaries),
+                "references": {name: len(texts) for name, texts in imported.canaries.references.items()},
+                "manifest_sha256": imported.canaries.sha256,
+                "power": power,
+                "notes": imported.notes,
+            }
+        )
+    return 0

@@ -1,0 +1,176 @@
+"""Files of other tools, CSV and JSON: their rows, which column holds what, and who was trained on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from coalmine.errors import InputError
+from coalmine.files import read_bytes
+
+Side = Literal["in", "out", "reference"]
+SIDE_COLUMNS = (
+    "in_out",
+    "in",
+    "member",
+    "is_member",
+    "membership",
+    "included",
+    "planted",
+    "trained_on",
+    "label",
+)
+COPIES_COLUMNS = ("copies", "repetitions", "repetition", "repeats", "num_repetitions")
+_SIDES: Mapping[str, Side] = {
+    **dict.fromkeys(("in", "member", "1", "true", "yes", "planted", "included"), "in"),
+    **dict.fromkeys(
+        ("out", "nonmember", "non_member", "0", "false", "no", "withheld", "excluded", "held_out"), "out"
+    ),
+    **dict.fromkeys(("reference", "control"), "reference"),
+}
+
+
+class Row(NamedTuple):
+    """One row, and what messages call it."""
+
+    where: str
+    cells: Mapping[str, Any]
+
+
+class Table(NamedTuple):
+    """Rows that all have the same columns, named in lower case with underscores."""
+
+    path: Path
+    rows: Sequence[Row]
+
+    def column(self, names: Sequence[str], what: str) -> str | None:
+        """The one column with such a name, or None; an InputError where there are several."""
+        columns = self.rows[0].cells if self.rows else {}
+        found = [name for name in names if name in columns]
+        if len(found) > 1:
+            raise InputError(
+                f"{self.path} has several columns that may hold {what} ({', '.join(found)}); leave one of them"
+            )
+        return found[0] if found else None
+
+    def needed(self, names: Sequence[str], what: str) -> str:
+        """The column with such a name; an InputError where there is none."""
+        found = self.column(names, what)
+        if found is None:
+            there = ", ".join(map(str, self.rows[0].cells)) if self.rows else "no column at all"
+            raise InputError(
+                f"{self.path} has no column for {what}, but {there}; name one {' or '.join(names[:4])}"
+            )
+        return found
+
+
+def read_foreign(path: Path, what: str) -> Any:
+    """What a file holds: a `Table` for CSV, JSON Lines and a JSON list of objects, and otherwise the JSON value."""
+    try:
+        text = read_bytes(path, what).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{path} is not UTF-8 ({problem.reason} at byte {problem.start}); save it as UTF-8"
+        ) from None
+    if path.suffix == ".jsonl":
+        numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return _table(path, [(f"line {number}", _json(path, line)) for number, line in numbered])
+    if path.suffix == ".json" or text.lstrip()[:1] in {"{", "["}:
+        value = _json(path, text)
+        if isinstance(value, list):
+            return _table(path, [(f"entry {number}", entry) for number, entry in enumerate(value)])
+        return value
+    return _table(path, list(_csv_rows(path, text)))
+
+
+def side_of(row: Row, column: str, path: Path) -> Side:
+    """Whether a row was trained on."""
+    value = row.cells[column]
+    key = str(value).strip().lower().replace("-", "_").replace(" ", "_")
+    if key in {"1.0", "0.0"}:
+        key = key[0]
+    if key not in _SIDES:
+        raise InputError(
+            f"{row.where} of {path} has {value!r} in the column {column}, where in or out should be (also member and nonmember, 1 and "
+            "0, true and false)"
+        )
+    return _SIDES[key]
+
+
+def copies_of(row: Row, column: str | None, path: Path) -> int:
+    """How often a row was trained on, or was meant to be; once where the file does not say it."""
+    if column is None:
+        return 1
+    value = row.cells[column]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (number >= 1 and number == math.floor(number)):
+        raise InputError(
+            f"{row.where} of {path} has {value!r} in the column {column}, where a whole number of copies of at least 1 should be, "
+            "also for what was left out"
+        )
+    return int(number)
+
+
+def number_of(row: Row, column: str, path: Path) -> float:
+    """A number that is finite."""
+    value = row.cells[column]
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(
+            f"{row.where} of {path} has {value!r} in the column {column}, where a finite number should be; a score that could not be "
+            "computed must not be filled in"
+        )
+    return number
+
+
+def _json(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise InputError(f"{path} is not JSON ({problem}); export it again") from None
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    try:
+        lines = [row for row in csv.reader(text.splitlines(), strict=True) if row]
+    except csv.Error as problem:
+        raise InputError(f"{path} is not a CSV ({problem}); export it again") from None
+    if not lines:
+        raise InputError(f"{path} is empty; export it again, with a line of column names first")
+    header = lines[0]
+    for number, cells in enumerate(lines[1:], 2):
+        # A comma for the decimal point would otherwise cut a number in two, and half of it would count.
+        if len(cells) != len(header):
+            raise InputError(
+                f"row {number} of {path} has {len(cells)} columns, where {len(header)} should be; put texts with commas in quotes"
+            )
+        yield f"row {number}", dict(zip(header, cells, strict=True))
+
+
+def _table(path: Path, rows: Sequence[tuple[str, Any]]) -> Table:
+    table: list[Row] = []
+    for where, cells in rows:
+        if not isinstance(cells, dict):
+            raise InputError(
+                f"{where} of {path} is not an object with named values, but {type(cells).__name__}; give rows"
+            )
+        named = {str(name).strip().lower().replace("-", "_").replace(" ", "_"): cells[name] for name in cells}
+        if table and named.keys() != table[0].cells.keys():
+            missing = sorted(named.keys() ^ table[0].cells.keys())
+            raise InputError(
+                f"{where} of {path} has other columns than the first row ({', '.join(missing)}); give all rows the same ones"
+            )
+        table.append(Row(where, named))
+    if not table:
+        raise InputError(f"{path} has no rows; export it again")
+    return Table(path, table)
