@@ -158,7 +158,7 @@ def test_a_suite_with_all_outcomes(made):
         "and there is no upper limit",
         "there are no planted canaries trained on 7 times among the results",
         "could not measure this: model not found: nowhere",
-        "came out: f0-x400-0 at place ",
+        "f0-x400-0 at place 1",
         "expansions, which proves nothing",
         "bits must be a finite number of at least 0, got nan",
         "count must be a finite number of at least 0, got nan",
