@@ -10,13 +10,15 @@ from coalmine.statistics.intervals import clopper_pearson
 
 # More references or samples than this are not advised: another method is cheaper.
 _MOST_ADVISED = 10_000_000
+# Degrees of freedom of an interval from a few independent runs, which has heavier tails than a normal one.
+_FEW_RUNS = 7
 
 
 def lower_limit(estimate: Estimate, level: float) -> float:
     """The lower limit of an exposure in bits, or of another number, at a confidence of `level`.
 
-    A rank among references or samples gives it exactly. Other intervals are widened as those of a normal error would be; a number
-    that is exact or proven stays.
+    A rank among references or samples gives it exactly. Other intervals are widened as those of a normal error would be, or of
+    Student's t for splitting, which rests on a few runs; a number that is exact or proven stays.
 
     >>> from coalmine.statistics.exposure import reference_exposure
     >>> best = reference_exposure(1.0, range(2, 1002))
@@ -33,13 +35,14 @@ def lower_limit(estimate: Estimate, level: float) -> float:
     middle = estimate.value if estimate.value is not None else estimate.high
     if middle is None or not 0 < estimate.confidence < 1:
         return -math.inf
-    return middle - (middle - estimate.low) * _width(level) / _width(estimate.confidence)
+    freedom = _FEW_RUNS if estimate.method == "splitting" else math.inf
+    return middle - (middle - estimate.low) * _width(level, freedom) / _width(estimate.confidence, freedom)
 
 
-def _width(level: float) -> float:
-    from scipy.special import ndtri
+def _width(level: float, freedom: float) -> float:
+    from scipy.special import ndtri, stdtrit
 
-    return float(ndtri(0.5 + level / 2))
+    return float(ndtri(0.5 + level / 2) if math.isinf(freedom) else stdtrit(freedom, 0.5 + level / 2))
 
 
 def bits(probability: float) -> float:
