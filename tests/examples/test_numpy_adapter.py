@@ -1,6 +1,8 @@
 """The adapter of the guide: it conforms, and the command line audits it by name."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from coalmine import plant, score_texts
 from coalmine.cli.main import app
 from coalmine.models.conformance import check_model
 
+ROOT = Path(__file__).parents[2]
 WHERE = "python:numpy_adapter:model"
 PIN = "my pin is {digits:4}"
 
@@ -65,9 +68,20 @@ def test_the_command_line_exposes_it(tmp_path):
     assert row["rank"] == int((bits <= bits[members.index(canary.text)]).sum())
 
 
-def test_the_guide_shows_the_example_as_it_is():
-    root = Path(__file__).parents[2]
-    shown = (root / "docs" / "adapters.md").read_text("utf-8")
-    example = (root / "examples" / "numpy_adapter.py").read_text("utf-8")
-    begin = example.index("class Elman:")
-    assert example[begin:].strip() in shown
+def test_the_guide_shows_the_example_as_it_is_and_all_of_it_runs(tmp_path, monkeypatch):
+    guide = (ROOT / "docs" / "adapters.md").read_text("utf-8")
+    example = (ROOT / "examples" / "numpy_adapter.py").read_text("utf-8")
+    assert example[example.index("class Elman:") :].strip() in guide
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, content in re.findall(r"^```(\w+)\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            exec(compile(content, "adapters.md", "exec"), names)
+        elif language == "sh":
+            for line in content.splitlines():
+                program, *arguments = shlex.split(line)
+                if program == "coalmine":
+                    run(*arguments)
+    assert names["bits"].round(1).tolist() == [5.2, 58.5]
+    [row] = json.loads(Path("numpy_adapter-model-audit/exposure/exposure.json").read_text())["results"]
+    assert row["rank"] == 1
