@@ -74,7 +74,7 @@ def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
     write_embedded_corpus(tmp_path / "corpus.txt", 120_000)
     said = coalmine("plant", "corpus.txt", "-f", "my pin is {digits:4}", "-o", "out", cwd=tmp_path).stdout
     assert "- my pin is {digits:4}\n  exposure of 13.29 bits, 9.97 where it is measured among" in said
-    assert "TPR at FPR 10%, 1%, 0.1% (1,0" in said
+    assert "TPR at FPR 10%, 1%, 0.1% (with a lower limit above 0 at 10%, 1%): 1,0" in said
     assert said.count("  epsilon of ") == 3
     assert "per copy): 1" in said
     assert "Note:" not in said

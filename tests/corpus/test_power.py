@@ -49,16 +49,18 @@ def test_more_coins_show_more_and_too_few_show_nothing():
 
 @pytest.mark.parametrize(
     ("references", "withheld", "rates"),
-    [(0, 0, ()), (9, 0, ()), (9, 1, (0.1,)), (995, 5, (0.1, 0.01, 0.001)), (99, 0, (0.1,)), (100, 0, (0.1, 0.01))],
+    [(0, 0, ()), (9, 0, ()), (9, 1, (0.1,)), (995, 5, (0.1, 0.01, 0.001)), (99, 0, (0.1,)), (100, 0, (0.1, 0.01)), (4000, 0, (0.1, 0.01, 0.001))],
 )  # fmt: skip
 def test_a_rate_takes_as_many_comparisons_as_an_audit_of_it_does(references, withheld, rates):
-    told = canary_set(4, withheld, references=references).power().formats[0]
+    told = canary_set(20, withheld, references=references).power().formats[0]
     assert told.compared_with == references + withheld
     assert told.false_positive_rates == rates
     if told.compared_with:
-        audit = membership_of_scores(np.ones(4), np.zeros(told.compared_with)).populations[0]
+        audit = membership_of_scores(np.ones(20), np.zeros(told.compared_with)).populations[0]
         measured = [one.status != "not_measured" for one in audit.tpr_at_fpr]
         assert measured == [rate in rates for rate in (0.1, 0.01, 0.001)]
+        bounded = [(one.low or 0.0) > 0 for one in audit.tpr_at_fpr]
+        assert bounded == [rate in told.bounded_false_positive_rates for rate in (0.1, 0.01, 0.001)]
 
 
 def test_each_reason_for_showing_nothing_about_epsilon_is_said():

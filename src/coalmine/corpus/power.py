@@ -12,6 +12,7 @@ from coalmine.corpus.manifest import CanarySet
 from coalmine.records import Canary
 from coalmine.statistics.epsilon_best import CoinScores, epsilon_best
 from coalmine.statistics.membership_scores import MembershipScores
+from coalmine.statistics.roc import tpr_at_fpr
 
 # The false-positive rates that an audit of membership reports.
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
@@ -40,8 +41,10 @@ class FormatPower(msgspec.Struct, frozen=True, kw_only=True):
     reference_exposure_bits: float | None
     # Members that a planted canary is compared with: references and withheld canaries.
     compared_with: int
-    # The false-positive rates at which a true-positive rate can be given with so many.
+    # The false-positive rates at which a true-positive rate can be given with so many, and those of them at which its interval
+    # can have a lower limit above 0.
     false_positive_rates: tuple[float, ...]
+    bounded_false_positive_rates: tuple[float, ...]
     # The smallest p-value that a single planted canary can have; None without comparisons.
     smallest_p_value: float | None
     by_copies: tuple[CopiesPower, ...]
@@ -79,22 +82,38 @@ def _format_power(canaries: CanarySet, format_id: str, delta: float, confidence:
     references = len(canaries.references[format_id])
     compared_with = references + sum(not canary.planted for canary in group)
     secret = canaries.formats[format_id]
+    by_copies = tuple(
+        _copies_power(copies, group, references, canaries.withhold, delta, confidence)
+        for copies in sorted({canary.repetitions for canary in group})
+    )
+    most_planted = max((one.planted for one in by_copies), default=0)
+    rates = _rates(most_planted, compared_with, confidence)
     return FormatPower(
         format_id=format_id,
         template=secret.template,
         exposure_bits=None if format_id in canaries.listed else math.log2(secret.size),
         reference_exposure_bits=math.log2(references) if references else None,
         compared_with=compared_with,
-        # A hair less than the quotient, so that 0.1 takes 10 and not 11.
-        false_positive_rates=tuple(
-            rate for rate in FALSE_POSITIVE_RATES if compared_with >= 1 / rate * (1 - 1e-12)
-        ),
+        false_positive_rates=tuple(rates),
+        bounded_false_positive_rates=tuple(rate for rate, low in rates.items() if low > 0.0),
         smallest_p_value=1 / (compared_with + 1) if compared_with else None,
-        by_copies=tuple(
-            _copies_power(copies, group, references, canaries.withhold, delta, confidence)
-            for copies in sorted({canary.repetitions for canary in group})
-        ),
+        by_copies=by_copies,
     )
+
+
+def _rates(planted: int, compared_with: int, confidence: float) -> dict[float, float]:
+    """The false-positive rates at which perfect scores have a true-positive rate, each with its lower limit."""
+    if not compared_with:
+        return {}
+    shown = {
+        rate: tpr_at_fpr(np.ones(max(1, planted)), np.zeros(compared_with), rate, confidence)
+        for rate in FALSE_POSITIVE_RATES
+    }
+    return {
+        rate: (one.low or 0.0) if planted else 0.0
+        for rate, one in shown.items()
+        if one.status != "not_measured"
+    }
 
 
 def _copies_power(

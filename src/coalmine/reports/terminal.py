@@ -77,13 +77,21 @@ def power_in_words(power: Power) -> list[str]:
         lines.append(f"- {inert(names[form.format_id])}")
         if form.exposure_bits is not None:
             lines.append(f"  exposure of {form.exposure_bits:.2f} bits{_among_references(form)}")
-        rates = ", ".join(f"{100 * rate:g}%" for rate in form.false_positive_rates)
-        many = f"{form.compared_with:,} references and withheld canaries"
-        lines.append(
-            f"  TPR at FPR {rates} ({many})" if rates else f"  no TPR at a fixed FPR ({many} are too few)"
-        )
+        lines.append(f"  {_rates_in_words(form)}")
         lines += [f"  {_epsilon_in_words(one)}" for one in form.by_copies]
     return lines
+
+
+def _rates_in_words(form: FormatPower) -> str:
+    rates, bounded = (
+        ", ".join(f"{100 * rate:g}%" for rate in some)
+        for some in (form.false_positive_rates, form.bounded_false_positive_rates)
+    )
+    many = f"{form.compared_with:,} references and withheld canaries"
+    if not rates:
+        return f"no TPR at a fixed FPR: {many} are too few"
+    limits = "" if rates == bounded else f" (with a lower limit above 0 at {bounded or 'none of them'})"
+    return f"TPR at FPR {rates}{limits}: {many}"
 
 
 def _among_references(form: FormatPower) -> str:
