@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coalmine.reports.gate.outcomes import RuleOutcome
 
 PathLike = str | os.PathLike[str]
-_LOADING = ("kind", "device", "precision")
+_LOADING = ("kind", "device", "precision", "context", "context_text")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def coalmine_audit() -> Callable[..., Audit]:
     """Audits a model: `coalmine_audit(model, canaries, **options)`.
 
     `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
-    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`). The same model, canaries and options are
+    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`, `context`, `context_text`). The same model, canaries and options are
     measured once a session, when a test first asks for the number.
     """
     audits: dict[Any, Audit] = {}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.context_check import context_warnings
 from coalmine.audits.exposure_choice import choose
 from coalmine.audits.exposure_methods import MEASURES, Measured, Question
 from coalmine.audits.exposure_references import Comparisons
@@ -77,7 +78,8 @@ def expose(
     formats are measured all the same; a NotMeasurableError is raised only where no format can be measured.
 
     With `comparisons`, whatever the method, the manifest's references are scored beside the canaries, planted and withheld, so
-    that `membership` has what it compares them with.
+    that `membership` has what it compares them with. Where the model leaves a choice of context, some are also scored in the
+    others, and a warning says if that matters.
 
     `minutes` is for all formats together; it does not limit the methods other than exact, nor one that was asked for by name.
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
@@ -144,6 +146,8 @@ def expose(
     # Of texts without a format the scores alone are worth having: membership compares them.
     if problems and len(problems) == len(formats) and not chosen.listed:
         raise problems[0]
+    if comparisons:
+        warnings += context_warnings(model, chosen)
     if chosen.corpus is not None and model.describe().get("trained_on_sha256") not in {
         None,
         chosen.corpus.sha256_after,

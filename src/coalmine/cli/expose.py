@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.model_argument import As, Device, Precision, Source, Where, open_model, results_directory
+from coalmine.cli.model_argument import (
+    As,
+    ContextChoice,
+    ContextText,
+    Device,
+    Precision,
+    Source,
+    Where,
+    open_model,
+    results_directory,
+)
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
 from coalmine.files import no_empty_directory
@@ -55,6 +65,8 @@ def command(
     source: Source = None,
     device: Device = "cpu",
     precision: Precision = "float32",
+    context: ContextChoice = "auto",
+    context_text: ContextText = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the canaries themselves in the table.")
     ] = False,
@@ -85,7 +97,15 @@ def command(
 
         clock = RunClock()
         loaded, directory = open_model(
-            model, out, "exposure", kind=kind, device=device, precision=precision, source=source
+            model,
+            out,
+            "exposure",
+            kind=kind,
+            device=device,
+            precision=precision,
+            source=source,
+            context=context,
+            context_text=context_text,
         )
         chosen = CanarySet.load(canaries)
         results = expose(

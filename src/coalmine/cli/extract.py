@@ -9,6 +9,8 @@ import typer
 
 from coalmine.cli.model_argument import (
     As,
+    ContextChoice,
+    ContextText,
     Device,
     Precision,
     Source,
@@ -71,6 +73,8 @@ def command(
     source: Source = None,
     device: Device = "cpu",
     precision: Precision = "float32",
+    context: ContextChoice = "auto",
+    context_text: ContextText = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the secrets; without it they are masked.")
     ] = False,
@@ -93,7 +97,15 @@ def command(
         )
     if replay is not None:
         with Output(json=json, quiet=quiet) as output:
-            loaded = model_alone(model, kind=kind, device=device, precision=precision, source=source)
+            loaded = model_alone(
+                model,
+                kind=kind,
+                device=device,
+                precision=precision,
+                source=source,
+                context=context,
+                context_text=context_text,
+            )
             return _replay(loaded, replay, words, memory * 1_000_000, output)
     if source_format is not None and (verify is not None or source is not None):
         raise InputError(
@@ -108,7 +120,15 @@ def command(
 
         clock = RunClock()
         loaded, directory = open_model(
-            model, out, "extraction", kind=kind, device=device, precision=precision, source=source
+            model,
+            out,
+            "extraction",
+            kind=kind,
+            device=device,
+            precision=precision,
+            source=source,
+            context=context,
+            context_text=context_text,
         )
         options: dict[str, Any] = {
             "top": top,

@@ -43,6 +43,18 @@ Precision = Annotated[
 ]
 
 
+ContextChoice = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        help="What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/models.md.",
+    ),
+]
+ContextText = Annotated[
+    str | None, typer.Option("--context-text", help="A text that comes after --context, before each text.")
+]
+
+
 def results_directory(where: str, out: Path | None, folder: str) -> Path:
     """Where the results of a command go: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.audits.directories import audit_directory
@@ -51,7 +63,16 @@ def results_directory(where: str, out: Path | None, folder: str) -> Path:
 
 
 def open_model(
-    where: str, out: Path | None, folder: str, *, kind: str, device: str, precision: str, source: str | None
+    where: str,
+    out: Path | None,
+    folder: str,
+    *,
+    kind: str,
+    device: str,
+    precision: str,
+    source: str | None,
+    context: str = "auto",
+    context_text: str | None = None,
 ) -> tuple[Any, Path]:
     """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.files import make_directory
@@ -60,19 +81,44 @@ def open_model(
     if out is None and is_endpoint(where):
         raise InputError("results of an endpoint need a place of their own; name a directory with --out")
     answers = None if out is None else out / ANSWERS_FILE
-    model = model_alone(where, answers, kind=kind, device=device, precision=precision, source=source)
+    model = model_alone(
+        where,
+        answers,
+        kind=kind,
+        device=device,
+        precision=precision,
+        source=source,
+        context=context,
+        context_text=context_text,
+    )
     return model, make_directory(results_directory(where, out, folder))
 
 
 def model_alone(
-    where: str, answers: Path | None = None, *, kind: str, device: str, precision: str, source: str | None
+    where: str,
+    answers: Path | None = None,
+    *,
+    kind: str,
+    device: str,
+    precision: str,
+    source: str | None,
+    context: str = "auto",
+    context_text: str | None = None,
 ) -> Any:
     """The model, for a command that writes nothing; `answers` is where those of an endpoint are kept."""
     from coalmine.models.loading import load_model
     from coalmine.models.protocols import PairModel
 
     as_kind: Kind = kind  # type: ignore[assignment]  # load_model says which there are
-    model = load_model(where, kind=as_kind, device=device, precision=precision, answers=answers)
+    model = load_model(
+        where,
+        kind=as_kind,
+        device=device,
+        precision=precision,
+        context=context,
+        context_text=context_text,
+        answers=answers,
+    )
     if source is None:
         return model
     if not isinstance(model, PairModel):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import ModelError, TooLongError
+from coalmine.models.contexts import contexts_of
 from coalmine.models.networks import Network, State
 from coalmine.models.pretrained import load_pretrained
 from coalmine.models.stateful import StatefulModel
@@ -19,6 +20,9 @@ from coalmine.models.subwords import SubwordTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# An id that no token has.
+NO_TOKEN = -1
 
 
 class CausalNetwork(Network):
@@ -130,23 +134,25 @@ def from_transformers(
     *,
     name: str = "model",
     origin: dict[str, Any] | None = None,
+    context: str = "auto",
+    context_text: str | None = None,
 ) -> StatefulModel:
     """A live transformers model and its tokenizer, as an audit sees them.
 
-    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS. A PEFT model is
-    read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
+    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS. `context` chooses
+    "bos", "eot" (EOS) or "none" instead, where the first token of a text is given and not scored, and `context_text` comes after
+    that. A PEFT model is read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
     _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    if separator is None:
-        raise ModelError(
-            "the tokenizer has neither a BOS nor an EOS token, so the context of a document is not known; set one"
-        )
     network = CausalNetwork(model)
-    subwords = SubwordTokenizer(backend, size=network.vocabulary, separator=int(separator))
+    subwords = SubwordTokenizer(
+        backend, size=network.vocabulary, separator=NO_TOKEN if separator is None else int(separator)
+    )
+    contexts = contexts_of(tokenizer, subwords.encode, context, context_text)
     facts = {
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
         **(origin or {}),
@@ -155,17 +161,33 @@ def from_transformers(
     if hasattr(model, "disable_adapter"):
         base = CausalNetwork(model, adapter=False)
         without = {**facts, "adapter_in_use": False}
-        reference = StatefulModel(base, subwords, name=f"{name} without its adapter", origin=without)
+        reference = StatefulModel(
+            base, subwords, name=f"{name} without its adapter", origin=without, contexts=contexts
+        )
         facts["adapter_in_use"] = True
-    return StatefulModel(network, subwords, name=name, origin=facts, reference=reference)
+    return StatefulModel(network, subwords, name=name, origin=facts, reference=reference, contexts=contexts)
 
 
-def load_transformers(directory: Path, *, device: str, precision: str) -> StatefulModel:
+def load_transformers(
+    directory: Path,
+    *,
+    device: str,
+    precision: str,
+    context: str = "auto",
+    context_text: str | None = None,
+) -> StatefulModel:
     """A causal model or a PEFT adapter of one from a local directory."""
     found = load_pretrained(
         directory, "AutoModelForCausalLM", "a causal language model", device=device, precision=precision
     )
-    return from_transformers(found.model, found.tokenizer, name=found.name, origin=found.origin)
+    return from_transformers(
+        found.model,
+        found.tokenizer,
+        name=found.name,
+        origin=found.origin,
+        context=context,
+        context_text=context_text,
+    )
 
 
 @torch.inference_mode()

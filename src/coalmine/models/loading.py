@@ -10,6 +10,7 @@ import msgspec
 
 from coalmine.errors import InputError, ModelError
 from coalmine.models.checkpoint import CONFIG_FILE, load_checkpoint, require_torch
+from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
 from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.protocols import PairModel
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["auto", "causal", "pairs", "masked"]
 PRECISIONS = ("float32", "float64", "bfloat16")
+AS_TRAINED: tuple[str, str | None] = ("auto", None)
 
 
 def load_model(
@@ -26,6 +28,8 @@ def load_model(
     kind: Kind = "auto",
     device: str = "cpu",
     precision: str = "float32",
+    context: str = "auto",
+    context_text: str | None = None,
     answers: str | os.PathLike[str] | None = None,
 ) -> Any:
     """A model, ready to be asked.
@@ -38,12 +42,22 @@ def load_model(
     "masked" one that fills gaps. `precision` is "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about
     twice the cost) or "bfloat16" (half the memory; ranks are coarser). `answers` is a file in which the answers of an endpoint
     are kept, so that nothing is asked twice.
+
+    `context` is what a text is scored after, for causal models: "auto" (what came before each document in the usual preparation:
+    BOS, or end of text where there is no BOS), "bos", "eot" or "none". `context_text` comes after that. See docs/models.md.
     """
     if kind not in get_args(Kind):
         raise InputError(f"a model is used as one of {', '.join(get_args(Kind))}, got {kind!r}")
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    check_choice(context, context_text)
+    chosen = (context, context_text)
     if is_endpoint(where):
+        if chosen != AS_TRAINED:
+            raise InputError(
+                "what an endpoint scores a text after is the `context` of its TOML file (docs/endpoints.md); leave --context and "
+                "--context-text out"
+            )
         from coalmine.models.endpoints.description import connect_as_told
 
         if kind != "auto":
@@ -52,10 +66,10 @@ def load_model(
             )
         return connect_as_told(str(where), answers=None if answers is None else Path(answers))
     if is_function(where):
-        if (kind, device, precision) != ("auto", "cpu", "float32"):
+        if (kind, device, precision, *chosen) != ("auto", "cpu", "float32", *AS_TRAINED):
             raise InputError(
-                f"{os.fspath(where)} decides itself on the kind, device and precision of its model; leave --as, --device and "
-                "--precision out"
+                f"{os.fspath(where)} decides itself on the kind, device, precision and context of its model; leave --as, --device, "
+                "--precision, --context and --context-text out"
             )
         return model_of_function(where)
     directory = Path(where)
@@ -65,7 +79,7 @@ def load_model(
             "an endpoint, or python:module:function"
         )
     require_torch("loading a model")
-    return _load_directory(directory, kind, device=device, precision=precision)
+    return _load_directory(directory, kind, chosen, device=device, precision=precision)
 
 
 def is_endpoint(where: str | os.PathLike[str]) -> bool:
@@ -76,7 +90,9 @@ def is_endpoint(where: str | os.PathLike[str]) -> bool:
     )
 
 
-def _load_directory(directory: Path, kind: Kind, *, device: str, precision: str) -> Model:
+def _load_directory(
+    directory: Path, kind: Kind, context: tuple[str, str | None], *, device: str, precision: str
+) -> Model:
     config = _transformers_config(directory)
     if config is None:
         own: Any = load_checkpoint(directory, device=device, precision=precision)
@@ -85,10 +101,12 @@ def _load_directory(directory: Path, kind: Kind, *, device: str, precision: str)
             raise ModelError(
                 f"{directory} holds a {is_kind} model of `coalmine train`, which cannot be used as {kind}; leave --as (kind) out"
             )
-        return cast("Model", own)
+        return cast("Model", _reference_model_after(own, is_kind, *context))
     if kind == "auto":
         masked = any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ())
         kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"
+    if kind != "causal":
+        _refuse_context(kind, context)
     if kind == "pairs":
         from coalmine.models.encoder_decoder import load_pairs
 
@@ -99,7 +117,38 @@ def _load_directory(directory: Path, kind: Kind, *, device: str, precision: str)
         return load_masked(directory, device=device, precision=precision)
     from coalmine.models.huggingface import load_transformers
 
-    return load_transformers(directory, device=device, precision=precision)
+    return load_transformers(
+        directory, device=device, precision=precision, context=context[0], context_text=context[1]
+    )
+
+
+def _reference_model_after(own: Any, kind: str, context: str, text: str | None) -> Any:
+    """A model of `coalmine train` with another context than the separator that it was trained with."""
+    if (context, text) == AS_TRAINED:
+        return own
+    if kind != "causal":
+        _refuse_context(kind, (context, text))
+    if context in {"bos", "eot"}:
+        raise ModelError(
+            f"a model of `coalmine train` has one document separator, which is what auto takes, and no token for {context}; choose auto "
+            "or none"
+        )
+    tokens = () if context == "none" else own.context
+    before = Context(context, tokens, "document separator" if tokens else NOTHING)
+    return own.in_context(with_text(before, text, own.tokenizer.encode))
+
+
+def _refuse_context(kind: str, context: tuple[str, str | None]) -> None:
+    if context != AS_TRAINED:
+        what = (
+            "reads the source and the start of its decoder before a text"
+            if kind == "pairs"
+            else "sees both sides of each token"
+        )
+        raise ModelError(
+            f"a {'model of pairs' if kind == 'pairs' else 'masked model'} {what}, so there is no other context to choose; leave "
+            "--context and --context-text out"
+        )
 
 
 def _transformers_config(directory: Path) -> dict[str, Any] | None:

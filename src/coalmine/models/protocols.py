@@ -86,7 +86,11 @@ class Model(Protocol):
 
     @property
     def context(self) -> tuple[int, ...]:
-        """The tokens that stood before each document in training: a text is scored after these, never after nothing."""
+        """The tokens that came before each document in training: a text is scored after these.
+
+        Where the user chose that nothing comes before a text, they are empty. Its first token is then given and not scored:
+        nothing is scored after nothing.
+        """
 
     @property
     def resolution_bits(self) -> float:
@@ -229,4 +233,12 @@ def text_sequence(model: Model, text: str, source: str | None = None) -> TokenSe
                 f"{model.name!r} reads one text at a time, and cannot be asked about pairs"
             )
         given = tuple(model.source_tokenizer.encode(source))
-    return TokenSequence(context=model.context, target=tuple(model.tokenizer.encode(text)), source=given)
+    return after_context(model.context, model.tokenizer.encode(text), given)
+
+
+def after_context(
+    context: tuple[int, ...], tokens: Sequence[int], source: tuple[int, ...] = ()
+) -> TokenSequence:
+    """Tokens to score after a context; where that is empty, the first token is given and not scored."""
+    given = len(context) == 0
+    return TokenSequence((*context, *tokens[:given]), tuple(tokens[given:]), source)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.contexts import Context, Contexts
 from coalmine.models.following import follow_all
 from coalmine.models.judging import Judged, judge, log2_softmax
 from coalmine.models.likeliest import list_likeliest
@@ -35,6 +36,9 @@ LOGITS_AT_A_TIME = 1 << 24
 STATES_AT_A_TIME = 1 << 28
 
 
+DEFAULT_CONTEXT = "document separator, initial state"
+
+
 class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     """A reference network as an audit sees it; a Scorer, a Stepper, a Generator, a Ranker, a Reciter and a Lister.
 
@@ -49,23 +53,53 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         name: str = "model",
         origin: dict[str, Any] | None = None,
         reference: StatefulModel | None = None,
+        contexts: Contexts | None = None,
     ) -> None:
-        """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model."""
+        """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model.
+
+        Texts are scored after the context that `contexts` chose, or after the document separator.
+        """
         super().__init__(network, tokenizer, name=name, origin=origin)
         self.reference = reference
         self._network = network
+        self.contexts = contexts
 
     @property
     def context(self) -> tuple[int, ...]:
-        """The document separator."""
-        return (self._tokenizer.separator,)
+        """The document separator, or what was chosen in its place; empty where the first token of a text is given."""
+        return (self._tokenizer.separator,) if self.contexts is None else self.contexts.chosen.tokens
+
+    def in_context(self, context: Context) -> StatefulModel:
+        """The same weights with another context."""
+        others = () if self.contexts is None else self.contexts.others
+        reference = None if self.reference is None else self.reference.in_context(context)
+        return StatefulModel(
+            self._network,
+            self._tokenizer,
+            name=self.name,
+            origin=self._origin,
+            reference=reference,
+            contexts=Contexts(context, tuple(one for one in others if one.tokens != context.tokens)),
+        )
+
+    def unscored(self, texts: Sequence[str]) -> list[int]:
+        """How many characters at the beginning of each text have no log-probability, because nothing comes before them."""
+        if self.context:
+            return [0] * len(texts)
+        firsts = [self._tokenizer.encode(text)[:1] for text in texts]
+        # Where texts begin with different tokens, what is not scored differs from text to text.
+        alike = len({tuple(first) for first in firsts}) <= 1
+        return [
+            len(self._tokenizer.decode(first)) if alike else len(text)
+            for first, text in zip(firsts, texts, strict=True)
+        ]
 
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""
         return {
             "adapter": "stateful",
             "architecture": self._network.architecture,
-            "context": "document separator, initial state",
+            "context": DEFAULT_CONTEXT if self.contexts is None else self.contexts.chosen.described,
             "parameters": parameter_count(self._network),
             **self._facts(),
         }

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, TokenSequence
+from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context
 from coalmine.search.lifting import TokenTree
 
 # Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
@@ -170,7 +170,7 @@ class Frontier:
     def _prefix_cost(self) -> float:
         """Bits of the tokens that every member begins with, in one pass where the model can score."""
         if isinstance(self.model, Scorer):
-            (score,) = self.model.score([TokenSequence(self.model.context, self.tree.prefix)])
+            (score,) = self.model.score([after_context(self.model.context, self.tree.prefix)])
             return score.log_perplexity_bits
         step = self.model.start([self.model.context])
         cost = 0.0

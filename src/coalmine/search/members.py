@@ -91,7 +91,7 @@ class Members:
         if unscored is not None and max(unscored(texts), default=0) > len(self.format.prefix):
             raise NotMeasurableError(
                 f"{self.model.name!r} gives no probability of the first token of a text, which holds a part of the secret here, so texts "
-                "cannot be ranked by it; give the endpoint a context, or begin the format with a text"
+                "cannot be ranked by it; give the model a context, or begin the format with a text"
             )
         return in_steps(bits)
 

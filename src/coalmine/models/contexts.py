@@ -1,0 +1,85 @@
+"""The tokens that a text is scored after: what there is to choose from, and how a choice is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from coalmine.errors import InputError, ModelError
+
+Choice = Literal["auto", "none", "bos", "eot"]
+CHOICES: tuple[Choice, ...] = get_args(Choice)
+NOTHING = "nothing: the first token of a text is given and not scored"
+_NAMES = {"bos": "BOS", "eot": "end-of-text"}
+
+
+class Context(NamedTuple):
+    """What a text is scored after."""
+
+    # How to ask for it: "none", "bos" or "eot".
+    choice: str
+    tokens: tuple[int, ...]
+    # For the record of a run.
+    described: str
+    # A text that comes last in it, as tokens already in `tokens`.
+    text: str = ""
+
+
+class Contexts(NamedTuple):
+    """The contexts of a tokenizer: the one that was chosen, and others that training may have used."""
+
+    chosen: Context
+    others: tuple[Context, ...]
+
+
+def contexts_of(
+    tokenizer: Any, encode: Callable[[str], Sequence[int]], choice: str = "auto", text: str | None = None
+) -> Contexts:
+    """The contexts of a fast tokenizer of transformers; `text` comes after what `choice` says.
+
+    "auto" takes the BOS token, and the end-of-text token (EOS) where there is no BOS.
+    """
+    check_choice(choice, text)
+    ids = {"bos": tokenizer.bos_token_id, "eot": tokenizer.eos_token_id}
+    known = {
+        name: Context(name, (int(token),), f"{_NAMES[name]} token {_written(tokenizer, int(token))}")
+        for name, token in ids.items()
+        if token is not None
+    }
+    known["none"] = Context("none", (), NOTHING)
+    wanted = next(iter(known)) if choice == "auto" else choice
+    if choice == "auto" and wanted == "none":
+        raise ModelError(
+            "the tokenizer has neither a BOS nor an EOS token, so the context of a document is not known; set one, or choose "
+            "what texts are scored after (--context none, or --context none with --context-text)"
+        )
+    if wanted not in known:
+        raise ModelError(
+            f"the tokenizer has no {_NAMES[wanted]} token to score texts after; choose one of auto, {', '.join(known)}"
+        )
+    chosen = with_text(known[wanted], text, encode)
+    # Two names of one token are one context.
+    others = {one.tokens: one for one in (known[wanted], *known.values()) if one.tokens != chosen.tokens}
+    return Contexts(chosen, tuple(others.values()))
+
+
+def with_text(context: Context, text: str | None, encode: Callable[[str], Sequence[int]]) -> Context:
+    """A context with a text after it."""
+    if not text:
+        return context
+    before = f"{context.described}, then " if context.tokens else ""
+    return Context(context.choice, (*context.tokens, *encode(text)), f"{before}the text {text!r}", text)
+
+
+def check_choice(choice: str, text: str | None) -> None:
+    """Refuse what there is not."""
+    if choice not in CHOICES:
+        raise InputError(f"the context must be one of {', '.join(CHOICES)}, got {choice!r}")
+    if text is not None and not text:
+        raise InputError(
+            "the text of the context is empty; leave --context-text out, or choose --context none"
+        )
+
+
+def _written(tokenizer: Any, token: int) -> str:
+    return repr(tokenizer.convert_ids_to_tokens(token))
