@@ -136,7 +136,7 @@ def test_candidates_are_numbered_as_the_format_numbers_them():
     model = audited()
     form = FORMATS[1]
     results = expose(model, CanarySet.of(form, form.sample(2, seed=1, replace=False)), method="exact")
-    (scores,) = results.candidates
+    (scores,) = (one for one in results.candidates if one.kind == "member")
     for index, bits in zip(scores.indices.tolist(), scores.log_perplexities_bits.tolist(), strict=True):
         assert bits == pytest.approx(brute_force_bits(model, form.at(index)), abs=1e-9)
 
