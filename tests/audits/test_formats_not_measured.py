@@ -113,7 +113,11 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
 def test_people_are_told_which_and_why(canaries):
     results = expose(MODEL, canaries, method="references")
     assert not_measured_in_words(results) == [f"Not measured (f1-0, f1-1, f1-2): {REASON}."]
-    assert "Trained on 4 times: 2 of 4 could not be measured." in exposure_in_plain_words(results)
+    words = exposure_in_plain_words(results)
+    assert words[-2:] == [
+        "Never trained on: 1 of 1 could not be measured.",
+        "Trained on 4 times: 2 of 2 could not be measured.",
+    ]
 
 
 def test_a_file_from_before_is_read_as_it_was(tmp_path):
@@ -163,7 +167,10 @@ def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
     expose(MODEL, canaries, method="references").save(tmp_path)
     findings = findings_of(read_run(tmp_path))
     (unmeasured,) = [one for one in findings if one.code == "CM911"]
-    assert f"11 of 22 have no number, or none to rely on. Format f1: {REASON}." in unmeasured.evidence
+    assert (
+        f"11 of 22 have no exposure, or none to rely on. Format code {{digits:2}}: {REASON}."
+        in unmeasured.evidence
+    )
     assert unmeasured.status == "not_measured"
     assert {*unmeasured.subject} == {f"f1-{place}" for place in range(1, 12)}
     assert conclusion_of(findings).answers[0].answer == "Cannot be said"

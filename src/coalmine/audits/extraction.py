@@ -230,6 +230,7 @@ def verify_extraction(
                 place=None if out is None else out.place,
                 expansions=None if out is None else out.expansions,
                 proven=extraction.proven,
+                format_id=canary.format_id,
             )
         )
     return results, extractions

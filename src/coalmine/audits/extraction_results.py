@@ -107,6 +107,8 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     place: int | None
     expansions: int | None
     proven: bool
+    # None in results of earlier versions.
+    format_id: str | None = None
 
 
 def save_verification(

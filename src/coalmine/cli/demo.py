@@ -83,7 +83,7 @@ def command(
             "",
             f'What it means. Each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
             *exposure_in_plain_words(results),
-            extracted_in_plain_words(extracted),
+            *extracted_in_plain_words(extracted, extractions),
             "",
             "What that says about membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),

@@ -171,15 +171,15 @@ def _verify(
     from coalmine.audits.extraction import verify_extraction
     from coalmine.audits.extraction_results import save_verification
     from coalmine.corpus.manifest import CanarySet
-    from coalmine.reports.extraction_table import certificate_in_words, verification_table
+    from coalmine.reports.extraction_table import certificates_in_words, verification_table
 
     results, extractions = verify_extraction(loaded, CanarySet.load(canaries), **options)
     save_verification(directory, results, extractions)
     expansions = sum(one.certificate.expansions for one in extractions.values())
     clock.save(directory, model=loaded.describe(), expansions=expansions)
     output.say(
-        verification_table(results),
-        *(certificate_in_words(one) for one in extractions.values()),
+        verification_table(results, extractions),
+        *certificates_in_words(extractions),
         f"Results: {directory}",
     )
     output.document(

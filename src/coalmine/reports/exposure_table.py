@@ -8,21 +8,45 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure_results import ExposureResult, Exposures
+from coalmine.reports.format_names import format_names
 from coalmine.reports.terminal import inert
 
 if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
 
-def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Table:
-    """One row a canary, the most repeated first; `texts` are shown only where the user asked for them."""
+def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Group:
+    """A table per format, under its name; `texts` are shown only where the user asked for them."""
+    names = format_names(results.formats)
+    tables = {
+        names[facts.format_id]: _rows(
+            [result for result in results if result.format_id == facts.format_id], results.confidence, texts
+        )
+        for facts in results.formats
+    }
+    return under_format_names(tables)
+
+
+def under_format_names(tables: Mapping[str, Table]) -> Group:
+    """Tables one below the other, each under the name of its format."""
+    from rich.console import Group
+
+    shown: list[RenderableType] = []
+    for name, table in tables.items():
+        shown += [*([""] if shown else []), f"Format: {inert(name)}", table]
+    return Group(*shown)
+
+
+def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[str, str] | None) -> Table:
+    """One row per canary, the most repeated first."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("canary")
     table.add_column("trained on", justify="right")
     table.add_column("exposure", justify="right")
-    table.add_column(f"{100 * results.confidence:g} % interval", justify="right")
+    table.add_column(f"{100 * confidence:g}% interval", justify="right")
     table.add_column("of at most", justify="right")
     table.add_column("rank", justify="right")
     table.add_column("method")
@@ -94,17 +118,30 @@ def _some(names: Sequence[str]) -> str:
 
 def methods_in_words(results: Exposures) -> list[str]:
     """Which method was taken for each format, where it was not the user who said, and the speed that decided it."""
+    names = format_names(results.formats)
     lines = []
     for one in results.formats:
         choice = results.choices.get(one.format_id)
         measured = f" ({choice.in_words})" if choice is not None and choice.in_words else ""
         if one.why != "asked for":
-            lines.append(f"Method for {inert(one.format_id)}: {one.method}, because {one.why}{measured}.")
+            lines.append(
+                f"Method for {inert(names[one.format_id])}: {one.method}, because {one.why}{measured}."
+            )
     return lines
 
 
-def exposure_in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
-    """What the exposures mean, from never trained on to most repeated; a bound is called a bound."""
+def exposure_in_plain_words(results: Exposures) -> list[str]:
+    """What the exposures mean for each format, from never trained on to most repeated; a bound is called a bound."""
+    names = format_names(results.formats)
+    lines = []
+    for facts in results.formats:
+        if len(results.formats) > 1:
+            lines.append(f"Format: {inert(names[facts.format_id])}")
+        lines += _in_plain_words([result for result in results if result.format_id == facts.format_id])
+    return lines
+
+
+def _in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
     lines = []
     for repetitions in sorted({result.repetitions for result in results}):
         group = [result for result in results if result.repetitions == repetitions]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,10 +10,12 @@ import msgspec
 from coalmine.audits.extraction_certificate import Replay
 from coalmine.audits.extraction_results import CanaryExtraction, Extraction, masked
 from coalmine.formats.format import Format
-from coalmine.reports.exposure_table import times_in_words
+from coalmine.reports.exposure_table import times_in_words, under_format_names
+from coalmine.reports.format_names import FormatNames, format_name, format_names
 from coalmine.reports.terminal import inert
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 
@@ -25,8 +27,8 @@ def masked_extraction(result: Extraction, form: Format) -> Extraction:
     )
 
 
-def extraction_table(result: Extraction) -> Table:
-    """One row a member, the least surprising first."""
+def extraction_table(result: Extraction) -> Group:
+    """One row per member, the least surprising first, under the name of the format."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -45,11 +47,38 @@ def extraction_table(result: Extraction) -> Table:
             f"{one.expansions:,} {unit}",
             unaided,
         )
-    return table
+    return under_format_names({format_name(result.format_template): table})
 
 
-def verification_table(results: Sequence[CanaryExtraction]) -> Table:
-    """One row a canary, the most repeated first."""
+def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]) -> Group:
+    """A table per format, under its name."""
+    names = names_of_extractions(extractions)
+    return under_format_names(
+        {
+            names[format_id]: _verified([one for one in results if one.format_id == format_id])
+            for format_id in extractions
+        }
+    )
+
+
+def names_of_extractions(extractions: Mapping[str, Extraction]) -> FormatNames:
+    """A name for each format that was searched."""
+    return format_names({format_id: one.format_template for format_id, one in extractions.items()})
+
+
+def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
+    """Why to believe the answer for each format; its name comes first where there are several."""
+    names = names_of_extractions(extractions)
+    return [
+        f"{inert(names[format_id])}: {certificate_in_words(one)}"
+        if len(names) > 1
+        else certificate_in_words(one)
+        for format_id, one in extractions.items()
+    ]
+
+
+def _verified(results: Sequence[CanaryExtraction]) -> Table:
+    """One row per canary, the most repeated first."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -103,8 +132,21 @@ def replay_in_words(replay: Replay) -> list[str]:
     return lines + [f"Note: {inert(note)}." for note in replay.notes]
 
 
-def extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
-    """How many canaries can be read out of the model, in a sentence."""
+def extracted_in_plain_words(
+    results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]
+) -> list[str]:
+    """How many canaries can be read out of the model, in a sentence per format."""
+    names = names_of_extractions(extractions)
+    lines = []
+    for format_id in extractions:
+        own = [one for one in results if one.format_id == format_id]
+        if own:
+            name = f"{inert(names[format_id])}: " if len(names) > 1 else ""
+            lines.append(name + _extracted_in_plain_words(own))
+    return lines
+
+
+def _extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
     out = [one for one in results if one.extracted]
     if not out:
         return "None of the canaries came out of the model" + (
@@ -113,6 +155,6 @@ def extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
     cost = max(one.expansions or 0 for one in out)
     places = ", ".join(f"{inert(one.canary_id)} at place {one.place}" for one in out)
     return (
-        f"Extraction: whoever can query the model gets {len(out)} of {len(results)} canaries out of it with at most "
+        f"Extraction: anyone who can query the model gets {len(out)} of {len(results)} canaries out of it with at most "
         f"{cost:,} queries ({places})."
     )
