@@ -87,7 +87,9 @@ def test_what_cannot_be_used_is_told_in_a_sentence(where, told):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("options", [{"kind": "masked"}, {"device": "cuda"}, {"precision": "float64"}])
+@pytest.mark.parametrize(
+    "options", [{"kind": "masked"}, {"device": "cuda"}, {"precision": "float64"}, {"context": "none"}]
+)
 def test_options_that_the_function_decides_on_are_refused(options):
-    with pytest.raises(InputError, match="leave --as, --device and --precision out"):
+    with pytest.raises(InputError, match="leave --as, --device, --precision, --context"):
         load_model("python:my_adapters:plain", **options)
