@@ -452,6 +452,8 @@ def main() -> None:
             made[part].append(row)
             if len(made[part]) % 50 == 0:
                 print(part, len(made[part]), row.shape, row.memorization, flush=True)
+                # What is there by now, so that a run that is stopped is not lost.
+                save([one for some in made.values() for one in some], given.name)
     rows = [*made["simulated"], *made["path"]]
     save(rows, given.name)
     for one in rates(rows):

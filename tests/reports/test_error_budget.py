@@ -147,6 +147,22 @@ def test_no_sentence_contradicts_another(tmp_path):
     assert found.sentence.startswith("The model memorized 1 of 12 canaries")
 
 
+def test_exposures_do_not_clear_what_membership_shows(tmp_path):
+    """Exposures that show little, and scores of the same population that show much."""
+    results = [made.exposure_result(f"c{n}", exact_exposure(2**18, 2**20), times=4) for n in range(6)]
+    generator = arrays(8, "budget")
+    found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300), copies=4)
+    one = msgspec.structs.replace(found.populations[0], format_id="f0")
+    found = msgspec.structs.replace(found, populations=(one,))
+    run = made.run_with(
+        tmp_path, made.exposure_document(results), memberships=(Located(tmp_path / "m.json", found),)
+    )
+    findings = findings_of(run)
+    assert by_code(findings, "CM301")[0].status == "found"
+    assert [one.status for one in by_code(findings, "CM104")] == ["not_measured"]
+    assert conclusion_of(findings).tone in {"bad", "warn"}
+
+
 def test_membership_alone_is_not_called_no_evidence(tmp_path):
     document = made.guessed_document(arrays(6, "budget"), each=20)
     generator = arrays(5, "budget")

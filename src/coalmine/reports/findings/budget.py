@@ -48,6 +48,13 @@ class Decisions(NamedTuple):
         """Whether a statement is shown; False for one that was not tested."""
         return self.tests.get((kind, key), False)
 
+    def shown_of_population(self, format_id: str, copies: int) -> bool:
+        """Whether membership or epsilon is shown for the canaries of a format that were planted so often."""
+        return any(
+            shown and kind == "membership" and key[1:3] == (format_id, str(copies))
+            for (kind, key), shown in self.tests.items()
+        )
+
     def level(self, kind: Kind) -> float:
         """The p-value that a statement of this kind needs, at the least share that any of them had; 0 where there is none."""
         return min((level for (one, _), level in self.levels.items() if one == kind), default=0.0)

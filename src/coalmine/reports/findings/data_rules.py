@@ -9,6 +9,7 @@ from coalmine.audits.exposure_results import ExposureDocument
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.findings.catalog import finding
 from coalmine.reports.findings.findings import Finding
+from coalmine.reports.format_names import format_names
 from coalmine.reports.runs.reading import Run
 
 # Fewer canaries of one kind than this leave wide intervals whatever is found.
@@ -90,7 +91,12 @@ def _few(run: Run) -> Iterator[Finding]:
     )
     few = sorted(key for key, count in counts.items() if count < FEW)
     if few:
-        words = ", ".join(f"{counts[key]:,} trained on {times_in_words(key[1])}" for key in few[:8])
+        names = format_names(run.exposure.formats)
+        several = len(run.exposure.formats) > 1
+        words = ", ".join(
+            f"{counts[key]:,}{f' of {names[key[0]]}' if several else ''} trained on {times_in_words(key[1])}"
+            for key in few[:8]
+        )
         more = f" and {len(few) - 8} more kinds" if len(few) > 8 else ""
         evidence = f"What holds for these canaries may not hold for others drawn alike: there are only {words}{more}."
         yield finding("CM504", "info", "found", evidence)

@@ -157,6 +157,10 @@ def _together(document: ExposureDocument, trained: Sequence[Judged], decided: De
             quiet.append(closed)
     if suspect:
         yield _suspected(suspect, names)
+    told = [group for group in quiet if _told_by_membership(group, decided)]
+    if told:
+        yield _quiet_alone(told, names)
+    quiet = [group for group in quiet if group not in told]
     if quiet:
         yield _quiet(quiet, names)
     if unclear:
@@ -222,6 +226,26 @@ def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
         evidence = f"{words}. That is too few to say that such canaries are safe: {limit}."
         return say("info", "not_measured", evidence, title="Too few canaries to rule memorization out")
     return say("pass", "clear", f"{words}. Even so, {limit}.")
+
+
+def _told_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
+    """Whether membership shows memorization of canaries whose exposures alone do not."""
+    planned = {one.result.planned_repetitions or one.result.repetitions for one in group}
+    return any(decided.shown_of_population(group[0].result.format_id, copies) for copies in planned)
+
+
+def _quiet_alone(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
+    everyone = [one for group in groups for one in group]
+    words = "; ".join(_group_words(group, names) for group in groups)
+    return finding(
+        "CM104",
+        "info",
+        "not_measured",
+        f"{words}. Membership shows that they are remembered (CM301, CM302 or CM304), so this does not clear them.",
+        estimates=[one.result.estimate for one in everyone[:LISTED]],
+        subject=[one.result.canary_id for one in everyone[:LISTED]],
+        title="Exposures alone do not show what membership does",
+    )
 
 
 def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> Finding:

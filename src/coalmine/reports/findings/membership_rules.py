@@ -59,7 +59,8 @@ def _apart(document: Membership) -> list[Population]:
 
 
 def _key(number: int, one: Population, what: str) -> Key:
-    return (str(number), one.format_id or "", one.name, str(one.copies), what)
+    # The format and the copies come second and third: `Decisions.shown_of_population` looks for them there.
+    return (str(number), one.format_id or "", str(one.copies), one.name, what)
 
 
 def population_name(one: Population) -> str:

@@ -113,10 +113,13 @@ def within(found: RuleOutcome, level: float) -> RuleOutcome:
         found,
         outcome="not_shown",
         words=WORDS["not_shown"],
-        evidence=f"{found.evidence}. Without memorization, chance gives as much in up to {percent} of runs",
+        evidence=(
+            f"{found.evidence}. Without memorization, chance gives as much in up to {percent} of runs, and this rule allows "
+            f"{100 * level:.2g}%"
+        ),
         settle=(
-            f"more canaries that were trained on as often, or references or samples enough for a chance below {100 * level:.2g}%; or "
-            "plant other canaries (another --seed) and train again, because chance would not repeat it"
+            "plant other canaries (another --seed), and more of them, and train again: memorization would show in them too, and chance "
+            "would not"
         ),
     )
 
