@@ -17,7 +17,7 @@ from models.random_networks import random_model
 from reports.report_runs import save_training
 
 FORM = Format("pin {digits:2}")
-POLICY = 'require = ["exposure"]\n[exposure]\nat_most = 6.7\n'
+POLICY = 'require = ["exposure"]\n'
 
 
 class Result(NamedTuple):
