@@ -12,6 +12,7 @@ from coalmine.audits.membership_sources import load_source, populations
 from coalmine.errors import NotMeasurableError
 from coalmine.models.protocols import text_sequence
 from coalmine.records import Canary
+from coalmine.reports.membership_table import format_in_words, membership_in_plain_words
 
 FORM = Format("pin {digits:4}")
 REFERENCES = 60
@@ -134,6 +135,10 @@ def test_a_proven_canary_is_named_where_scores_show_nothing(canaries):
     assert one.proven[0].at_least_bits == pytest.approx(math.log2(FORM.size))
     assert one.proven[0].p_value == pytest.approx(4 / FORM.size)
     assert one.template == FORM.template
+    words = membership_in_plain_words(found)[0]
+    assert words.startswith("Planted 4 times: these scores cannot show memorization (p = ")
+    assert words.endswith(", although c0 is proven to be the model's first guess.")
+    assert format_in_words(found) == ["Format: pin {digits:4}"]
     forgetful = ScriptedModel("pin 0123456789", frequencies={"1": 5})
     (calm,) = membership(expose(forgetful, canaries, method="exact")).populations
     assert calm.proven == ()

@@ -243,7 +243,7 @@ def test_what_people_read(canaries, exposures):
     short = printed(membership_table(result))
     assert [line.split()[0] for line in short.splitlines()[2:]] == ["once", "8", "pooled"]
     words = membership_in_plain_words(result)
-    assert words[0].startswith("Planted once: no evidence of memorization (p = ")
+    assert words[0].startswith("Planted once: these scores do not show memorization (p = ")
     assert "the most this many scores could prove is an epsilon of 1.89" in words[0]
     assert words[1].startswith("Planted 8 times: memorized (p ")
     assert "At a 10% false-positive rate, an attacker identifies 100% of them." in words[1]
@@ -323,10 +323,10 @@ def test_a_canary_that_is_proven_to_be_memorized_is_never_called_no_evidence():
     (one,) = result.populations
     proven = ProvenCanary(canary_id="c0", rank=1, at_least_bits=13.3, p_value=2e-4)
     told = msgspec.structs.replace(result, populations=(msgspec.structs.replace(one, proven=(proven,)),))
-    assert "no evidence" in membership_in_plain_words(result)[0]
+    assert "these scores do not show memorization" in membership_in_plain_words(result)[0]
     (words, *_) = membership_in_plain_words(told)
-    assert "1 canary is proven to be memorized (rank 1)" in words
-    assert "no evidence" not in words
+    assert "is proven to be the model's first guess" in words
+    assert words.startswith("Planted once: these scores cannot show memorization (p = ")
 
 
 def test_anyones_scores():

@@ -121,6 +121,7 @@ def command(
         from coalmine.audits.membership import membership, membership_of_file, membership_of_scores
         from coalmine.reports.membership_table import (
             epsilon_table,
+            format_in_words,
             membership_in_plain_words,
             membership_notes,
             membership_table,
@@ -172,7 +173,11 @@ def command(
             )
         path = found.save(directory)
         output.say(
-            membership_table(found), "", *membership_in_plain_words(found), *membership_warnings(found)
+            *format_in_words(found),
+            membership_table(found),
+            "",
+            *membership_in_plain_words(found),
+            *membership_warnings(found),
         )
         notes = membership_notes(found)
         if all_bounds:

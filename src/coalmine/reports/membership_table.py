@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from coalmine.audits.membership_results import EpsilonBound, Membership, Population
 from coalmine.records import Estimate
+from coalmine.reports.format_names import format_name
 from coalmine.reports.terminal import inert
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def membership_table(result: Membership) -> Table:
             "" if one.independent is None else _lower(one.independent),
         )
     return table
+
+
+def format_in_words(result: Membership) -> list[str]:
+    """The format that all populations have, where it is one; several are a column of the tables."""
+    templates = {one.template for one in result.populations if one.template is not None}
+    return [f"Format: {inert(format_name(one))}" for one in templates] if len(templates) == 1 else []
 
 
 def rates_table(result: Membership) -> Table:
@@ -180,12 +187,25 @@ def _meaning(one: Population) -> str:
     if p_value < SURPRISING:
         shown = "below 1e-10" if p_value < 1e-10 else f"= {p_value:.1g}"
         return " ".join(filter(None, (f"memorized (p {shown}).", _rate_words(one), _epsilon_words(one))))
+    # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
     if one.proven:
-        best = one.proven[0]
-        which = "1 canary is" if len(one.proven) == 1 else f"{len(one.proven)} canaries are"
-        rank = f"rank {best.rank:,}" if best.rank is not None else f"at least {best.at_least_bits:.1f} bits"
-        return f"{which} proven to be memorized ({rank}), though the scores alone do not show it (p = {p_value:.2f})."
-    return f"no evidence of memorization (p = {p_value:.2f}){_ceiling_words(one)}."
+        return f"these scores cannot show memorization (p = {p_value:.2f}), although {_proven_words(one)}."
+    return f"these scores do not show memorization (p = {p_value:.2f}){_ceiling_words(one)}."
+
+
+def _proven_words(one: Population) -> str:
+    best, *more = one.proven
+    canary = inert(best.canary_id)
+    if not more and best.rank == 1:
+        return f"{canary} is proven to be the model's first guess"
+    rank = (
+        f"rank {best.rank:,}"
+        if best.rank is not None
+        else f"exposure at least {_down(best.at_least_bits)} bits"
+    )
+    if not more:
+        return f"{canary} is proven to be memorized ({rank})"
+    return f"{len(one.proven)} of the {one.in_count:,} are proven to be memorized, {canary} most clearly ({rank})"
 
 
 def _rate_words(one: Population) -> str:
