@@ -90,6 +90,36 @@ def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
     )
 
 
+def test_deduplicating_a_planted_corpus_writes_its_manifest_again(made, tmp_path):
+    folder, planted, _ = made
+    said = coalmine("dedup", "planted/corpus.txt", "-o", tmp_path / "out", cwd=folder).stdout
+    manifest = json.loads((folder / "planted" / "canaries.json").read_text())
+    copies = sum(canary["repetitions"] for canary in manifest["canaries"] if canary["planted"])
+    assert f"Canaries: {planted['planted']} of {copies} planted copies are left" in said
+    assert "matches" in coalmine("plant", "--verify", tmp_path / "out").stdout
+    after = json.loads((tmp_path / "out" / "canaries.json").read_text())
+    assert [one["counted"] for one in after["canaries"]] == [
+        int(one["planted"]) for one in manifest["canaries"]
+    ]
+    assert stat.S_IMODE((tmp_path / "out" / "canaries.json").stat().st_mode) == 0o600
+
+
+def test_canaries_of_another_tool_are_imported(tmp_path):
+    rows = "text,in_out,copies\n" + "".join(
+        f"my pin is {n:04},{'in' if n % 2 else 'out'},4\n" for n in range(8)
+    )
+    (tmp_path / "theirs.csv").write_text(rows)
+    arguments = ["import", "theirs.csv", "-f", "my pin is {digits:4}", "--withhold", "0.5", "-o", "ours"]
+    document = json.loads(coalmine(*arguments, "--json", cwd=tmp_path).stdout)
+    assert (document["planted"], document["withheld"]) == (4, 4)
+    assert stat.S_IMODE((tmp_path / "ours" / "canaries.json").stat().st_mode) == 0o600
+    again = coalmine(*arguments, cwd=tmp_path, check=False)
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    said = coalmine(*arguments, "--overwrite", cwd=tmp_path).stdout
+    assert "Imported from a table: 4 planted, 4 withheld; 0 references." in said
+
+
 def test_from_a_corpus_to_exposure(made):
     folder, planted, trained = made
     assert planted["planted"] + planted["withheld"] == 4

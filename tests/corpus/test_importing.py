@@ -95,6 +95,14 @@ def test_a_secrets_set_of_tensorflow_privacy_brings_its_format():
     assert any("does not say that a coin decided" in note for note in imported.notes)
 
 
+def test_a_list_of_secrets_sets_is_taken_apart(written):
+    one = json.loads((FOREIGN / "tensorflow-privacy-secrets.json").read_text())
+    single = import_canaries(written("one.json", [one])).canaries
+    assert single == import_canaries(FOREIGN / "tensorflow-privacy-secrets.json").canaries
+    with pytest.raises(InputError, match="has 2 sets of secrets; put each into a file of its own"):
+        import_canaries(written("two.json", [one, one]))
+
+
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])
 def test_a_table_with_in_and_out(written, kind):
     labels = ["in", "Non-Member", "1", "control"]

@@ -601,4 +601,5 @@ def test_planting_again_keeps_the_earlier_canaries_known(make_corpus, tmp_path):
         make_corpus(TEXTS, ".txt"), NUMBER, repeat=1, canaries=2, withhold=0.0, out=tmp_path / "second", overwrite=True
     )  # fmt: skip
     assert plain.earlier is None
+    assert not any("manifest" in warning for warning in plain.warnings)
     assert not (tmp_path / "second" / "earlier-canaries.json").exists()

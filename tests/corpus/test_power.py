@@ -1,13 +1,18 @@
 """What canaries can show at most, against what an audit of perfectly separated scores does show."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from coalmine import CanarySet, Format
 from coalmine.audits.membership import membership_of_scores
 from coalmine.records import Canary
 
 FORM = Format("pin {digits:4}")
+GUIDE = Path(__file__).parents[2] / "docs" / "quickstart.md"
 
 
 def canary_set(planted, withheld, *, copies=(1,), references=200, withhold=0.5):
@@ -83,3 +88,25 @@ def test_exposure_is_limited_by_the_space_and_by_the_references():
     assert told.exposure_bits == pytest.approx(np.log2(10_000))
     assert told.reference_exposure_bits == 9.0
     assert told.smallest_p_value == 1 / 517
+
+
+def test_the_table_of_the_guide_is_what_the_coins_can_show():
+    [table] = re.findall(
+        r"^\| canaries \|(.*)\n.*\n\| epsilon, .*?\|(.*)\n\| lowest .*?\|(.*)\n",
+        GUIDE.read_text(),
+        re.MULTILINE,
+    )
+    numbers, means, ranges = ([cell.strip() for cell in row.strip(" |").split("|")] for row in table)
+    for number, mean, limits in zip(numbers, means, ranges, strict=True):
+        # All splits of the coins that are likelier than one in a thousand.
+        chances = {planted: binom.pmf(planted, int(number), 0.5) for planted in range(1, int(number))}
+        likely = {planted: chance for planted, chance in chances.items() if chance > 1e-3}
+        shown = [_shown(planted, int(number) - planted) for planted in likely]
+        assert f"{np.average(shown, weights=list(likely.values())):.2f}" == mean
+        assert [float(limit) for limit in limits.split(" to ")] == pytest.approx(
+            [min(shown), max(shown)], abs=0.0051
+        )
+
+
+def _shown(planted, withheld):
+    return canary_set(planted, withheld, references=0).power().formats[0].by_copies[0].epsilon or 0.0

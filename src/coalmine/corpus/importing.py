@@ -30,6 +30,8 @@ from coalmine.records import Canary
 
 TEXT_COLUMNS = ("text", "canary", "secret", "sequence")
 ID_COLUMNS = ("canary_id", "id", "name")
+# The fields of a SecretsSet of TensorFlow Privacy.
+_SECRETS_SET = {"config", "secrets", "references"}
 # What memaudit 0.2 writes before a secret, by the kind of record that it makes.
 _MEMAUDIT_PREFIXES = {
     "text": "MEMAUDIT RECOVERY PHRASE: ",
@@ -114,12 +116,18 @@ def import_canaries(
 
 def _read(path: Path) -> _Found:
     document = read_foreign(path, "the file of canaries")
+    if isinstance(document, Table) and document.rows[0].cells.keys() >= _SECRETS_SET:
+        if len(document.rows) > 1:
+            raise InputError(
+                f"{path} has {len(document.rows)} sets of secrets; put each into a file of its own"
+            )
+        return _from_secrets_set(path, document.rows[0].cells)
     if isinstance(document, Table):
         return _from_table(document)
     if isinstance(document, dict):
         if isinstance(document.get("canaries"), list) and "include_prob" in document:
             return _from_memaudit(path, document)
-        if {"config", "secrets", "references"} <= document.keys():
+        if document.keys() >= _SECRETS_SET:
             return _from_secrets_set(path, document)
         if str(document.get("schema", "")).startswith("coalmine."):
             raise InputError(f"{path} is a file of coalmine itself; use it as it is")

@@ -140,6 +140,9 @@ def plant(
     copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
     crowded = check_room([canary for canary in drawn if canary.planted], survey.text_bytes, canaries, counts)
     known = manifest_of(original)
+    if folder.exists() and folder.samefile(original.parent):
+        # What lies there is what an earlier run wrote, of another corpus.
+        known = msgspec.structs.replace(known, warnings=())
     insertions = _places(survey.documents, copies, seed)
     manifest = folder / MANIFEST_NAME
     with write_errors(target), files.whole_file(target, mode=files.PRIVATE) as temporary:

@@ -231,4 +231,4 @@ def _endings(canaries: CanarySet) -> dict[str, str]:
 
 
 def _group_of(canary: Canary) -> str:
-    return f"x{canary.repetitions}" if canary.planted else "withheld"
+    return f"x{canary.times_trained_on}" if canary.times_trained_on else "withheld"
