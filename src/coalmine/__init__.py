@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coalmine.audits.exposure import ExposureResult, expose
     from coalmine.audits.extraction import extract
+    from coalmine.audits.extraction_certificate import verify_certificate
     from coalmine.audits.extraction_results import Extraction
     from coalmine.audits.membership import membership, membership_of_scores
     from coalmine.audits.recitation import recite
@@ -52,6 +53,7 @@ _HOMES = {
     "recite": "coalmine.audits.recitation",
     "score_texts": "coalmine.search.scoring",
     "train": "coalmine.training.trainer",
+    "verify_certificate": "coalmine.audits.extraction_certificate",
 }
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "recite",
     "score_texts",
     "train",
+    "verify_certificate",
 ]
 
 
