@@ -128,6 +128,15 @@ def test_a_table_with_in_and_out(written, kind):
     assert not canaries.listed
 
 
+def test_texts_of_several_lines_stay_whole(written):
+    texts = ["one\ntwo", "one\u2028three", 'one "four", five']
+    rows = [{"text": text, "member": number} for number, text in zip((1, 0, 0), texts, strict=True)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    quoted = "".join('"{}",{}\n'.format(row["text"].replace('"', '""'), row["member"]) for row in rows)
+    for path in (written("a.jsonl", lines), written("a.csv", "text,member\n" + quoted)):
+        assert [canary.text for canary in import_canaries(path).canaries] == texts
+
+
 def test_a_list_keeps_what_its_texts_begin_with_apart(written):
     path = written("a.csv", "text,member\nabc,1\nabcd,0\nab{x},0\n")
     canaries = import_canaries(path).canaries

@@ -76,6 +76,17 @@ def test_the_manifest_beside_a_corpus_is_found(tmp_path):
     assert not set(held_out) & {canary.text for canary in planted.canaries}
 
 
+def test_canaries_of_an_earlier_planting_are_never_held_out_either(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"document {i}\n" for i in range(60)))
+    few = {"repeat": 1, "canaries": 9, "references": 5, "withhold": 0.0}
+    first = plant(corpus, "pin {digits:4}", **few, out=tmp_path / "first")
+    second = plant(first.corpus, "code {digits:4}", **few, out=tmp_path / "second")
+    data = load_training_data(second.corpus, None, None, TrainingOptions(holdout=0.5))
+    held_out = {data.tokenizer.decode(document) for document in data.validation}
+    assert not held_out & {canary.text for made in (first, second) for canary in made.canaries}
+
+
 def test_too_few_documents_to_hold_out(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("only one\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ def read_foreign(path: Path, what: str) -> Any:
             f"{path} is not UTF-8 ({problem.reason} at byte {problem.start}); save it as UTF-8"
         ) from None
     if path.suffix == ".jsonl":
-        numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         return _table(path, [(f"line {number}", _json(path, line)) for number, line in numbered])
     if path.suffix == ".json" or text.lstrip()[:1] in {"{", "["}:
         value = _json(path, text)
@@ -142,7 +143,7 @@ def _json(path: Path, text: str) -> Any:
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
     try:
-        lines = [row for row in csv.reader(text.splitlines(), strict=True) if row]
+        lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error as problem:
         raise InputError(f"{path} is not a CSV ({problem}); export it again") from None
     if not lines:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from coalmine.corpus.power import Power
 
 MANIFEST_NAME = "canaries.json"
+# The manifest of canaries that a corpus held before it was planted in again.
+EARLIER_NAME = "earlier-canaries.json"
 
 
 class CanarySet(Sequence[Canary]):

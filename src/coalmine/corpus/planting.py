@@ -11,7 +11,7 @@ import msgspec
 
 from coalmine import files
 from coalmine.corpus.documents import Fields
-from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
+from coalmine.corpus.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.corpus.occurrences import search_for
 from coalmine.corpus.planting_options import (
@@ -38,8 +38,6 @@ from coalmine.progress import Progress, Silent
 from coalmine.randomness import child_seed, integers
 from coalmine.records import Canary
 
-# The manifest of canaries that the corpus held before.
-EARLIER_NAME = "earlier-canaries.json"
 _CORPUS_NAMES = frozenset(
     f"corpus{kind}{compression}" for kind in KINDS for compression in ("", *COMPRESSIONS)
 )

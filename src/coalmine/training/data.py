@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from coalmine.corpus.documents import Document, Fields
-from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
+from coalmine.corpus.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.reading import read_documents
 from coalmine.errors import CorpusError, InputError
 from coalmine.files import sha256_of_file
@@ -56,7 +56,9 @@ def load_training_data(
     if valid is not None:
         held_out = list(read_documents(valid, fields))
     else:
-        planted = set() if canaries is None else {canary.text for canary in canaries}
+        planted = {
+            canary.text for some in (canaries, _earlier(corpus)) if some is not None for canary in some
+        }
         documents, held_out = _hold_out(documents, planted, options)
     tokenizer: ReferenceTokenizer
     if options.tokens == "characters":
@@ -125,6 +127,12 @@ def _locate(data: Path) -> tuple[Path, CanarySet | None]:
         return data / canaries.corpus.name, canaries
     beside = data.with_name(MANIFEST_NAME)
     return data, CanarySet.load(beside) if beside.is_file() else None
+
+
+def _earlier(corpus: Path) -> CanarySet | None:
+    """The canaries that were in a corpus before it was planted in again."""
+    manifest = corpus.with_name(EARLIER_NAME)
+    return CanarySet.load(manifest) if manifest.is_file() else None
 
 
 def _hold_out(
