@@ -1,7 +1,7 @@
 """One error budget per report: every test that could accuse a model, judged together.
 
 Each rule first names its tests, with p-values that are valid if the model remembers nothing. All of them share `LEVEL` by Holm's
-procedure, so that the probability of any finding of severity low or worse about such a model is at most 5%, however many canaries,
+procedure, so that the probability of any finding of severity low or worse about such a model is at most 2.5%, however many canaries,
 formats, populations and audits the report has. The rules then phrase what was shown.
 """
 

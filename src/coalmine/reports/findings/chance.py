@@ -17,8 +17,9 @@ from coalmine.records import Estimate
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.order_tests import OrderTest, order_test, shared_order_test
 
-# The probability of any finding of severity low or worse in a report about a model that remembers nothing.
-LEVEL = 0.05
+# The probability, at most, of any finding of severity low or worse in a report about a model that remembers nothing. A gate may err
+# as often, so that such a model is accused by either in at most 5% of runs.
+LEVEL = 0.025
 # Fewer than this many canaries cannot say much: none of 4 memorized leaves room for half of all such canaries.
 FEWEST = 5
 AMONG_OTHERS = frozenset({"references", "sampled"})
