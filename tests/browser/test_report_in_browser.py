@@ -252,6 +252,8 @@ def test_nothing_in_a_large_report_is_cut_off_or_faint(opened, large, scheme, wi
     panels = one.page.locator("figure[data-figure=roc] .panel h4").all_inner_texts()
     assert panels[0] == TEMPLATES["f0"]
     assert len(panels) == len(TEMPLATES)
+    for note in one.page.locator("figure[data-figure=roc] .panel .note").all_inner_texts():
+        assert "The curves of 16 times, 64 times and 256 times are the same." in note
     one.check_quiet()
 
 

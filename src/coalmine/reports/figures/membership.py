@@ -79,7 +79,7 @@ def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
         panels.append(
             Panel(
                 title=names[format_id],
-                note=f"Against {one.others:,} that were not trained on.{left_out}",
+                note=f"Against {one.others:,} that were not trained on.{left_out}{_alike(one)}",
                 specs={
                     "log axes": _drawing(one, colors, log=True),
                     "linear axes": _drawing(one, colors, log=False),
@@ -100,6 +100,19 @@ def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
         columns=("format", "trained on", "false positive rate", "true positive rate", "low", "high"),
         rows=tuple(rows),
     )
+
+
+def _alike(one: _Curves) -> str:
+    """Which curves are the same, so that a reader sees only the last of them."""
+    courses: dict[tuple[tuple[float, float], ...], list[str]] = {}
+    for times in map(times_in_words, one.copies):
+        highest: dict[float, float] = {}
+        for point in one.curves:
+            if point["trained on"] == times:
+                highest[point["fpr"]] = max(point["tpr"], highest.get(point["fpr"], 0.0))
+        courses.setdefault(tuple(highest.items()), []).append(times)
+    same = [f"{', '.join(some[:-1])} and {some[-1]}" for some in courses.values() if len(some) > 1]
+    return "".join(f" The curves of {names} are the same." for names in same)
 
 
 def _curves(document: ExposureDocument, scores: UniformScores) -> _Curves | None:
