@@ -14,11 +14,12 @@ import torch
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure_results import RESULTS_FILE
 from coalmine.errors import InputError
+from coalmine.reports.exposure_table import exposure_in_words
 from coalmine.search.enumeration import enumerate_unit, split_into_units
 from coalmine.search.frontier import Frontier
 from coalmine.search.lifting import TokenTree
 from models.random_networks import random_model
-from oracles import brute_force_ranks
+from oracles import brute_force_ranks, exact_ranks
 
 DIGITS = "0123456789"
 
@@ -221,3 +222,17 @@ def test_memory_is_bounded_without_changing_the_answer():
     canaries = canaries_of(form)
     rich, poor = (expose(model, canaries, method="bounded", memory=memory) for memory in (10**9, 50_000))
     assert [result.rank for result in rich] == [result.rank for result in poor]
+
+
+def test_draws_of_which_none_counts_give_bounds_and_no_value():
+    form = Format("{digits:5}")
+    model = ScriptedModel(DIGITS, frequencies={"3": 2, "5": 3})
+    # Six members cost no more, and ten draws meet none of them.
+    canaries = CanarySet.of(form, ["55553"])
+    rank = exact_ranks(model, form, ["55553"])[0]
+    (result,) = expose(model, canaries, method="guided", budget=1, samples=10, seed=2)
+    estimate = result.estimate
+    assert (estimate.status, estimate.value, estimate.effective_n) == ("lower_bound", None, 0.0)
+    assert estimate.low <= math.log2(form.size / rank) <= estimate.high
+    assert "no draw was as unsurprising" in estimate.warnings[0]
+    assert exposure_in_words(result).startswith("at least")

@@ -114,7 +114,7 @@ def test_a_canary_that_beats_every_sample_has_a_bound_and_no_value():
     assert (estimate.status, estimate.value, estimate.n) == ("lower_bound", None, 10_000)
     assert estimate.high == math.log2(10**9)
     assert estimate.statement == (
-        "less surprising than all 10,000 samples: exposure is at least 11.40 bits (95 % confidence)"
+        "less surprising than all 10,000 samples: exposure is at least 11.40 bits (95% confidence)"
     )
 
 

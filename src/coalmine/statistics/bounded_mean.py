@@ -30,12 +30,12 @@ from coalmine.statistics.score_arrays import checked_confidence, checked_count
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Bets aim at the limits of a 95 % interval. At 99 % that costs about 3 % of the width, at 50 % or 99.99 % about 10 %.
+# Bets aim at the limits of a 95% interval. At 99% that costs about 3% of the width, at 50% or 99.99% about 10%.
 AIMED_CAPITAL = math.log(2 / 0.05)
 # Each block is half as long as all the draws before it, so that the bets learn fast and there are few of them.
 BLOCK_GROWTH = 1.5
 # What is assumed of the worst possible value before a draw is seen: 0 would stake everything on never meeting it,
-# and each further tenth widens the limit of a sample without any hit by about 5 %.
+# and each further tenth widens the limit of a sample without any hit by about 5%.
 PSEUDO_DRAWS = 0.2
 # Bets and the values of past draws are taken from ladders with two rungs for each power of 2. The ladders are long
 # enough for the mean of a space of 10**40 members to be told from 0 where the largest weight is of that order.

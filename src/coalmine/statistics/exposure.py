@@ -89,7 +89,7 @@ def sampled_exposure(
     """The exposure in bits of one canary from a uniform sample of its secret space; see `sampled_exposures`.
 
     >>> print(sampled_exposure(20.0, [30.0, 19.0, 41.0, 22.0], size=10**9).statement)
-    exposure is 2.00 bits (95 % interval 0.31 to 7.31): 1 of 4 samples is no more surprising
+    exposure is 2.00 bits (95% interval 0.31 to 7.31): 1 of 4 samples is no more surprising
     """
     ids = None if canary_id is None else [canary_id]
     return sampled_exposures([canary_score], sample_scores, size, confidence, canary_ids=ids)[0]
@@ -111,8 +111,8 @@ def sampled_exposures(
     value, only a lower bound; one that beats none has an exposure of 0, which is a measurement.
 
     >>> [e.statement for e in sampled_exposures([5.0, 45.0], [30.0, 40.0], size=1024)]  # doctest: +NORMALIZE_WHITESPACE
-    ['less surprising than all 2 samples: exposure is at least 0.24 bits (95 % confidence)',
-     'exposure is 0.00 bits (95 % interval 0.00 to 2.66): 2 of 2 samples are no more surprising']
+    ['less surprising than all 2 samples: exposure is at least 0.24 bits (95% confidence)',
+     'exposure is 0.00 bits (95% interval 0.00 to 2.66): 2 of 2 samples are no more surprising']
     """
     counts, n = _counts_no_more_surprising(canary_scores, sample_scores, "samples", canary_ids)
     level = checked_confidence(confidence)
@@ -150,7 +150,7 @@ def reference_exposure(
     """The exposure in bits of one canary among references; see `reference_exposures`.
 
     >>> print(reference_exposure(20.0, [30.0, 19.0, 41.0, 22.0]).statement)
-    exposure is 1.00 bits (95 % interval 0.31 to 7.31): 1 of 4 references is no more surprising
+    exposure is 1.00 bits (95% interval 0.31 to 7.31): 1 of 4 references is no more surprising
     """
     ids = None if canary_id is None else [canary_id]
     return reference_exposures([canary_score], reference_scores, confidence, canary_ids=ids)[0]
@@ -178,7 +178,7 @@ def reference_exposures(
     >>> best.status, best.value, best.high
     ('lower_bound', None, None)
     >>> print(best.statement)
-    less surprising than all 3 references: exposure is at least 0.49 bits (95 % confidence)
+    less surprising than all 3 references: exposure is at least 0.49 bits (95% confidence)
     """
     counts, n = _counts_no_more_surprising(canary_scores, reference_scores, "references", canary_ids)
     level = checked_confidence(confidence)
@@ -235,7 +235,7 @@ def _statement(
     value: float | None, interval: tuple[float, float], level: float, *, count: int, n: int, what: str
 ) -> str:
     low, high = interval
-    percent = f"{100 * level:g} %"
+    percent = f"{100 * level:g}%"
     if value is None:
         others = f"all {n:,} {what}s" if n > 1 else f"the only {what}"
         # Rounded down: a sentence that says "at least" must not promise more than the bound.
