@@ -53,9 +53,10 @@ def examples_of(
 
 
 def _runs(questions: Questions, question: int) -> set[bytes]:
-    """All runs of half as many tokens as the suffix has: two sequences that share one of them overlap."""
-    tokens = np.concatenate([questions.prompt(question), questions.target(question)])
-    size = max(1, len(questions.target(question)) // 2)
+    """All runs of as many tokens as the suffix has, or half a sequence that is given whole: two that share one of them overlap."""
+    prompt, target = questions.prompt(question), questions.target(question)
+    tokens = np.concatenate([prompt, target])
+    size = len(target) if len(prompt) else max(1, len(target) // 2)
     windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), size)
     return {window.tobytes() for window in windows}
 

@@ -2,8 +2,8 @@
 
 The slope is that of weighted least squares, as in Quantifying Memorization Across Neural Language Models (Carlini et al., 2022,
 arXiv:2202.07646). Each rate is binomial, with as many trials as its clusters are worth, and that is the error of the slope as long
-as the rates lie on a smooth curve. Where they are further from it than their trials explain, that spread is its error. The curve
-is a logistic one and not the line: rates of 0.05, 0.2 and 0.5 are far from a line, and yet grow smoothly.
+as the rates lie on a smooth curve: the line itself, or a logistic one, because rates of 0.05, 0.2 and 0.5 are far from a line and
+yet grow smoothly. Where they are further from both than their trials explain, that spread is its error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FEWEST_POINTS = 3
 _METHOD = "binomial line on log10, weighted by trials"
 _ALIKE = "trials of one cluster may all agree, clusters are independent of each other"
 _ALONE = "trials are independent of each other"
-_SMOOTH = "rates lie on a smooth curve in log10 of x, unless they are further from a logistic one than their trials explain"
-# Below this, rates are further from the curve than their trials explain, and the spread around it counts.
+_SMOOTH = "rates lie on a smooth curve in log10 of x, unless they are further from a line and a logistic one than their trials explain"
+# Below this, rates are further from both curves than their trials explain, and the spread counts.
 POOR_FIT = 0.01
 # This much of a success and of a failure is added at each point, so that there is a curve where a rate is 0 or 1.
 _ADDED = 0.5
@@ -46,9 +46,9 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
     r_squared: float | None
     # Two-sided, of "there is no trend"; None where no line was fitted.
     p_value: float | None = None
-    # The same if rates also vary around the curve, as those of models do from training to training, by as much as is seen here.
+    # The same if rates also vary around a logistic curve, as those of models do from training to training, by as much as is seen here.
     p_value_with_spread: float | None = None
-    # The variance around a logistic curve over that of the trials, and how often it would be as large by chance.
+    # The variance around the nearer curve over that of the trials, and how often it would be as large by chance.
     dispersion: float | None = None
     lack_of_fit: float | None = None
 
@@ -85,9 +85,9 @@ def log_linear_trend(
 ) -> Trend:
     """Fit the rates successes / trials to log10(x), each weighted by its trials.
 
-    The interval of the slope is that of the binomial error of each rate; where the rates are further from a logistic curve than
-    that explains (1% level), it is at least that of the spread around the curve, by Student's t with as many degrees of freedom as
-    points less two. `clusters` has one row per point, with the cluster of each of its trials; a label is the same cluster at all
+    The interval of the slope is that of the binomial error of each rate; where the rates are further from both a line and a logistic
+    curve than that explains (1% level), it is at least that of the spread around the nearer one, by Student's t with as many degrees
+    of freedom as points less two. `clusters` has one row per point, with the cluster of each of its trials; a label is the same cluster at all
     points. Trials of one cluster then count as agreeing with each other, within a point and, where that makes the slope less
     certain, across points. Without it each trial is independent. Fewer than three different x give no line.
 
@@ -110,10 +110,11 @@ def log_linear_trend(
     mean = float(np.average(rate, weights=weight))
     residual = rate - mean - slope * (place - middle)
     freedom = len(place) - 2
-    chi_squared = _chi_squared(points)
-    lack_of_fit = _chance_of_more(freedom, chi_squared)
-    spread = _Error(points, parts, freedom, chi_squared / freedom)
-    error = spread if lack_of_fit < POOR_FIT else spread._replace(dispersion=0.0)
+    around_logistic = _around_logistic(points)
+    nearest = min(around_logistic, _around_line(points, residual))
+    lack_of_fit = _chance_of_more(freedom, nearest)
+    spread = _Error(points, parts, freedom, around_logistic / freedom)
+    error = spread._replace(dispersion=nearest / freedom if lack_of_fit < POOR_FIT else 0.0)
     half = error.half_width(1.0 - level)
     total = float(np.sum(weight * (rate - mean) ** 2))
     poor = f"the rates are further from a smooth curve than their trials explain (p = {lack_of_fit:.1g})"
@@ -136,7 +137,7 @@ def log_linear_trend(
         r_squared=None if total <= 1e-15 else 1.0 - float(np.sum(weight * residual**2)) / total,
         p_value=error.p_value(slope),
         p_value_with_spread=spread.p_value(slope),
-        dispersion=chi_squared / freedom,
+        dispersion=nearest / freedom,
         lack_of_fit=lack_of_fit,
     )
 
@@ -182,12 +183,23 @@ class _Error(NamedTuple):
         return math.sqrt(variance)
 
 
-def _chi_squared(points: _Points) -> float:
-    """Pearson's, of the rates around the logistic curve in log10 of x that is nearest to them."""
+def _with_added(points: _Points) -> tuple[_FloatArray, _FloatArray]:
+    """Trials and rates, with part of a success and of a failure added to each."""
+    trials = points.worth + 2 * _ADDED
+    return trials, (points.worth * points.rate + _ADDED) / trials
+
+
+def _around_line(points: _Points, residual: _FloatArray) -> float:
+    """Pearson's chi-squared of the rates around the line."""
+    trials, rate = _with_added(points)
+    return float(np.sum(trials * residual**2 / (rate * (1 - rate))))
+
+
+def _around_logistic(points: _Points) -> float:
+    """Pearson's chi-squared of the rates around the logistic curve in log10 of x that is nearest to them."""
     from scipy.special import expit
 
-    trials = points.worth + 2 * _ADDED
-    rate = (points.worth * points.rate + _ADDED) / trials
+    trials, rate = _with_added(points)
     design = np.stack([np.ones_like(points.place), points.place - points.place.mean()], axis=1)
     start = float(np.average(rate, weights=trials))
     curve = np.array([math.log(start / (1 - start)), 0.0])
