@@ -188,7 +188,7 @@ def trends(runs: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1000, help="draws in each setting")
+    parser.add_argument("--runs", type=int, default=600, help="draws in each setting")
     runs = parser.parse_args().runs
     rows = [*shares(runs), *trends(runs)]
     with (

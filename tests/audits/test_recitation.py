@@ -1,5 +1,6 @@
 """Recitation on models that are known to recite: verdicts by generating, counts by searching the text, resuming, and the command."""
 
+import itertools
 import json
 import math
 import shutil
@@ -334,9 +335,12 @@ def test_examples_are_neither_copies_of_each_other_nor_boilerplate(learned, tmp_
     assert boilerplate
     assert overlapping
     assert len({row["document"] for row in recited}) >= 2
-    [shown] = result.examples
-    assert shown.suffix in OFTEN
-    assert shown.suffix not in OFTEN[:35]
+    shown = [one.prompt + one.suffix for one in result.examples]
+    assert shown
+    assert not any(one in OFTEN[:35] for one in shown)
+    for line in lines:
+        begins = sorted(line.find(one) for one in shown if one in line)
+        assert all(later - earlier >= 30 for earlier, later in itertools.pairwise(begins))
     # Where nothing else is recited, it says so.
     (tmp_path / "only.txt").write_text("".join(f"{line}\n" for line in lines[3:]))
     index = build_index(tmp_path / "only.txt", tmp_path / "only", tokenizer=learned.tokenizer)

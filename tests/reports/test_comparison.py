@@ -438,6 +438,10 @@ def test_labels_say_which_runs_are_trainings_of_one_kind(trained, tmp_path):
     assert labels == ["kind", "kind", None]
     assert [path.name for path in paths] == ["other", "short", "long"]
     assert compare_runs(paths, labels=labels).pairs[0].trainings == (2, 1)
+    for name in ("plain-0", "plain-0-audit", "plain-1-audit"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    _, found = labeled_runs([f"plain={tmp_path}/runs/plain-*"])
+    assert [path.name for path in found] == ["plain-0", "plain-1-audit"]
     odd = tmp_path / "a=b"
     odd.mkdir()
     assert labeled_runs([str(odd)]) == ([None], [odd])

@@ -94,9 +94,11 @@ def test_models_that_vary_from_training_to_training_are_told_from_a_trend_by_the
     sizes, found = [1000] * 3, 0
     for _ in range(300):
         rates = 1 / (1 + np.exp(1.4 - generator.normal(0, 0.3, 3)))
-        trend = log_linear_trend([1, 4, 16], generator.binomial(sizes, rates), sizes)
-        found += trend.p_value_with_spread <= 0.05
-        assert trend.p_value <= trend.p_value_with_spread
+        points = ([1, 4, 16], generator.binomial(sizes, rates), sizes)
+        trend = log_linear_trend(*points, trained_apart=True)
+        found += shown(trend)
+        other = log_linear_trend(*points)
+        assert other.p_value <= trend.p_value == other.p_value_with_spread
     assert found / 300 <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 300)
 
 
@@ -156,3 +158,17 @@ def test_two_different_x_are_no_trend():
 def test_what_is_no_rate_is_refused(points):
     with pytest.raises(InputError):
         log_linear_trend(*points)
+
+
+def test_three_models_show_a_trend_by_size_that_is_strong():
+    generator = arrays(0, "test", "three models")
+    sizes, runs = [1000] * 3, 100
+    found = sum(
+        shown(
+            log_linear_trend(
+                [1, 4, 16], generator.binomial(sizes, [0.05, 0.2, 0.5]), sizes, trained_apart=True
+            )
+        )
+        for _ in range(runs)
+    )
+    assert found / runs >= 0.8

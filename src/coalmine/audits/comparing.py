@@ -90,6 +90,7 @@ def compare(
         places = {} if obstacles or mixed else _places(sides, of_format)
         runs += [_compared(one, places, of_format) for one in present]
         pairs += [_pair(*two, sides, of_format) for two in itertools.combinations(sides, 2)]
+    single = any(pair.unit == "canaries" for pair in pairs)
     return Comparison(
         utility_name=utility_name,
         higher_is_better=higher_is_better,
@@ -102,8 +103,8 @@ def compare(
         warnings=(
             *obstacles,
             *strata,
-            *_warnings(strategies, runs),
-            *((SAME_RUNS,) if any(pair.unit == "canaries" for pair in pairs) else ()),
+            *_warnings(strategies, runs, single=single),
+            *((SAME_RUNS,) if single else ()),
         ),
     )
 
@@ -200,7 +201,7 @@ def _strata_obstacles(strategies: Sequence[Strategy], options: _Options) -> list
     return [f"{problem} and there is no frontier; choose some with --repetitions"]
 
 
-def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun]) -> list[str]:
+def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun], *, single: bool) -> list[str]:
     found = []
     for template in dict.fromkeys(run.template for run in runs):
         own = [run for run in runs if run.template == template]
@@ -219,9 +220,12 @@ def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun]) -> li
             f"the canaries of {', '.join(shared)} were compared with fewer than ten references or samples for each: all of them share "
             "the error of those, which widens the intervals; draw more, or measure by the exact or guided method"
         )
+    about: dict[str, list[str]] = {}
     for one in strategies:
-        found += [f"{one.name}: {warning}" for warning in one.exposure.warnings]
-    if any(run.utility is not None and run.utility.low is None for run in runs):
+        for warning in one.exposure.warnings:
+            about.setdefault(warning, []).append(one.name)
+    found += [f"{', '.join(names)}: {warning}" for warning, names in about.items()]
+    if single and any(run.utility is not None and run.utility.low is None for run in runs):
         found.append(
             "a single number for utility has no interval, so how sure its differences are is not known; give --utility a file with "
             "one number for each document"

@@ -11,13 +11,13 @@ from coalmine.audits.recitation_answers import Answers
 from coalmine.audits.recitation_groups import Asked
 from coalmine.audits.recitation_questions import Questions
 from coalmine.audits.recitation_results import Example
-from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.models.protocols import IntArray
 
 EXAMPLES = 10
 # A suffix that occurs in so many different surroundings is boilerplate: it says nothing about any one document.
 TEMPLATE_SURROUNDINGS = 5
-# So many copies are looked at to find them.
+# So many copies of a sequence are looked at.
 _COPIES = 50
 ONLY_TEMPLATES = f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or more different surroundings, as boilerplate does, so there are no examples"
 
@@ -27,38 +27,38 @@ def examples_of(
 ) -> tuple[Example, ...]:
     """Sequences that a model recites although they occur least often, at the longest context that it does with.
 
-    No two are of one document or overlap, and none is template-only: a suffix that occurs in five or more different surroundings,
+    No two are of one document or overlap in any copy, and none is template-only: a suffix that occurs in five or more different surroundings,
     of as many tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
     """
     by_any = np.logical_or.reduce([one.answers.recited for one in found])
     copies = np.array([sample.count for sample in questions.samples])[questions.which]
     order = np.lexsort((-questions.contexts, copies))
     clusters: set[int] = set()
-    seen: set[bytes] = set()
+    taken: list[tuple[Occurrence, int]] = []
     chosen: list[int] = []
     for question in order[by_any[order]].tolist():
         if len(chosen) == EXAMPLES:
             break
         cluster = int(questions.clusters[questions.which[question]])
-        runs = _runs(questions, question)
-        if cluster in clusters or not runs.isdisjoint(seen):
+        if cluster in clusters:
             continue
-        # What was refused once as a template is not looked for again.
-        seen |= runs
         target = questions.target(question)
-        if index.surroundings(target, around=len(target), limit=_COPIES) < TEMPLATE_SURROUNDINGS:
+        if index.surroundings(target, around=len(target), limit=_COPIES) >= TEMPLATE_SURROUNDINGS:
+            continue
+        whole = np.concatenate([questions.prompt(question), target])
+        places = [(place, len(whole)) for place in index.locate(whole, limit=_COPIES)]
+        if not any(_overlap(one, other) for one in places for other in taken):
             clusters.add(cluster)
+            taken += places
             chosen.append(question)
     return tuple(_example(question, found, questions, index, reveal=reveal) for question in chosen)
 
 
-def _runs(questions: Questions, question: int) -> set[bytes]:
-    """All runs of as many tokens as the suffix has, or half a sequence that is given whole: two that share one of them overlap."""
-    prompt, target = questions.prompt(question), questions.target(question)
-    tokens = np.concatenate([prompt, target])
-    size = len(target) if len(prompt) else max(1, len(target) // 2)
-    windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), size)
-    return {window.tobytes() for window in windows}
+def _overlap(one: tuple[Occurrence, int], other: tuple[Occurrence, int]) -> bool:
+    """Whether two copies, each a place and a number of tokens, share a token of the corpus."""
+    (place, length), (elsewhere, size) = one, other
+    begins = place.offset < elsewhere.offset + size
+    return place.document == elsewhere.document and begins and elsewhere.offset < place.offset + length
 
 
 def _example(

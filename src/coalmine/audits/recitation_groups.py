@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -27,12 +28,9 @@ from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.trends import log_linear_trend
 
 Chosen = NDArray[np.bool_]
-THESE_MODELS = (
-    "the trend is of these models, each trained once; the same sizes trained again can give another one"
-)
 NOT_OF_SIZE = (
-    "so few models cannot show that size itself makes the difference: another training of each size may vary by as much; "
-    "ask more sizes"
+    "these models differ, but so few of them cannot show that their size is why: another training of the same size may differ by as "
+    "much; ask models of more sizes"
 )
 
 
@@ -181,15 +179,21 @@ def _trend(
 def _by_size(asked: Sequence[Asked], columns: _Columns, context: int, settings: Settings) -> RecitationTrend:
     here = columns.contexts == context
     sized = [one for one in asked if one.parameters]
-    trend = log_linear_trend(
+    fit = partial(
+        log_linear_trend,
         [float(one.parameters or 0) for one in sized],
         [int(one.answers.recited[here].sum()) for one in sized],
         [int(here.sum())] * len(sized),
         clusters=[columns.clusters[here]] * len(sized),
         confidence=settings.confidence,
-        assumptions=(THESE_MODELS,),
     )
-    if trend.p_value_with_spread is not None and trend.p_value_with_spread > 1 - settings.confidence:
+    trend, of_these = fit(trained_apart=True), fit()
+    level = 1 - settings.confidence
+    if (
+        trend.p_value is not None
+        and of_these.p_value is not None
+        and of_these.p_value <= level < trend.p_value
+    ):
         slope = msgspec.structs.replace(trend.slope, warnings=(*trend.slope.warnings, NOT_OF_SIZE))
         trend = msgspec.structs.replace(trend, slope=slope)
     return RecitationTrend(by="size", model=None, context=context or None, trend=trend)

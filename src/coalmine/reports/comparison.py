@@ -16,6 +16,7 @@ import numpy as np
 
 from coalmine.audits.comparing import compare
 from coalmine.audits.comparing_results import Comparison, Strategy, UtilityMeasure
+from coalmine.audits.directories import audited_model
 from coalmine.audits.exposure_results import CandidateScores
 from coalmine.audits.membership_sources import load_source
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
@@ -80,11 +81,13 @@ def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
             paths.append(Path(text))
             continue
         # A path that is there is meant, whatever characters it has; Path.glob takes no absolute patterns.
-        found = [rest] if Path(rest).exists() else sorted(glob(rest))  # noqa: PTH207
+        matched = [Path(rest)] if Path(rest).exists() else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
+        # The audit directory beside a model is read with it, and is not a run of its own.
+        found = [one for one in matched if audited_model(one) not in matched]
         if not found:
             raise InputError(f"{text!r} names no run: nothing matches {rest!r}; give LABEL=RUN")
         labels += [label] * len(found)
-        paths += [Path(one) for one in found]
+        paths += found
     return labels, paths
 
 

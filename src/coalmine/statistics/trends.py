@@ -25,6 +25,7 @@ _METHOD = "binomial line on log10, weighted by trials"
 _ALIKE = "trials of one cluster may all agree, clusters are independent of each other"
 _ALONE = "trials are independent of each other"
 _SMOOTH = "rates lie on a smooth curve in log10 of x, unless they are further from a line and a logistic one than their trials explain"
+_VARIES = "rates vary around a logistic curve in log10 of x from training to training, as much at one x as at another"
 # Below this, rates are further from both curves than their trials explain, and the spread counts.
 POOR_FIT = 0.01
 # This much of a success and of a failure is added at each point, so that there is a curve where a rate is 0 or 1.
@@ -80,6 +81,7 @@ def log_linear_trend(
     trials: Sequence[int],
     *,
     clusters: Sequence[ArrayLike] | None = None,
+    trained_apart: bool = False,
     confidence: float = 0.95,
     assumptions: Sequence[str] = (),
 ) -> Trend:
@@ -89,7 +91,8 @@ def log_linear_trend(
     curve than that explains (1% level), it is at least that of the spread around the nearer one, by Student's t with as many degrees
     of freedom as points less two. `clusters` has one row per point, with the cluster of each of its trials; a label is the same cluster at all
     points. Trials of one cluster then count as agreeing with each other, within a point and, where that makes the slope less
-    certain, across points. Without it each trial is independent. Fewer than three different x give no line.
+    certain, across points. Without it each trial is independent. With `trained_apart` each point is a model of its own, whose rate
+    varies from training to training, so the spread around the logistic curve counts wherever it is the larger error. Fewer than three different x give no line.
 
     >>> trend = log_linear_trend([1, 10, 100], [10, 20, 30], [100, 100, 100])
     >>> round(trend.slope.value, 3), round(trend.r_squared, 3), round(trend.p_value, 4)
@@ -115,6 +118,8 @@ def log_linear_trend(
     lack_of_fit = _chance_of_more(freedom, nearest)
     spread = _Error(points, parts, freedom, around_logistic / freedom)
     error = spread._replace(dispersion=nearest / freedom if lack_of_fit < POOR_FIT else 0.0)
+    if trained_apart:
+        error = spread
     half = error.half_width(1.0 - level)
     total = float(np.sum(weight * (rate - mean) ** 2))
     poor = f"the rates are further from a smooth curve than their trials explain (p = {lack_of_fit:.1g})"
@@ -128,7 +133,11 @@ def log_linear_trend(
         n=int(weight.sum()),
         statement=f"the rate changes by {100 * slope:+.2f} points (between {100 * (slope - half):+.2f} and "
         f"{100 * (slope + half):+.2f}) for ten times as much, over {different} points",
-        assumptions=(_ALONE if points.shares is None else _ALIKE, _SMOOTH, *assumptions),
+        assumptions=(
+            _ALONE if points.shares is None else _ALIKE,
+            _VARIES if trained_apart else _SMOOTH,
+            *assumptions,
+        ),
         warnings=(poor,) if lack_of_fit < POOR_FIT else (),
     )
     return Trend(
