@@ -27,6 +27,10 @@ from coalmine.reports.membership_table import (
     membership_table,
     rates_table,
 )
+from coalmine.statistics.epsilon_best import CoinScores, headline_test
+from coalmine.statistics.guessing import compare_with_guessing
+from coalmine.statistics.membership_scores import MembershipScores
+from coalmine.statistics.roc import tpr_p_value
 
 DIGITS = "0123456789"
 FORM = Format("pin {digits:4}")
@@ -262,6 +266,28 @@ def test_a_few_remembered_canaries_are_not_called_no_evidence():
     (one,) = membership_of_scores(ins, rng.normal(0, 1, 1000)).populations
     assert one.guessing.p_value > 0.01
     assert evidence_p_value(one) < 1e-6
+
+
+def test_models_without_memorization_are_rarely_called_memorized():
+    whole = membership_of_scores(np.arange(30.0), np.arange(30.0))
+    (one,) = whole.populations
+
+    def with_p_values(rng):
+        scores = MembershipScores(rng.random(30), rng.random(30))
+        guessing = msgspec.structs.replace(one.guessing, p_value=compare_with_guessing(*scores).p_value)
+        return msgspec.structs.replace(
+            one,
+            guessing=guessing,
+            tpr_p_values=(tpr_p_value(*scores, 0.1),),
+            epsilon_p_value=headline_test(scores, CoinScores(scores), 1e-5, 0, "one").p_value(0.0, 1e-5),
+        )
+
+    wrong = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        run = msgspec.structs.replace(whole, populations=tuple(with_p_values(rng) for _ in range(3)))
+        wrong += any(": memorized (p" in line for line in membership_in_plain_words(run))
+    assert wrong <= 10
 
 
 def five_formats():

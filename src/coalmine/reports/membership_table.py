@@ -14,8 +14,8 @@ from coalmine.reports.terminal import inert
 if TYPE_CHECKING:
     from rich.table import Table
 
-# What the p-value of all tests together must be below before a population is called memorized.
-SURPRISING = 0.01
+# What the p-value of all tests of all populations together must be at most before one of them is called memorized.
+SURPRISING = 0.05
 # The false positive rate of the short table.
 SHOWN_FPR = "1%"
 
@@ -156,7 +156,7 @@ def membership_notes(result: Membership) -> list[str]:
 def membership_in_plain_words(result: Membership) -> list[str]:
     """What the numbers mean, one line per population, and the verdict on a claim where there is one."""
     told = [one for one in result.populations if not one.pooled]
-    lines = [f"{inert(_planted(one.name))}: {_meaning(one)}" for one in told]
+    lines = [f"{inert(_planted(one.name))}: {_meaning(one, len(told))}" for one in told]
     lines += _missing_epsilon(result, told)
     measured = [one.best.canary for one in told if one.best.canary.status != "not_measured"]
     needed = dict.fromkeys(text for estimate in measured for text in estimate.assumptions)
@@ -182,9 +182,9 @@ def evidence_p_value(one: Population) -> float:
     return min(1.0, len(given) * min(given))
 
 
-def _meaning(one: Population) -> str:
-    p_value = evidence_p_value(one)
-    if p_value < SURPRISING:
+def _meaning(one: Population, populations: int) -> str:
+    p_value = min(1.0, populations * evidence_p_value(one))
+    if p_value <= SURPRISING:
         shown = "below 1e-10" if p_value < 1e-10 else f"= {p_value:.1g}"
         return " ".join(filter(None, (f"memorized (p {shown}).", _rate_words(one), _epsilon_words(one))))
     # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
