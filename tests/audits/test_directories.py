@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from coalmine.audits.directories import audit_directory, audited_model
+from transformers.trainer_utils import rotate_checkpoints
+
+from coalmine.audits.directories import audit_directory, audited_model, beside, model_of_result
 
 
 def test_the_directory_is_beside_the_model_and_back(tmp_path, monkeypatch):
@@ -13,3 +15,20 @@ def test_the_directory_is_beside_the_model_and_back(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "model")
     assert audit_directory(".", "exposure") == tmp_path / "model-audit" / "exposure"
     assert audit_directory("../model/") == Path("../model-audit")
+
+
+def test_results_of_a_checkpoint_are_not_where_its_trainer_removes_checkpoints(tmp_path):
+    checkpoint = tmp_path / "out" / "checkpoint-20"
+    checkpoint.mkdir(parents=True)
+    directory = audit_directory(checkpoint)
+    assert directory == tmp_path / "out-audit" / "checkpoint-20"
+    assert audited_model(directory) == checkpoint
+    assert model_of_result(directory / "exposure" / "exposure.json") == checkpoint
+    assert audited_model(checkpoint) is None
+    directory.mkdir(parents=True)
+    assert beside(checkpoint) == (directory,)
+    # The trainer of transformers removes all that it takes for checkpoints but the newest.
+    (tmp_path / "out" / "checkpoint-30").mkdir()
+    rotate_checkpoints(output_dir=str(tmp_path / "out"), save_total_limit=1)
+    assert not checkpoint.exists()
+    assert directory.exists()

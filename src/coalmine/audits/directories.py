@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from coalmine.models.named_function import NamedFunction, is_function
 
 SUFFIX = "-audit"
+_CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 
 
 def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> Path:
     """The directory for the results of a model in a directory, or for those of one audit of it.
 
-    A model that a function makes has no directory; its results go into the current one.
+    A model that a function makes has no directory; its results go into the current one. A checkpoint of a trainer lies in a
+    directory that people upload, and in which the trainer takes every `checkpoint-*` for one of its own and may remove it, so its
+    results are beside that directory.
 
     >>> audit_directory("out/model", "exposure").as_posix()
     'out/model-audit/exposure'
+    >>> audit_directory("out/checkpoint-500", "exposure").as_posix()
+    'out-audit/checkpoint-500/exposure'
     >>> audit_directory("python:my_models:gru", "exposure").as_posix()
     'my_models-gru-audit/exposure'
     """
     place = Path(NamedFunction.parse(model).file_name) if is_function(model) else _with_a_name(Path(model))
-    directory = place.with_name(place.name + SUFFIX)
+    if _CHECKPOINT.fullmatch(place.name):
+        directory = audit_directory(place.parent) / place.name
+    else:
+        directory = place.with_name(place.name + SUFFIX)
     return directory if audit is None else directory / audit
 
 
@@ -34,6 +43,9 @@ def audited_model(directory: str | os.PathLike[str]) -> Path | None:
     True
     """
     place = _with_a_name(Path(directory))
+    if _CHECKPOINT.fullmatch(place.name):
+        trainer = audited_model(place.parent)
+        return None if trainer is None else trainer / place.name
     name = place.name.removesuffix(SUFFIX)
     return place.with_name(name) if name and name != place.name else None
 
