@@ -179,9 +179,9 @@ def _warnings(canaries: CanarySet, formats: Sequence[FormatPower]) -> list[str]:
     else:
         weak = [one for form in formats for one in form.by_copies if not one.epsilon]
         if weak and canaries.withhold is not None:
-            copies = ", ".join(str(one.copies) for one in weak[:5])
+            copies = ", ".join(dict.fromkeys(str(one.copies) for one in weak))
             warnings.append(
-                f"the canaries planned for {copies} copies can show nothing about epsilon ({weak[0].why_no_epsilon}); plant more of them"
+                f"the canaries with a planned number of copies of {copies} can show nothing about epsilon ({weak[0].why_no_epsilon}); plant more of them"
             )
     if formats and not all(form.compared_with for form in formats):
         warnings.append(
