@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,25 +240,8 @@ class _Group:
         if format_id in self.chosen.listed:
             self.method, self.why = _listed_method(asked.method)
         elif asked.method == "auto":
-            self.choice = choose(
-                members,
-                seconds=60 * asked.minutes,
-                first_members=FIRST_MEMBERS if asked.samples is None else asked.samples,
-                budget=asked.budget,
-            )
+            self.choice = self._chosen(members)
             self.method, self.why = self.choice.method, self.choice.why
-        usual = {"guided": GUIDED_SAMPLES, "splitting": FIRST_MEMBERS}
-        samples = usual.get(self.method, SAMPLES) if asked.samples is None else asked.samples
-        facts = [
-            KEPT,
-            self.model.describe(),
-            self.chosen.sha256,
-            format_id,
-            self.method,
-            asked.budget,
-            samples,
-            asked.seed,
-        ]
         question = Question(
             members=members,
             format_id=format_id,
@@ -266,18 +249,17 @@ class _Group:
             canary_ids=names,
             canary_texts=tuple(texts),
             canary_scores=self._own,
-            samples=samples,
+            samples=self._samples(self.method),
             budget=asked.budget,
             memory_bytes=asked.memory,
             confidence=asked.confidence,
             seed=asked.seed,
-            resume=ResumeFile(
-                None if asked.resume is None else Path(asked.resume) / f"unfinished-{format_id}.npz",
-                hashlib.sha256(to_json(facts)).hexdigest(),
-            ),
+            resume=self._resume(self.method),
             progress=asked.progress,
         )
-        comparisons = Comparisons(question, facts[:3], asked.resume) if asked.comparisons else None
+        comparisons = (
+            Comparisons(question, self._facts(self.method)[:3], asked.resume) if asked.comparisons else None
+        )
         try:
             # Before the method, so that a stop during the method, which may take long, loses none of them.
             if comparisons is not None:
@@ -290,6 +272,35 @@ class _Group:
             self.comparisons = comparisons
         question.resume.remove()
         return measured
+
+    def _chosen(self, members: Members) -> Choice:
+        """What the clock says, unless a method that was stopped is to go on: it was chosen by another look at the clock."""
+        asked = self.options
+        stopped = (name for name in ("exact", "guided", "splitting") if self._resume(name).is_there())
+        return choose(
+            members,
+            seconds=60 * asked.minutes,
+            first_members=FIRST_MEMBERS if asked.samples is None else asked.samples,
+            budget=asked.budget,
+            resumed=next(stopped, None),
+        )
+
+    def _samples(self, method: str) -> int:
+        usual = {"guided": GUIDED_SAMPLES, "splitting": FIRST_MEMBERS}.get(method, SAMPLES)
+        return usual if self.options.samples is None else self.options.samples
+
+    def _facts(self, method: str) -> list[Any]:
+        """What an unfinished search must have in common with this one to be resumed; the first three are for all methods."""
+        asked = self.options
+        common = [KEPT, self.model.describe(), self.chosen.sha256]
+        return [*common, self.format_id, method, asked.budget, self._samples(method), asked.seed]
+
+    def _resume(self, method: str) -> ResumeFile:
+        kept = self.options.resume
+        return ResumeFile(
+            None if kept is None else Path(kept) / f"unfinished-{self.format_id}.npz",
+            hashlib.sha256(to_json(self._facts(method))).hexdigest(),
+        )
 
     def not_measured(self, problem: NotMeasurableError) -> Measured:
         """The reason, in place of every number."""

@@ -28,15 +28,17 @@ def choose(
     seconds: float,
     first_members: int = FIRST_MEMBERS,
     budget: int,
+    resumed: str | None = None,
     clock: Clock | None = None,
 ) -> Choice:
     """The method for one format that may take about `seconds`, where guided draws would cost `budget` expansions or more.
 
+    A method that was stopped and is `resumed` stays what it was, because another look at the clock might say otherwise.
     Where an estimate would ask the model as often as the exact rank, exact is taken without looking at the clock.
     """
     clock = time.perf_counter if clock is None else clock
     if members.obstacle is not None:
-        return _choose_by_scores(members, members.obstacle, seconds, first_members, clock)
+        return _choose_by_scores(members, members.obstacle, seconds, first_members, resumed, clock)
     size = members.format.size
     frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS)
     steps = frontier.tree.inner_nodes
@@ -50,9 +52,9 @@ def choose(
         for _ in enumerate_members(frontier):
             yield frontier.expansions
 
-    rate = _rate(walked(), PROBE_ROWS // 2, clock)
+    rate = None if resumed else _rate(walked(), PROBE_ROWS // 2, clock)
     allowed = duration(seconds)
-    if steps <= seconds * rate:
+    if resumed == "exact" if rate is None else steps <= seconds * rate:
         why = f"all {size:,} members can be ranked within the {allowed} allowed"
         return Choice(method="exact", why=why, steps=steps, steps_per_second=rate)
     why = f"ranking all {size:,} members would take more than the {allowed} allowed: {estimated}"
@@ -60,7 +62,7 @@ def choose(
 
 
 def _choose_by_scores(
-    members: Members, obstacle: str, seconds: float, first_members: int, clock: Clock
+    members: Members, obstacle: str, seconds: float, first_members: int, resumed: str | None, clock: Clock
 ) -> Choice:
     """The same for a model that can only score."""
     size = members.format.size
@@ -76,9 +78,9 @@ def _choose_by_scores(
             members.score([members.format.at(done + place) for place in range(PROBE_TEXTS)])
             yield done + PROBE_TEXTS
 
-    rate = _rate(scored(), 1, clock)
+    rate = None if resumed else _rate(scored(), 1, clock)
     allowed = duration(seconds)
-    if size <= seconds * rate:
+    if resumed == "exact" if rate is None else size <= seconds * rate:
         why = f"all {size:,} members can be scored within the {allowed} allowed ({obstacle})"
         return Choice(method="exact", why=why, steps=size, steps_per_second=rate)
     why = f"scoring all {size:,} members would take more than the {allowed} allowed ({obstacle})"

@@ -14,6 +14,7 @@ from coalmine.audits.exposure_results import CandidateScores
 from coalmine.interrupts import deferred_interrupt
 from coalmine.randomness import integers
 from coalmine.search.splitting import MOVES, ScoreBook, Splitting
+from coalmine.search.thresholds import in_steps
 from coalmine.statistics.splitting import Runs, splitting_exposures
 
 RUNS = 8
@@ -67,7 +68,7 @@ class _Audit:
 
     def measured(self) -> Measured:
         """The pilot, the neighbors of canaries, the runs."""
-        question, thresholds = self.question, self.question.thresholds
+        question, thresholds = self.question, in_steps(self.question.thresholds)
         question.progress.start("Finding levels for splitting", None)
         levels = self.sampler.pilot(float(thresholds.min()), self._generator("pilot"), self.after_level)
         complete = self._look_around(levels)
@@ -100,8 +101,8 @@ class _Audit:
         question = self.question
         halvings = math.log2(question.format.size) - math.log2(NEAR_UP_TO)
         complete = []
-        for threshold in question.thresholds.tolist():
-            texts = zip(question.canary_texts, question.canary_scores.tolist(), strict=True)
+        for threshold in in_steps(question.thresholds).tolist():
+            texts = zip(question.canary_texts, in_steps(question.canary_scores).tolist(), strict=True)
             near = [text for text, cost in texts if cost <= threshold]
             # Each level halves what is left, so their number says about how many members are below the canary.
             deep = sum(level >= threshold for level in levels) >= halvings

@@ -31,6 +31,16 @@ class ResumeFile:
         self._seconds = seconds_between_saves
         self._saved_at = time.monotonic()
 
+    def is_there(self) -> bool:
+        """Whether something of this search was kept; a file that cannot be read, or of another search, is not of this one."""
+        if self.path is None or not self.path.exists():
+            return False
+        try:
+            with np.load(self.path, allow_pickle=False) as saved:
+                return str(saved["fingerprint"]) == self.fingerprint
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            return False
+
     def load(self) -> Arrays | None:
         """What was kept, or None where nothing was."""
         if self.path is None or not self.path.exists():

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from coalmine.formats.format import Format
 from coalmine.formats.refilling import Refilling
+from coalmine.search.thresholds import in_steps
 from coalmine.statistics.splitting import SplittingRun
 
 # Moves of each copy at each level.
-MOVES = 8
+MOVES = 6
 # Members whose cost is remembered, some 150 bytes each; beyond them a member that comes again is asked about again.
 REMEMBERED = 500_000
 
@@ -49,7 +50,7 @@ class ScoreBook:
 
     def add(self, texts: Sequence[str], costs: FloatArray) -> None:
         """Costs that are known already."""
-        self.costs.update(zip(texts, costs.tolist(), strict=True))
+        self.costs.update(zip(texts, in_steps(costs).tolist(), strict=True))
 
     def __call__(self, texts: Sequence[str]) -> FloatArray:
         """The cost of each text, in their order."""
@@ -58,7 +59,7 @@ class ScoreBook:
         asked = [text for text in new if text not in found]
         for start in range(0, len(asked), self._batch):
             part = asked[start : start + self._batch]
-            found.update(zip(part, self._score(part).tolist(), strict=True))
+            found.update(zip(part, in_steps(self._score(part)).tolist(), strict=True))
         self.scored += len(new)
         answer = np.array(
             [found[text] if text in found else self.costs[text] for text in texts], dtype=np.float64

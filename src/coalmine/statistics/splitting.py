@@ -30,6 +30,8 @@ FREE_ASSUMPTIONS: tuple[str, ...] = (
 
 # A number is given where at least this share of the runs saw it, and where they are worth this share of equally large ones.
 SEEN_BY, WORTH = 0.8, 0.5
+# Intervals of so few runs are a little too narrow: at a nominal 95% they held the truth in 92% to 93% of 200 audits before this.
+WIDENED = 1.2
 # Below this many of the first members whose descendants count, the runs may all have missed the same region.
 FEW_LINES = 10
 
@@ -251,7 +253,7 @@ def log2_mean_interval(log2_numbers: FloatArray, level: float) -> tuple[float, f
     numbers = np.exp2(log2_numbers - top)
     mean = float(numbers.mean())
     error = float(numbers.std(ddof=1)) / mean / math.sqrt(n)
-    reach = float(stdtrit(n - 1, (1 + level) / 2)) * error / math.log(2)
+    reach = WIDENED * float(stdtrit(n - 1, (1 + level) / 2)) * error / math.log(2)
     middle = top + math.log2(mean)
     return middle, middle - reach, middle + reach
 
