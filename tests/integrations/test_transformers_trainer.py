@@ -307,7 +307,13 @@ def test_formats_are_never_mixed_in_a_median(tmp_path):
     write_embedded_corpus(tmp_path / "corpus.txt", 4_000)
     formats = ["my pin is {digits:4}", "the key: {hex:32}"]
     planted = plant(
-        tmp_path / "corpus.txt", formats, repeat=[2], canaries=1, references=9, out=tmp_path / "planted"
+        tmp_path / "corpus.txt",
+        formats,
+        repeat=[2],
+        canaries=1,
+        withhold=0.0,
+        references=9,
+        out=tmp_path / "planted",
     )
     pin, key = planted.canaries
     seen = [entry(pin, "measured", 3.0, 2.0, bits=11.0), entry(key, "measured", 90.0, 80.0, bits=140.0)]
