@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 # A model's `resolution_bits` holds for numbers up to this many bits, and grows in proportion for larger ones.
 UP_TO_BITS = 32.0
 # The most that a precision allows: room for large networks, and far below what any mistake in an adapter makes.
-PRECISION_BITS = {"float64": 1e-9, "float32": 5e-4, "float16": 0.125, "bfloat16": 1.0}
+PRECISION_BITS = {"float64": 1e-9, "float32": 5e-3, "float16": 0.125, "bfloat16": 1.0}
 # For a model that does not say its precision, such as an endpoint.
 UNKNOWN_PRECISION_BITS = PRECISION_BITS["bfloat16"]
 
@@ -29,6 +29,6 @@ def most_for_precision(described: dict[str, Any]) -> float:
     """The largest resolution that a model may declare, by the precision that it describes itself with.
 
     >>> most_for_precision({"precision": "float32"})
-    0.0005
+    0.005
     """
     return PRECISION_BITS.get(str(described.get("precision")), UNKNOWN_PRECISION_BITS)

@@ -21,7 +21,7 @@ ASKED_ALONE = 4
 # a few texts is not the worst of all, and ways that agree share what the precision itself loses.
 MARGIN = 4.0
 # The share of what the precision allows that is taken where the ways of asking agree by chance.
-LEAST_SHARE = 1 / 64
+LEAST_SHARE = 1 / 640
 # Below this many bits the rounding of a log-perplexity no longer shrinks with it.
 LEAST_SCALE_BITS = 8.0
 
