@@ -23,7 +23,7 @@ def lower_limit(estimate: Estimate, level: float) -> float:
     >>> from coalmine.statistics.exposure import reference_exposure
     >>> best = reference_exposure(1.0, range(2, 1002))
     >>> [round(lower_limit(best, level), 2) for level in (0.95, 0.999)]
-    [8.09, 7.04]
+    [8.09, 7.05]
     """
     if estimate.low is None:
         return -math.inf
