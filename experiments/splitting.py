@@ -172,7 +172,7 @@ def costs_of(work: Path, seed: int, epochs: int) -> NDArray[np.float64]:
     return costs
 
 
-def nine_digits(work: Path, seeds: int) -> dict[str, Any]:
+def nine_digits(work: Path, seeds: int, samples: int) -> dict[str, Any]:
     """The LSTM with canaries of nine digits: the truth by guided draws, splitting in this process, and through an endpoint."""
     planted, model = work / "planted-9", work / "model-9"
     if not model.exists():
@@ -189,24 +189,31 @@ def nine_digits(work: Path, seeds: int) -> dict[str, Any]:
         found = expose(loaded, canaries, method="splitting", seed=seed, comparisons=False)
         here.append({"seconds": round(time.perf_counter() - began), **_against(found, truth)})
         print("nine digits, seed", seed, here[-1], flush=True)
-    return {"seeds_in_this_process": here, "through_an_endpoint": through_an_endpoint(model, planted, truth)}
+    return {
+        "seeds_in_this_process": here,
+        "through_an_endpoint": through_an_endpoint(model, planted, truth, samples),
+    }
 
 
-def through_an_endpoint(model: Path, planted: Path, truth: Exposures) -> dict[str, Any]:
+def through_an_endpoint(model: Path, planted: Path, truth: Exposures, samples: int) -> dict[str, Any]:
     """The same canaries, with the model behind `coalmine serve` in another process."""
     from coalmine.models.endpoints.connecting import connect
 
+    said = model.parent / "server.txt"
     command = [sys.executable, "-m", "coalmine", "serve", str(model), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+    with open(said, "w") as output, subprocess.Popen(command, stdout=output, stderr=output) as server:
         try:
-            address = next(
-                word for line in iter(server.stdout or []) for word in line.split() if "http://" in word
-            )
-            endpoint = connect(address.rstrip(".,;"))
-            found: dict[str, Any] = {}
+            while "http://" not in said.read_text():
+                time.sleep(0.5)
+            address = next(word for word in said.read_text().split() if word.startswith("http://"))
+            endpoint = connect(address.rstrip(".,;"), concurrency=16)
+            found: dict[str, Any] = {"samples": samples}
             for method in ("auto", "extrapolated"):
                 began = time.perf_counter()
-                results = expose(endpoint, CanarySet.load(planted), method=method, comparisons=False)
+                options = {"samples": samples} if method == "auto" else {}
+                results = expose(
+                    endpoint, CanarySet.load(planted), method=method, comparisons=False, **options
+                )
                 found[method] = {
                     "method": results.formats[0].method,
                     "why": results.formats[0].why,
@@ -264,6 +271,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--shape-seeds", type=int, default=100, help="of the costs that are made to mislead")
     parser.add_argument("--nine-seeds", type=int, default=3, help="of the nine digits in this process")
+    parser.add_argument(
+        "--endpoint-samples", type=int, default=1_600, help="of splitting through the endpoint"
+    )
     parser.add_argument("--parts", nargs="+", choices=("tables", "nine"), default=["tables", "nine"])
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +281,9 @@ def main(arguments: list[str] | None = None) -> None:
         if "tables" in given.parts:
             write_rows(given.out / "splitting.csv", list(tables(work, given.seeds, given.shape_seeds)))
         if "nine" in given.parts:
-            write_json(given.out / "splitting.json", nine_digits(work, given.nine_seeds))
+            write_json(
+                given.out / "splitting.json", nine_digits(work, given.nine_seeds, given.endpoint_samples)
+            )
 
 
 def tables(work: Path, seeds: int, shape_seeds: int) -> Iterator[Row]:

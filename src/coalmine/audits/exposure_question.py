@@ -81,7 +81,7 @@ class Question(NamedTuple):
     def frontier(self, method: str) -> Frontier:
         """The frontier over this format, for a model that can be walked."""
         return self.members.frontier(
-            f"the {method} method", "use the exact, sampled, extrapolated or references method"
+            f"the {method} method", "use the exact, splitting, sampled or references method"
         )
 
     def index_array(self, indices: list[int]) -> NDArray[Any]:
