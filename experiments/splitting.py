@@ -209,10 +209,9 @@ def through_an_endpoint(model: Path, planted: Path, truth: Exposures, samples: i
             endpoint = connect(address.rstrip(".,;"), concurrency=16)
             found: dict[str, Any] = {"samples": samples}
             for method in ("auto", "extrapolated"):
-                began = time.perf_counter()
-                options = {"samples": samples} if method == "auto" else {}
+                began, given = time.perf_counter(), samples if method == "auto" else None
                 results = expose(
-                    endpoint, CanarySet.load(planted), method=method, comparisons=False, **options
+                    endpoint, CanarySet.load(planted), method=method, comparisons=False, samples=given
                 )
                 found[method] = {
                     "method": results.formats[0].method,
