@@ -25,7 +25,7 @@ from coalmine.search.resolution import measure_resolution
 # Texts that the resolution is measured on.
 ASKED = 8
 # How many times the resolution two runs may differ by, within what the precision allows.
-MOST_RESOLUTIONS = 16.0
+MOST_RESOLUTIONS = 4.0
 # A replay expands no more than the search did, but for nodes that rounding moves across the bound.
 MORE_EXPANSIONS = 1_000
 
