@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from coalmine import expose
+from coalmine.audits.extraction import verify_extraction
+from coalmine.audits.extraction_results import save_verification
 from coalmine.audits.membership import membership, membership_of_scores
 from coalmine.randomness import arrays
 from coalmine.reports.findings.budget import Suspicion, decide
@@ -106,6 +108,24 @@ def test_what_came_out_by_chance_accuses_nobody(tmp_path):
     assert {one.severity for one in by_code(findings, "CM201")} <= {"info"}
     assert {one.severity for one in by_code(findings, "CM205")} <= {"info"}
     assert not accuses(findings)
+
+
+def test_more_canaries_came_out_than_chance_explains(tmp_path):
+    """Each of 12 canaries may be among the first 60 of 10,000 by chance, and four of them are not."""
+    canaries = made.canary_set()
+    results, extractions = verify_extraction(made.scripted(), canaries, top=60)
+    planted = [one.canary_id for one in results if one.repetitions > 0]
+    changed = [
+        msgspec.structs.replace(one, extracted=True, place=50)
+        if one.canary_id in planted[:4]
+        else msgspec.structs.replace(one, extracted=False, place=None)
+        for one in results
+    ]
+    save_verification(tmp_path / "extraction", changed, extractions)
+    (found,) = by_code(findings_of(read_run(tmp_path)), "CM201")
+    assert found.severity == "high"
+    assert "4 of 12 of the format" in found.evidence
+    assert set(found.subject) == set(planted[:4])
 
 
 def test_greedy_secrets_without_the_manifest_are_listed_as_not_tested(tmp_path):

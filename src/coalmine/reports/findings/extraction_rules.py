@@ -9,8 +9,10 @@ from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.findings.budget import Decisions
 from coalmine.reports.findings.catalog import finding
 from coalmine.reports.findings.chance import FEWEST, at_most_share, chance_in_words, share
+from coalmine.reports.findings.extracted_together import CAME_OUT, CameOut, came_out
 from coalmine.reports.findings.findings import Finding
 from coalmine.reports.findings.single_canaries import places_of
+from coalmine.reports.format_names import format_name
 from coalmine.reports.runs.reading import Located, Run, Verified
 
 NAMED, LISTED = 3, 50
@@ -44,21 +46,14 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
             subject=[one.canary_id for one in shown[:LISTED]],
         )
         yield from _unaided(run, shown, searches)
-    if chance:
-        p_values = {one.canary_id: one.p_value for one in places_of(run, located)}
-        by_chance = min(1.0, len(trained) * min(p_values[one.canary_id] for one in chance))
-        evidence = (
-            f"{len(chance):,} of {len(trained):,} canaries that were trained on came out: {_some(chance)}. Without memorization as "
-            f"good a place has probability {chance_in_words(by_chance)}, so this shows nothing."
-        )
-        yield finding(
-            "CM201",
-            "info",
-            "found",
-            evidence,
-            subject=[one.canary_id for one in chance[:LISTED]],
-            title="Canaries came out, as chance explains",
-        )
+    counts = {one.format_id: one for one in came_out(run, located)}
+    joint = [one for one in counts.values() if decided.shown("group", CAME_OUT, one.format_id)]
+    together = [one for one in chance if one.format_id in {count.format_id for count in joint}]
+    if together:
+        yield _together(together, joint)
+    rest = [one for one in chance if one not in together]
+    if rest:
+        yield _by_chance(run, located, rest, len(trained))
     if open_ones:
         yield finding(
             "CM203",
@@ -70,6 +65,42 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
         )
     if trained and not out and not open_ones:
         yield _none_out(trained, searches)
+
+
+def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> Finding:
+    """Canaries none of which is shown by itself, where more came out than chance gives."""
+    words = "; ".join(
+        f"{one.extracted:,} of {one.trained:,} of the format {format_name(one.template)} came out, where chance gives "
+        f"{one.expected:.2g} on average and as many with probability {chance_in_words(one.p_value)}"
+        for one in counts
+    )
+    return finding(
+        "CM201",
+        "high",
+        "found",
+        f"Not one by one, but together: {words}. Among them: {_some(these)}.",
+        subject=[one.canary_id for one in these[:LISTED]],
+        title="More canaries came out than chance explains",
+    )
+
+
+def _by_chance(
+    run: Run, located: Located[Verified], these: Sequence[CanaryExtraction], trained: int
+) -> Finding:
+    p_values = {one.canary_id: one.p_value for one in places_of(run, located)}
+    by_chance = min(1.0, trained * min(p_values[one.canary_id] for one in these))
+    evidence = (
+        f"{len(these):,} of {trained:,} canaries that were trained on came out: {_some(these)}. Without memorization as "
+        f"good a place has probability {chance_in_words(by_chance)}, so this search alone does not show memorization."
+    )
+    return finding(
+        "CM201",
+        "info",
+        "found",
+        evidence,
+        subject=[one.canary_id for one in these[:LISTED]],
+        title="Canaries came out, which chance may explain",
+    )
 
 
 def _some(these: Sequence[CanaryExtraction]) -> str:

@@ -11,6 +11,7 @@ from coalmine.reports.findings.budget import Decisions, Suspicion
 from coalmine.reports.findings.control_rules import control_findings, control_suspicions
 from coalmine.reports.findings.data_rules import data_findings
 from coalmine.reports.findings.exposure_rules import exposure_findings, exposure_suspicions
+from coalmine.reports.findings.extracted_together import extraction_suspicions
 from coalmine.reports.findings.extraction_rules import extraction_findings
 from coalmine.reports.findings.findings import Finding
 from coalmine.reports.findings.membership_rules import membership_findings, membership_suspicions
@@ -21,9 +22,10 @@ from coalmine.reports.runs.reading import Run
 
 Rule = Callable[[Run, Decisions], Iterable[Finding]]
 
-# Canaries that a search found are among the tests of exposure: both ask whether a canary is memorized.
+# A single canary that a search found is among the tests of exposure: both ask whether that canary is memorized.
 SUSPICIONS: tuple[Callable[[Run], Iterable[Suspicion]], ...] = (
     exposure_suspicions,
+    extraction_suspicions,
     control_suspicions,
     membership_suspicions,
     recitation_suspicions,
