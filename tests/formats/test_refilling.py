@@ -56,3 +56,14 @@ def test_moves_and_neighbors_of_large_formats_are_members(form):
     assert all(other in form for other in near)
     # One that is near is near from the other side too.
     assert all(member in moves.neighbors(other) for other in near[:5])
+
+
+def test_a_wide_end_grows_as_often_as_it_shrinks():
+    # Where one member begins another: what is drawn again from a character to the end may be nothing, before or after.
+    form = Format("{re:[ab]{1,7}}")
+    moves, generator = Refilling(form), random.Random(0)
+    shorter, longer = "abbaba", "abbabab"
+    shrunk = sum(moves.propose(longer, generator) == shorter for _ in range(20_000))
+    grown = sum(moves.propose(shorter, generator) == longer for _ in range(20_000))
+    assert shrunk > 50
+    assert abs(shrunk - grown) <= 5 * (shrunk + grown) ** 0.5

@@ -78,7 +78,7 @@ class Refilling:
             offset = generator.randrange(part.longest)
             begin, state = begin + offset, self._automaton.walk(part.first, text[begin : begin + offset])
             last, end = part, self._end(text, part)
-            if begin >= end or state is None:
+            if begin > end or state is None:
                 return text
             return text[:begin] + self._drawn(state, last.last, text[begin:end], generator) + text[end:]
         return text[:begin] + self._drawn(part.first, last.last, text[begin:end], generator) + text[end:]
