@@ -41,7 +41,7 @@ def test_ranks_are_those_of_a_walk(model, canaries):
     walked, scored = expose(model, canaries), expose(scorer, canaries)
     assert [one.rank for one in scored] == [one.rank for one in walked]
     assert {one.method for one in scored} == {"exact"}
-    assert "cannot be walked" in scored.formats[0].why
+    assert "incremental decoding" in scored.formats[0].why
     costs = sorted(brute_force_bits(model, member) for member in PIN)
     assert costs == pytest.approx(sorted(scored.candidates[0].log_perplexities_bits))
 
@@ -55,7 +55,7 @@ def test_a_space_too_large_to_score_each_is_split_and_never_extrapolated(model):
 
 @pytest.mark.parametrize("method", ["bounded", "guided"])
 def test_methods_that_walk_say_that_they_cannot(method, model, canaries):
-    with pytest.raises(NotMeasurableError, match="cannot be walked token by token"):
+    with pytest.raises(NotMeasurableError, match="does not support incremental decoding"):
         expose(OnlySome(model, "score"), canaries, method=method)
 
 

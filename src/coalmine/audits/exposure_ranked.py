@@ -43,7 +43,7 @@ def _exact_by_scoring(question: Question) -> Measured:
     form = question.format
     if form.size > SCORED_UP_TO:
         raise NotMeasurableError(
-            f"{question.model.name!r} cannot be walked ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
+            f"{question.model.name!r} cannot be searched ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
             f"refused above {SCORED_UP_TO:,}; use the splitting, sampled or references method"
         )
     question.progress.start(f"Scoring {form.size:,} members", form.size)

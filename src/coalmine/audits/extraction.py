@@ -138,7 +138,7 @@ def _scored(members: Members, top: int, method: Method, progress: Progress) -> E
         )
     if form.size > SCORED_UP_TO:
         raise NotMeasurableError(
-            f"{name!r} cannot be walked ({members.obstacle}), and scoring {form.size:,} members one by one is refused above "
+            f"{name!r} cannot be searched ({members.obstacle}), and scoring {form.size:,} members one by one is refused above "
             f"{SCORED_UP_TO:,}; use a smaller format, such as one that has the known beginning in it"
         )
     best: list[tuple[float, int]] = []

@@ -164,7 +164,7 @@ def _check(model: Model, wanted: Wanted) -> None:
         )
     if wanted.beam is not None and not isinstance(model, Stepper):
         raise NotMeasurableError(
-            f"{model.name!r} cannot be walked, so beam search is not possible; leave --beam out"
+            f"{model.name!r} does not support incremental decoding, so beam search is not possible; leave --beam out"
         )
 
 

@@ -113,7 +113,7 @@ class Scorer(Model, Protocol):
 
 @runtime_checkable
 class Stepper(Model, Protocol):
-    """A model that can be walked token by token, many walks at a time, sharing what walks have in common."""
+    """A model that supports incremental decoding, many walks at a time, sharing what walks have in common."""
 
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
         """One state for each context."""

@@ -56,7 +56,7 @@ class Members:
         if self.sources is not None:
             return "each member has a source of its own"
         if not isinstance(self.model, Stepper):
-            return "it cannot be walked token by token"
+            return "it does not support incremental decoding"
         try:
             return TokenTree(self.format, self.model.tokenizer, given=self.given)
         except ModelError as problem:

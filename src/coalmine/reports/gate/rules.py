@@ -134,7 +134,7 @@ def _better(estimate: Estimate, asked: _Question) -> str:
         what, option = ("references", "plant") if estimate.method == "references" else ("samples", "expose")
         needed = others_needed(estimate, asked.limit, asked.lower, asked.chance, asked.canaries)
         more = "" if needed is None else f", or about {needed:,} {what} (`coalmine {option} --{what}`)"
-        return f"another method (`coalmine expose --method guided`, or splitting where the model cannot be walked){more}"
+        return f"another method (`coalmine expose --method guided`, or splitting where the model does not support incremental decoding){more}"
     if estimate.method == "bounded":
         return "a larger --budget, or --method guided"
     return "more draws (`coalmine expose --samples`), or exact ranks (--method exact)"
