@@ -21,6 +21,7 @@ from coalmine import expose, load_model, plant, train
 from coalmine.audits.comparing import compare
 from coalmine.audits.comparing_results import Strategy
 from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.cli.main import app
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.randomness import arrays
@@ -385,6 +386,15 @@ def test_losses_of_other_documents_are_not_compared(trained):
     vouched = compare_runs([trained / "long", trained / "other"], utilities=["2.5", "2.6"])
     assert vouched.pairs[0].utility_relation == "first better"
     assert None not in [run.on_frontier for run in vouched.runs]
+
+
+def test_a_comparison_without_a_figure_is_shown_all_the_same(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runs = [str(trained / name) for name in ("long", "other")]
+    with pytest.raises(InputError, match="no run has a place in the figure"):
+        app(["compare", *runs, "--figure", "frontier.json"], standalone_mode=False)
+    assert "measured on different documents" in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "frontier.json").exists()
 
 
 def test_runs_that_cannot_be_compared_are_refused(trained):

@@ -80,15 +80,16 @@ def command(
         )
         path = save_comparison(comparison, out)
         clock.save(out, seed=seed, manifests=sorted({run.manifest_sha256 for run in comparison.runs}))
-        drawn = [] if figure is None else [f"Figure: {inert(str(save_figure(comparison, figure)))}"]
         output.say(
             comparison_table(comparison),
             "",
             difference_table(comparison),
             "",
             *comparison_in_words(comparison),
-            *drawn,
             f"Result: {inert(str(path))}",
         )
         output.document(comparison)
+        # Last, because it may have nothing to draw, and the comparison says why.
+        if figure is not None:
+            output.say(f"Figure: {inert(str(save_figure(comparison, figure)))}")
     return 0
