@@ -375,7 +375,7 @@ def test_a_canary_that_stands_in_the_corpus_already_is_refused(make_corpus, tmp_
 
 
 def test_two_formats_with_a_member_in_common_are_refused(make_corpus, tmp_path):
-    with pytest.raises(InputError, match="have the same text; draw again with another seed"):
+    with pytest.raises(InputError, match="have the same text; keep one of them, or draw again"):
         plant(
             make_corpus(TEXTS, ".txt"),
             ["{digits:1}!", "{re:[0-8]}!"],

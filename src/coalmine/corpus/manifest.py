@@ -274,7 +274,7 @@ class CanarySet(Sequence[Canary]):
                 )
             if text in names:
                 raise ManifestError(
-                    f"{names[text]} and {name} have the same text; draw again with another seed"
+                    f"{names[text]} and {name} have the same text; keep one of them, or draw again with another seed"
                 )
             names[text] = name
         for canary in self._canaries:
