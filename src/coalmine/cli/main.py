@@ -90,7 +90,7 @@ def main() -> NoReturn:
     except Exception:  # noqa: BLE001 - whatever comes so far is a bug, and is told whole
         traceback.print_exc()
         sys.stderr.write(
-            "coalmine: this is a bug in coalmine, and nothing can be concluded; report what stands above\n"
+            "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above\n"
         )
         sys.exit(BUG)
 
