@@ -7,12 +7,14 @@ import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure import METHODS
+from coalmine.audits.exposure_results import ExposureResult
 from coalmine.audits.membership import membership
-from coalmine.audits.membership_sources import load_source, populations
+from coalmine.audits.membership_sources import load_source, populations, proven_canaries
 from coalmine.errors import NotMeasurableError
 from coalmine.models.protocols import text_sequence
 from coalmine.records import Canary
 from coalmine.reports.membership_table import format_in_words, membership_in_plain_words
+from coalmine.statistics.exposure import exact_exposure
 
 FORM = Format("pin {digits:4}")
 REFERENCES = 60
@@ -145,6 +147,30 @@ def test_a_proven_canary_is_named_where_scores_show_nothing(canaries):
     # What was only estimated proves nothing.
     (drawn,) = membership(expose(model_of(canaries), canaries, method="sampled", samples=3000)).populations
     assert drawn.proven == ()
+
+
+def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
+    def group(rank):
+        estimate = exact_exposure(rank, 10_000)
+        return [
+            ExposureResult(
+                canary_id="c0",
+                format_id="f0",
+                repetitions=1,
+                planted=True,
+                planned_repetitions=1,
+                method="exact",
+                known_log_perplexity_bits=20.0,
+                rank=rank,
+                most_possible_bits=math.log2(10_000),
+                estimate=estimate,
+            )
+        ]
+
+    # Rank 40 of 10,000 is remarkable for one canary, and not for the best of 14, whatever population it is in.
+    assert proven_canaries(group(40), canaries=1)[0].p_value == pytest.approx(0.004)
+    assert proven_canaries(group(40), canaries=14) == ()
+    assert proven_canaries(group(2), canaries=100)[0].p_value == pytest.approx(0.02)
 
 
 def test_watching_scores_no_more_than_it_shows(canaries):

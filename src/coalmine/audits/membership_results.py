@@ -47,7 +47,7 @@ class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
     # Its rank among all members; None where only a limit is proven.
     rank: int | None
     at_least_bits: float
-    # How likely it is without memorization that one canary of its population has such a rank.
+    # How likely it is, at most, that any planted canary of the audit has such a rank without memorization.
     p_value: float
 
 

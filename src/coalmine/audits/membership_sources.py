@@ -34,8 +34,8 @@ from coalmine.statistics.membership_scores import FloatArray, MembershipScores
 # Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
 # Of kinds with equally many, the first is taken: references were drawn before the training.
 _UNIFORM = ("reference", "sample", "member")
-# How likely it may be that chance alone makes one canary of a group stand out.
-CHANCE = 0.05
+# How likely it may be that chance alone makes one canary of the audit stand out; a report may err as often.
+CHANCE = 0.025
 
 
 class Source(NamedTuple):
@@ -113,6 +113,7 @@ def populations(
         )
     warnings: list[str] = list(source.document.warnings)
     found: list[ScoredPopulation] = []
+    trained = sum(result.planted for result in source.document.results)
     names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
     for facts in source.document.formats:
         group = [result for result in source.document.results if result.format_id == facts.format_id]
@@ -160,7 +161,7 @@ def populations(
                     coins=coins,
                     why_no_coins=why,
                     template=facts.template,
-                    proven=proven_canaries(some),
+                    proven=proven_canaries(some, trained),
                 )
             )
         if len(repetitions) > 1:
@@ -175,7 +176,7 @@ def populations(
                     coins=MembershipScores(every, held) if len(held) else None,
                     why_no_coins="no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
                     template=facts.template,
-                    proven=proven_canaries(planted),
+                    proven=proven_canaries(planted, trained),
                 )
             )
     if not found:
@@ -351,17 +352,18 @@ def _check_same_canaries(source: Source, reference: Source | None) -> None:
         )
 
 
-def proven_canaries(group: Sequence[ExposureResult]) -> tuple[ProvenCanary, ...]:
-    """The canaries whose proven rank chance would reach in at most one of twenty such groups, the least surprising first.
+def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[ProvenCanary, ...]:
+    """The canaries of a group whose proven rank chance does not explain, the least surprising first.
 
-    A canary that was not trained on has a rank of at most r with probability r / |R|, whatever the model.
+    A canary that was not trained on has a rank of at most r with probability r / |R|, whatever the model. All planted `canaries` of
+    the audit share the error.
     """
     found = []
     for one in group:
         low, proven = one.estimate.low, one.estimate.confidence is None
         if low is None or not proven or one.estimate.status == "not_measured":
             continue
-        p_value = min(1.0, len(group) * 2.0**-low)
+        p_value = min(1.0, canaries * 2.0**-low)
         if p_value <= CHANCE:
             found.append(
                 ProvenCanary(canary_id=one.canary_id, rank=one.rank, at_least_bits=low, p_value=p_value)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 # What the p-value of all tests of all populations together must be at most before one of them is called memorized.
-SURPRISING = 0.05
+SURPRISING = 0.025
 # The false positive rate of the short table.
 SHOWN_FPR = "1%"
 
@@ -176,9 +176,14 @@ def membership_in_plain_words(result: Membership) -> list[str]:
 
 
 def evidence_p_value(one: Population) -> float:
-    """The probability of such scores without memorization: the smallest of the exact p-values, times their number."""
-    p_values = [one.guessing.p_value, *one.tpr_p_values, one.epsilon_p_value]
-    given = [p_value for p_value in p_values if p_value is not None]
+    """The probability of such scores without memorization: the smallest of the exact p-values, times their number.
+
+    They are those that findings rest on: of the order, of the rate at the lowest false-positive rate, and of epsilon.
+    """
+    rates = [p_value for p_value in one.tpr_p_values if p_value is not None]
+    given = [one.guessing.p_value, *rates[-1:]]
+    if one.epsilon_p_value is not None:
+        given.append(one.epsilon_p_value)
     return min(1.0, len(given) * min(given))
 
 
@@ -199,13 +204,14 @@ def _proven_words(one: Population) -> str:
     if not more and best.rank == 1:
         return f"{canary} is proven to be the model's first guess"
     rank = (
-        f"rank {best.rank:,}"
+        f"rank of {best.rank:,}"
         if best.rank is not None
-        else f"exposure at least {_down(best.at_least_bits)} bits"
+        else f"exposure of at least {_down(best.at_least_bits)} bits"
     )
+    chance = f"by chance with probability {best.p_value:.1g} at most"
     if not more:
-        return f"{canary} is proven to be memorized ({rank})"
-    return f"{len(one.proven)} of the {one.in_count:,} are proven to be memorized, {canary} most clearly ({rank})"
+        return f"{canary} has a proven {rank}, {chance}"
+    return f"{len(one.proven)} of the {one.in_count:,} have ranks that chance does not explain; {canary} has a proven {rank}, {chance}"
 
 
 def _rate_words(one: Population) -> str:
