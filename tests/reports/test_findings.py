@@ -60,6 +60,8 @@ def forgetful(tmp_path_factory):
 def test_a_model_that_remembers_is_found_out(remembering):
     findings = findings_of(remembering)
     exposed, extracted = the(findings, "CM101"), the(findings, "CM201")
+    # An id such as f0-x16-0 means nothing to a reader who does not know what f0 is.
+    assert all(" f0 is `" in one.evidence and "{digits:" in one.evidence for one in (exposed, extracted))
     assert exposed.severity == extracted.severity == "critical"
     assert set(exposed.subject) == set(extracted.subject) == {"f0-x16-4", "f0-x16-5"}
     assert exposed.evidence.startswith("2 of 12 canaries that were trained on are among")

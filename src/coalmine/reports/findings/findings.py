@@ -12,6 +12,7 @@ import msgspec
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.reports.format_names import format_names
 
 if TYPE_CHECKING:
     from coalmine.reports.runs.reading import Run
@@ -60,7 +61,21 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
 
     decided = decide(one for suspicions in SUSPICIONS for one in suspicions(run))
     found = [finding for rule in RULES for finding in rule(run, decided)]
-    return ordered(_merged([*found, *(finding for plain in PLAIN_RULES for finding in plain(run))]))
+    merged = _merged([*found, *(finding for plain in PLAIN_RULES for finding in plain(run))])
+    return ordered([_with_formats(one, run) for one in merged])
+
+
+def _with_formats(finding: Finding, run: Run) -> Finding:
+    """The finding, with the templates of the canaries that its evidence names by their ids."""
+    if run.exposure is None:
+        return finding
+    names = format_names(run.exposure.formats)
+    formats = {result.canary_id: result.format_id for result in run.exposure.results}
+    named = dict.fromkeys(
+        formats[one] for one in finding.subject if one in formats and one in finding.evidence
+    )
+    told = ", ".join(f"{one} is `{names[one]}`" for one in sorted(named) if one in names)
+    return msgspec.structs.replace(finding, evidence=f"{finding.evidence} {told}.") if told else finding
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:
