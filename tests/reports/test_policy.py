@@ -1,5 +1,6 @@
 """The gate: what is not measured never passes, what is broken is said with its evidence, and a wrong policy is refused."""
 
+import hashlib
 import json
 import math
 import os
@@ -415,6 +416,20 @@ def test_results_of_other_weights_could_not_be_measured(run, tmp_path):
     stale = checked(tmp_path / "m", "[exposure]\nat_most = 13")
     assert stale.outcome == "not_shown"
     assert "other weights" in stale.rules[0].evidence
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "model-00002-of-00002.safetensors"])
+def test_results_of_other_weights_are_seen_whatever_the_files_are_called(run, tmp_path, name):
+    shutil.copytree(run / "exposure", tmp_path / "m" / "exposure")
+    path = tmp_path / "m" / "exposure" / "exposure.json"
+    document = json.loads(path.read_text())
+    (tmp_path / "m" / name).write_bytes(b"as it was")
+    digest = hashlib.sha256(b"as it was").hexdigest()
+    document["model"] = {"name": "m", "weights_sha256": ["of another file", digest]}
+    path.write_text(json.dumps(document))
+    assert checked(tmp_path / "m", "[exposure]\nat_most = 13").outcome == "broken"
+    (tmp_path / "m" / name).write_bytes(b"trained again")
+    assert checked(tmp_path / "m", "[exposure]\nat_most = 13").outcome == "not_shown"
 
 
 def test_membership_rules(tmp_path):

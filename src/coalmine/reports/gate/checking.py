@@ -73,9 +73,10 @@ def _stale(run: Run) -> str | None:
     if not known:
         return None
     results = (*run.exposures, *run.extractions, *run.memberships, *run.recitations)
+    # A checkpoint of transformers may have its weights in several files, and an adapter under another name: all of them were measured.
+    names = WEIGHTS_FILE if isinstance(digests, str) else "*.safetensors"
     for folder in dict.fromkeys(folder for path, _ in results for folder in _folders_of(run, path)):
-        weights = folder / WEIGHTS_FILE
-        if weights.is_file() and sha256_of_file(weights) not in known:
+        if any(sha256_of_file(weights) not in known for weights in sorted(folder.glob(names))):
             return f"the results are of other weights than those in {folder.name}"
     return None
 
