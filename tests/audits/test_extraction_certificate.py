@@ -114,12 +114,17 @@ def tampered(honest):
         "a dropped member": (REPLACE(honest, found=without), "were asked for"),
         "a dropped member, and fewer asked for": (REPLACE(honest, found=without, top=4), "is missing"),
         "another space": (REPLACE(honest, size="1000"), "the space has"),
+        "a space without a number": (REPLACE(honest, size="many"), "the space has"),
+        "a bound without end": (bound(best_open_bits=float("inf")), "not a finite number"),
+        "a bound that is no number": (bound(best_open_bits=float("nan")), "not a finite number"),
+        "a gap although proven": (bound(gap_bits=3.0), "its gap is 3.0"),
     }  # fmt: skip
 
 
 CASES = [
     "another member", "not a member", "a member twice", "another cost", "a lower cost", "a higher bound", "a slightly higher bound",
     "a bound below the last", "no bound", "nothing left", "a dropped member", "a dropped member, and fewer asked for", "another space",
+    "a space without a number", "a bound without end", "a bound that is no number", "a gap although proven",
 ]  # fmt: skip
 
 

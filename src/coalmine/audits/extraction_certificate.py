@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,6 +104,13 @@ class _Claims:
             problems.append("the same member was found twice")
         if any(one.log_perplexity_bits is None for one in self.found):
             problems.append("a member has no cost")
+        bound = certificate.best_open_bits
+        if not np.isfinite(self.costs).all() or (bound is not None and not math.isfinite(bound)):
+            problems.append("a cost or the bound is not a finite number")
+        if certificate.proven and certificate.gap_bits != 0:
+            problems.append(
+                f"it says that nothing cheaper is left, and that its gap is {certificate.gap_bits}"
+            )
         if [one.place for one in self.found] != list(range(1, len(self.found) + 1)):
             problems.append("the places are not numbered from 1 on")
         if any(one > other for one, other in itertools.pairwise(self.costs.tolist())):
@@ -241,7 +249,8 @@ def _claim(extraction: Extraction) -> str:
     limit = "a bound that is not stated" if bound is None else f"{bound:.2f} bits"
     if not certificate.proven:
         return f"{members} the best so far, and no other costs less than {limit}"
-    least = f"{members} the least surprising of {int(extraction.size):,}"
+    size = f"{int(extraction.size):,}" if extraction.size.isdecimal() else repr(extraction.size)
+    least = f"{members} the least surprising of {size}"
     if certificate.exhausted:
         return f"{least}, because every member was looked at,"
     return f"{least}, because everything that was not expanded costs at least {limit},"
