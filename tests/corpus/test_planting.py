@@ -603,3 +603,17 @@ def test_planting_again_keeps_the_earlier_canaries_known(make_corpus, tmp_path):
     assert plain.earlier is None
     assert not any("manifest" in warning for warning in plain.warnings)
     assert not (tmp_path / "second" / "earlier-canaries.json").exists()
+
+
+def test_texts_that_are_part_of_planted_ones_are_warned_of(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("one document per line\n" * 2000)
+    options = {"canaries": 8, "references": 200, "repeat": [4], "seed": 0}
+    nested = plant(corpus, "pin {re:[0-9]{1,3}}", out=tmp_path / "nested", **options)
+    (warning,) = nested.warnings
+    planted = [canary.text for canary in nested.canaries if canary.planted]
+    others = [canary.text for canary in nested.canaries if not canary.planted]
+    inside = sum(any(text in one for one in planted) for text in [*others, *nested.canaries.references["f0"]])
+    assert inside > 0
+    assert warning.startswith(f"{inside} withheld canaries and references are part of a planted text")
+    assert plant(corpus, "pin {digits:3}", out=tmp_path / "apart", **options).warnings == ()

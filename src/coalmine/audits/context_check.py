@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from coalmine.models.contexts import Context, Contexts
     from coalmine.models.protocols import Model
 
-# Texts that are scored again in each other context: so many planted canaries, and so many others.
-TEXTS = 30
+# Texts that are scored again in each other context: at most so many planted canaries, and so many others.
+TEXTS = 60
 # A context matters where canaries stand out at least so clearly in one, and the areas differ by so much and by two standard errors.
 STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
 
@@ -47,9 +48,15 @@ def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
 
 
 def _texts(chosen: CanarySet, format_id: str) -> tuple[list[str], list[str]]:
-    """Planted canaries, the most repeated first, and members that were not trained on."""
-    own = sorted((one for one in chosen if one.format_id == format_id), key=lambda one: -one.repetitions)
-    planted = [one.text for one in own if one.planted]
+    """Planted canaries of all numbers of copies alike, the most repeated first, and members that were not trained on."""
+    own = [one for one in chosen if one.format_id == format_id]
+    # The first of each number of copies, then the second of each: those of many copies alone stand out in any context.
+    turns: Counter[int] = Counter()
+    ordered = []
+    for one in (one for one in own if one.planted):
+        ordered.append((turns[one.repetitions], -one.repetitions, one.text))
+        turns[one.repetitions] += 1
+    planted = [text for _, _, text in sorted(ordered)]
     withheld = [one.text for one in own if not one.planted]
     return planted[:TEXTS], [*withheld, *chosen.references.get(format_id, ())][:TEXTS]
 

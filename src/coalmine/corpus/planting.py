@@ -27,6 +27,7 @@ from coalmine.corpus.planting_options import (
     checked_probability,
     checked_repeat,
     checked_seed,
+    nested_warnings,
 )
 from coalmine.corpus.reading import nonempty_blocks, open_corpus
 from coalmine.corpus.recounting import KnownManifest, Recount, manifest_of, recount_summary, recounted
@@ -177,7 +178,7 @@ def plant(
         for path in written:
             path.unlink(missing_ok=True)
         raise
-    return Planted(result, target, manifest, recount, (*known.warnings, *crowded))
+    return Planted(result, target, manifest, recount, (*known.warnings, *crowded, *nested_warnings(drawn)))
 
 
 def _recount_earlier(

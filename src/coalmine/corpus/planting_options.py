@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coalmine.corpus.documents import Fields
+from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import CorpusError, InputError
 from coalmine.formats.format import Format
 from coalmine.records import Canary
@@ -67,6 +68,24 @@ def check_room(planted: Sequence[Canary], text_bytes: int, canaries: int, repeat
     return [
         f"{what} are {100 * share:.0f}% of the planted corpus, and a model spends that much on them; {advice}"
     ]
+
+
+def nested_warnings(drawn: CanarySet) -> list[str]:
+    """A warning where a text that is not to be planted, or to be planted so often, is part of a planted one."""
+    planted = "\0\0".join(canary.text for canary in drawn if canary.planted)
+    others = [canary.text for canary in drawn if not canary.planted]
+    others += [text for texts in drawn.references.values() for text in texts]
+    trained = sum(text in planted for text in others)
+    counted = sum(planted.count(canary.text) > 1 for canary in drawn if canary.planted)
+    if not trained and not counted:
+        return []
+    parts = [f"{trained:,} withheld canaries and references are"] if trained else []
+    parts += [f"{counted:,} planted canaries are also"] if counted else []
+    sentence = (
+        f"{' and '.join(parts)} part of a planted text, so the model is trained on them too and they blur every comparison; use formats none "
+        "of whose members can be part of another, such as holes of one length"
+    )
+    return [sentence]
 
 
 def as_source_formats(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # An id that no token has.
 NO_TOKEN = -1
+# Architectures whose recurrent state transformers keeps in float32, whatever the weights are in.
+FLOAT32_STATES = ("mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma")
 
 
 class CausalNetwork(Network):
@@ -46,6 +48,11 @@ class CausalNetwork(Network):
     def architecture(self) -> str:
         """The model type of its config."""
         return str(self.model.config.model_type)
+
+    @property
+    def computed_in(self) -> str | None:
+        """The precision of a part that is computed in another one than that of the weights."""
+        return "float32" if any(name in self.architecture for name in FLOAT32_STATES) else None
 
     @property
     def vocabulary(self) -> int:

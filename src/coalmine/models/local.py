@@ -41,8 +41,12 @@ class LocalModel(Generic[_Tokenizer]):
 
     @property
     def resolution_bits(self) -> float:
-        """What the precision of the weights allows."""
-        return PRECISION_BITS[self._precision]
+        """What the precision of the weights allows, or that of the network's own arithmetic where it is coarser."""
+        return max(PRECISION_BITS[self._precision], PRECISION_BITS[self._computed_in])
+
+    @property
+    def _computed_in(self) -> str:
+        return str(getattr(self._weights, "computed_in", None) or self._precision)
 
     @property
     def _precision(self) -> str:
@@ -57,8 +61,10 @@ class LocalModel(Generic[_Tokenizer]):
 
     def _facts(self) -> dict[str, Any]:
         """What is said of all of them in the record of a run; what their origin says comes last."""
+        coarser = PRECISION_BITS[self._computed_in] > PRECISION_BITS[self._precision]
         return {
             "device": str(self._device),
             "precision": self._precision,
+            **({"computed_in": self._computed_in} if coarser else {}),
             **self._origin,
         }

@@ -28,7 +28,12 @@ def allowed_bits(resolution_bits: float, bits: ArrayLike) -> NDArray[np.float64]
 def most_for_precision(described: dict[str, Any]) -> float:
     """The largest resolution that a model may declare, by the precision that it describes itself with.
 
+    `computed_in` is for a model that computes with less precision than that of its weights.
+
     >>> most_for_precision({"precision": "float32"})
     0.005
+    >>> most_for_precision({"precision": "float64", "computed_in": "float32"})
+    0.005
     """
-    return PRECISION_BITS.get(str(described.get("precision")), UNKNOWN_PRECISION_BITS)
+    computed_in = described.get("computed_in", described.get("precision"))
+    return PRECISION_BITS.get(str(computed_in), UNKNOWN_PRECISION_BITS)

@@ -195,6 +195,13 @@ def _meaning(one: Population, populations: int) -> str:
     # Scores of few canaries show nothing whatever the model knows, so that they show nothing is not innocence.
     if one.proven:
         return f"these scores cannot show memorization (p = {p_value:.2f}), although {_proven_words(one)}."
+    low = one.best.canary.low or 0.0
+    if low >= 0.005:
+        # The bound of a row has its own 5%; what the audit says has 5% for all rows and tests together.
+        return (
+            f"these scores do not show memorization (p = {p_value:.2f} after correction for all tests and populations); by itself, "
+            f"this population would give epsilon at least {_down(low)}{_ceiling_words(one)}."
+        )
     return f"these scores do not show memorization (p = {p_value:.2f}){_ceiling_words(one)}."
 
 
