@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -144,7 +145,7 @@ def test_a_proven_canary_is_named_where_scores_show_nothing(canaries):
     forgetful = ScriptedModel("pin 0123456789", frequencies={"1": 5})
     (calm,) = membership(expose(forgetful, canaries, method="exact")).populations
     assert calm.proven == ()
-    # What was only estimated proves nothing.
+    # A uniform sample shows little of the whole space.
     (drawn,) = membership(expose(model_of(canaries), canaries, method="sampled", samples=3000)).populations
     assert drawn.proven == ()
 
@@ -171,6 +172,17 @@ def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
     assert proven_canaries(group(40), canaries=1)[0].p_value == pytest.approx(0.004)
     assert proven_canaries(group(40), canaries=14) == ()
     assert proven_canaries(group(2), canaries=100)[0].p_value == pytest.approx(0.02)
+    # A rank that was estimated in the whole space counts by the limit of its interval; one among a sample does not.
+    (one,) = group(2)
+    for method, counts in (
+        ("guided", True),
+        ("splitting", True),
+        ("sampled", False),
+        ("extrapolated", False),
+    ):
+        estimate = msgspec.structs.replace(one.estimate, method=method, low=11.5, confidence=0.95)
+        found = proven_canaries([msgspec.structs.replace(one, method=method, estimate=estimate)], canaries=10)
+        assert [(canary.at_least_bits, canary.confidence) for canary in found] == [(11.5, 0.95)] * counts
 
 
 def test_watching_scores_no_more_than_it_shows(canaries):

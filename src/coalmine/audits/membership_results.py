@@ -41,7 +41,7 @@ class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
-    """A canary whose exposure is proven to be more than chance explains, whatever the comparison of scores says."""
+    """A canary whose exposure is more than chance explains, whatever the comparison of scores says."""
 
     canary_id: str
     # Its rank among all members; None where only a limit is proven.
@@ -49,6 +49,8 @@ class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
     at_least_bits: float
     # How likely it is, at most, that any planted canary of the audit has such a rank without memorization.
     p_value: float
+    # The level at which its exposure is at least that much; None where it is proven.
+    confidence: float | None = None
 
 
 class Population(msgspec.Struct, frozen=True, kw_only=True):

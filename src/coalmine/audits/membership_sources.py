@@ -352,21 +352,32 @@ def _check_same_canaries(source: Source, reference: Source | None) -> None:
         )
 
 
+# Methods whose interval is that of a rank among all members.
+_ESTIMATED_IN_SPACE = frozenset({"guided", "splitting"})
+
+
 def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[ProvenCanary, ...]:
-    """The canaries of a group whose proven rank chance does not explain, the least surprising first.
+    """The canaries of a group whose rank in the whole space chance does not explain, the least surprising first.
 
     A canary that was not trained on has a rank of at most r with probability r / |R|, whatever the model. All planted `canaries` of
-    the audit share the error.
+    the audit share the error. Ranks that were estimated in the whole space count by the limit of their interval.
     """
     found = []
     for one in group:
-        low, proven = one.estimate.low, one.estimate.confidence is None
-        if low is None or not proven or one.estimate.status == "not_measured":
+        low, level = one.estimate.low, one.estimate.confidence
+        in_space = level is None or one.estimate.method in _ESTIMATED_IN_SPACE
+        if low is None or not in_space or one.estimate.status == "not_measured":
             continue
         p_value = min(1.0, canaries * 2.0**-low)
         if p_value <= CHANCE:
             found.append(
-                ProvenCanary(canary_id=one.canary_id, rank=one.rank, at_least_bits=low, p_value=p_value)
+                ProvenCanary(
+                    canary_id=one.canary_id,
+                    rank=one.rank,
+                    at_least_bits=low,
+                    p_value=p_value,
+                    confidence=level,
+                )
             )
     return tuple(sorted(found, key=lambda one: -one.at_least_bits))
 

@@ -79,7 +79,7 @@ def command(
     Exposure is log2 |R| - log2 rank, in bits: 0 for the most surprising member of the space of secrets, log2 |R| for the least. A
     canary that the model never saw has about 1. Where one of several formats cannot be measured, its canaries are "not measured",
     with the reason, and the others are measured all the same. Writes exposure.json, scores.parquet and run.json, readable by you
-    only. A search that is stopped goes on where it was when the same command is given again.
+    only. Run the same command again to resume a search that was stopped.
     """
     with (
         Output(json=json, quiet=quiet) as output,

@@ -84,8 +84,8 @@ def command(
 ) -> int:
     """Find the members of a format that the model is least surprised by, and prove that there are no better ones.
 
-    Writes extraction.json, readable by you only, with the secrets in it. A search that is stopped goes on where it was when the
-    same command is given again. Nothing here is random: --seed changes nothing.
+    Writes extraction.json, readable by you only, with the secrets in it. Run the same
+    command again to resume a search that was stopped. Nothing here is random: --seed changes nothing.
 
     With --replay, what an earlier run found is asked about again and everything cheaper than its bound is walked again; exits
     with 0 if the certificate holds, and with 1 if it does not, with the reason.

@@ -49,8 +49,8 @@ def command(
 ) -> int:
     """Index a corpus, so that `coalmine count` and audits of recitation can look up any sequence of tokens in it.
 
-    The index holds the training data and is readable by you only. A build that is stopped goes on where it was when the same
-    command is given again. Nothing here is random: --seed changes nothing.
+    The index holds the training data and is readable by you only. Run the same command again to
+    resume a build that was stopped. Nothing here is random: --seed changes nothing.
     """
     del seed
     with Output(json=json, quiet=quiet) as output:

@@ -101,8 +101,8 @@ def command(
 ) -> int:
     """Measure which share of sequences of the training data a model completes word for word.
 
-    Writes recitation.json and sequences.parquet, readable by you only, and figures where the extra `figures` is installed. A run that
-    is stopped goes on where it was when the same command is given again.
+    Writes recitation.json and sequences.parquet, readable by you only, and figures where the extra `figures` is installed. Run the
+    same command again to resume a run that was stopped.
     """
     *names, index = models_and_index
     if not names:

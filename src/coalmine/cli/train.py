@@ -102,7 +102,7 @@ def command(
 ) -> int:
     """Train a reference model until its validation loss no longer falls.
 
-    Stopped by Ctrl-C or killed, the same command goes on where it was and ends with the same bytes. Writes
+    Stopped by Ctrl-C or killed, it resumes when you run the same command again, and ends with the same bytes. Writes
     model.safetensors, config.json and training.json to --out.
     """
     chosen: dict[str, Any] = {

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from coalmine.corpus.manifest import CanarySet
+from coalmine.formats.naming import format_name
 from coalmine.records import Canary
 from coalmine.statistics.epsilon_best import CoinScores, epsilon_best
 from coalmine.statistics.membership_scores import MembershipScores
@@ -177,12 +178,15 @@ def _warnings(canaries: CanarySet, formats: Sequence[FormatPower]) -> list[str]:
             "for each canary"
         )
     else:
-        weak = [one for form in formats for one in form.by_copies if not one.epsilon]
-        if weak and canaries.withhold is not None:
-            copies = ", ".join(dict.fromkeys(str(one.copies) for one in weak))
-            warnings.append(
-                f"the canaries with a planned number of copies of {copies} can show nothing about epsilon ({weak[0].why_no_epsilon}); plant more of them"
-            )
+        for form in formats if canaries.withhold is not None else ():
+            weak = [one for one in form.by_copies if not one.epsilon]
+            if weak:
+                copies = ", ".join(dict.fromkeys(str(one.copies) for one in weak))
+                whose = "" if len(formats) == 1 else f" of {format_name(form.template)}"
+                warnings.append(
+                    f"the canaries{whose} with a planned number of copies of {copies} can show nothing about epsilon "
+                    f"({weak[0].why_no_epsilon}); plant more of them"
+                )
     if formats and not all(form.compared_with for form in formats):
         warnings.append(
             "there are neither references nor withheld canaries to compare with in each format; ask for --references 1000"

@@ -210,15 +210,16 @@ def _proven_words(one: Population) -> str:
     canary = inert(best.canary_id)
     if not more and best.rank == 1:
         return f"{canary} is proven to be the model's first guess"
-    rank = (
-        f"rank of {best.rank:,}"
-        if best.rank is not None
-        else f"exposure of at least {_down(best.at_least_bits)} bits"
-    )
+    if best.confidence is not None:
+        rank = f"an exposure of at least {_down(best.at_least_bits)} bits ({100 * best.confidence:g}% confidence)"
+    elif best.rank is not None:
+        rank = f"a proven rank of {best.rank:,}"
+    else:
+        rank = f"a proven exposure of at least {_down(best.at_least_bits)} bits"
     chance = f"by chance with probability {best.p_value:.1g} at most"
     if not more:
-        return f"{canary} has a proven {rank}, {chance}"
-    return f"{len(one.proven)} of the {one.in_count:,} have ranks that chance does not explain; {canary} has a proven {rank}, {chance}"
+        return f"{canary} has {rank}, {chance}"
+    return f"{len(one.proven)} of the {one.in_count:,} have ranks that chance does not explain; {canary} has {rank}, {chance}"
 
 
 def _rate_words(one: Population) -> str:

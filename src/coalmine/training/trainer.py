@@ -41,7 +41,7 @@ def train(
     """Train a reference model on a corpus, or on the directory that `plant` wrote, and write it to `out`.
 
     `options` are fields of `TrainingOptions` that differ from the preset's, such as `epochs=3` or `optimizer="sgd"`. A run
-    that was stopped, by Ctrl-C or `kill -9`, goes on where it was when the same call is made again, and ends with the same
+    that was stopped, by Ctrl-C or `kill -9`, resumes when the same call is made again, and ends with the same
     bytes; the same data, options and number of threads always do. The whole tokenized corpus is held in memory.
     """
     chosen = options_of(preset, options)
