@@ -39,6 +39,7 @@ from coalmine.reports.findings.rules import SUSPICIONS
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
 from coalmine.reports.gate.sections import measured_canaries
+from coalmine.reports.membership_table import membership_in_plain_words
 from coalmine.reports.runs.reading import Located, Run, read_run
 from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.importance import guided_exposures
@@ -85,6 +86,8 @@ class Row:
     # No finding of severity low or worse, and the default policy is not broken.
     silent: bool
     cpu_seconds: float
+    # Whether `membership` calls a population memorized, or names a canary that chance does not explain.
+    membership_says: bool = False
 
 
 def judged(run: Run, *, strict: bool) -> dict[str, Any]:
@@ -101,6 +104,11 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
         "strict_policy": check(run, STRICT).outcome if strict else "",
         "upper_limits": upper_limits(run),
         "silent": not accusing and gate != "broken",
+        "membership_says": any(
+            any(one.proven for one in document.populations)
+            or any(": memorized (p " in line for line in membership_in_plain_words(document))
+            for _, document in run.memberships
+        ),
     }
 
 
@@ -389,7 +397,10 @@ def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
             if (row.part, row.memorization) == (part, memorization) and shape in (row.shape, "all")
         ]
         n = len(these)
-        accused = sum(row.accused or "broken" in (row.default_policy, row.strict_policy) for row in these)
+        accused = sum(
+            row.accused or row.membership_says or "broken" in (row.default_policy, row.strict_policy)
+            for row in these
+        )
         found.append(
             {
                 "part": part,
@@ -397,6 +408,7 @@ def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "memorization": memorization,
                 "runs": n,
                 "accused": sum(row.accused for row in these),
+                "membership_says": sum(row.membership_says for row in these),
                 "accused_or_broken": accused,
                 "accused_or_broken_interval": [
                     round(limit, 4) for limit in clopper_pearson(accused, n, 0.95)
@@ -440,7 +452,7 @@ def main() -> None:
     parser.add_argument(
         "--reports", type=int, default=200, help="Simulated reports without memorization, per shape."
     )
-    parser.add_argument("--runs", type=int, default=200, help="Whole runs without memorization.")
+    parser.add_argument("--runs", type=int, default=400, help="Whole runs without memorization.")
     parser.add_argument("--strong", type=int, default=50, help="Whole runs with strong memorization.")
     parser.add_argument("--name", default="verdicts")
     given = parser.parse_args()

@@ -122,8 +122,10 @@ def test_more_canaries_came_out_than_chance_explains(tmp_path):
         for one in results
     ]
     save_verification(tmp_path / "extraction", changed, extractions)
-    (found,) = by_code(findings_of(read_run(tmp_path)), "CM201")
+    findings = findings_of(read_run(tmp_path))
+    (found,) = by_code(findings, "CM201")
     assert found.severity == "high"
+    assert [answer.answer for answer in conclusion_of(findings).answers if "4 of 12" in answer.answer]
     assert "4 of 12 of the format" in found.evidence
     assert set(found.subject) == set(planted[:4])
 

@@ -93,7 +93,7 @@ def command(
     del seed
     if sum(one is not None for one in (secret_format, verify, replay)) != 1:
         raise InputError(
-            "extracting needs either --format F or --verify canaries.json (or --replay extraction.json), and only one of them"
+            "extracting needs one of --format F, --verify canaries.json or --replay extraction.json, and only one of them"
         )
     if replay is not None:
         with Output(json=json, quiet=quiet) as output:

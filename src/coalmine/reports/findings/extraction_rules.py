@@ -74,11 +74,16 @@ def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> F
         f"{one.expected:.2g} on average and as many with probability {chance_in_words(one.p_value)}"
         for one in counts
     )
+    trained = sum(one.trained for one in counts)
+    estimate = share(
+        sum(one.extracted for one in counts), trained, "that were trained on came out of the model"
+    )
     return finding(
         "CM201",
         "high",
         "found",
         f"Not one by one, but together: {words}. Among them: {_some(these)}.",
+        estimates=[estimate],
         subject=[one.canary_id for one in these[:LISTED]],
         title="More canaries came out than chance explains",
     )
