@@ -231,7 +231,9 @@ def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
     if place.is_dir():
         place /= RESULTS_FILE
     try:
-        document = msgspec.json.decode(read_bytes(place, "the exposure results"), type=ExposureDocument)
+        document = msgspec.json.decode(
+            read_bytes(place, "the result of `coalmine expose`"), type=ExposureDocument
+        )
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise InputError(f"{place} is not a result of `coalmine expose` ({problem}); run it again") from None
     if document.schema != SCHEMA:
