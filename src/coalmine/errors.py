@@ -6,6 +6,7 @@
     │   ├── CorpusError          training data cannot be read, written or planted; names file and line
     │   ├── ManifestError        canaries.json is missing, damaged or does not match its corpus
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
+    │   ├── AlteredError         a file is not what was written: its checksum does not match
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
@@ -70,6 +71,10 @@ class ManifestError(InputError):
 
 class ModelError(InputError):
     """A model cannot be loaded, or was given tokens it does not have."""
+
+
+class AlteredError(InputError):
+    """A file is not what was written: its checksum is missing, or does not match its content."""
 
 
 class MissingExtraError(InputError):

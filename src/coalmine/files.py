@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,33 +13,63 @@ from typing import Any
 import msgspec
 
 from coalmine.errors import CoalmineError, InputError
+from coalmine.work_files import new_work_file
 
 PRIVATE = 0o600
 PUBLIC = 0o644
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[Path]:
     """A path to write to; it takes the final name when the block ends well, and is removed when it does not.
 
-    The temporary file stands beside the final one, so the rename is atomic, and it has the final mode from its first
-    byte, so a secret is never readable by others for a moment.
+    The temporary file is beside the final one, so the rename is atomic, and it has the final mode from its first byte, so a
+    secret is never readable by others for a moment. Only a regular file is ever replaced.
     """
     final = Path(path)
     make_directory(final.parent)
-    # The process id keeps two runs apart; the leading dot keeps a leftover of a killed run out of sight.
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
-    os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
-    temporary.chmod(mode)
+    check_replaceable(final)
+    temporary, held = new_work_file(final, mode)
     try:
         yield temporary
-        temporary.chmod(mode)  # some libraries put a new file in its place
-        _flush(temporary)
+        _finish(temporary, mode)
+        check_replaceable(final)
         temporary.replace(final)
         _flush(final.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(held)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of anything but a regular file; called before long work as well as at its end."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(kind):
+        raise InputError(f"{path} is a directory, and a file was to be written there; name a file")
+    if stat.S_ISLNK(kind):
+        raise InputError(
+            f"{path} is a symbolic link, which is never replaced or followed; name the file that it points to, or another one"
+        )
+    if not stat.S_ISREG(kind):
+        raise InputError(
+            f"{path} is a device, pipe or socket, and only regular files are replaced; name a regular file"
+        )
+
+
+def _finish(temporary: Path, mode: int) -> None:
+    """Give what was written its mode and bring it to the disk; a library may have put a new file in the place of ours."""
+    descriptor = os.open(temporary, os.O_RDWR | _NO_FOLLOW)
+    try:
+        temporary.chmod(mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(path: str | os.PathLike[str]) -> Path:

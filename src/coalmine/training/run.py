@@ -24,6 +24,7 @@ from coalmine.training.lessons import Batch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_facts, restore, save_snapshot
+from coalmine.work_files import remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,10 +123,7 @@ class TrainingRun:
     def forget_snapshot(self) -> None:
         """Remove what was only needed to go on."""
         (self.directory / SNAPSHOT_FILE).unlink(missing_ok=True)
-        for half_written in self.directory.glob(
-            f".{SNAPSHOT_FILE}.*.part"
-        ):  # by a run that was killed while writing
-            half_written.unlink(missing_ok=True)
+        remove_abandoned(self.directory)  # by a run that was killed while writing
 
     def _prepare(self) -> None:
         options = self.options

@@ -161,7 +161,7 @@ def test_a_killed_build_goes_on_after_its_last_shard_and_ends_with_the_same_byte
     done = json.loads((killed / "building.json").read_text())["shards"]
     assert len(done) == 2
     first = (killed / "shard-00000.suffixes").stat()
-    (killed / ".shard-00002.symbols.1.part").write_bytes(b"half of a file")
+    (killed / f".shard-00002.symbols.{0:016x}-{process.pid}.part").write_bytes(b"half of a file")
     time.sleep(0.01)
     build_index(corpus, killed, memory=100_000)
     assert (killed / "shard-00000.suffixes").stat().st_mtime_ns == first.st_mtime_ns

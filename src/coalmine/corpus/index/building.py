@@ -37,6 +37,7 @@ from coalmine.errors import CoalmineError, CorpusError, InputError
 from coalmine.files import PRIVATE, make_directory, sha256_of_file, write_bytes, write_json
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
+from coalmine.work_files import remove_abandoned
 
 UNFINISHED_FILE = "building.json"
 DEFAULT_MEMORY = 2_000_000_000
@@ -162,8 +163,7 @@ def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None
 
 
 def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
-    for leftover in folder.glob(".*.part"):
-        leftover.unlink()  # of a build that was killed in the middle of a file
+    remove_abandoned(folder)  # of a build that was killed in the middle of a file
     try:
         found = msgspec.json.decode((folder / UNFINISHED_FILE).read_bytes(), type=_Unfinished)
     except (OSError, msgspec.DecodeError):
