@@ -20,6 +20,7 @@ SLOW = {
     "cli/test_demo.py",
     "corpus/index/test_index_queries.py",
     "corpus/index/test_index_sampling.py",
+    "faults/test_fork_server.py",
     "models/test_endpoint_faults.py",
     "models/test_finetuned_transformers.py",
     "models/test_half_precision.py",
