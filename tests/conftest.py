@@ -22,6 +22,7 @@ SLOW = {
     "corpus/index/test_index_sampling.py",
     "faults/test_fork_server.py",
     "models/test_endpoint_faults.py",
+    "models/test_endpoint_hostile.py",
     "models/test_finetuned_transformers.py",
     "models/test_half_precision.py",
     "models/test_huggingface.py",

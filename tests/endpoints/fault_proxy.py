@@ -1,10 +1,10 @@
-"""A real HTTP proxy that breaks answers on purpose, or lies in them: what a client of endpoints must survive, or notice.
+"""A real HTTP proxy that breaks answers on purpose, lies in them, or switches models: what a client must survive, or notice.
 
     with FaultProxy(server.url, [Fault("drop_in_body", every=3)]) as proxy:
         ...  # ask proxy.url
         assert proxy.requests["drop_in_body"] == 4
 
-Alone: `python fault_proxy.py http://127.0.0.1:8000/v1 --fault status_429:every=2 --fault nan:rate=0.1 --liar shifted`.
+Alone, from tests/: `python -m endpoints.fault_proxy http://127.0.0.1:8000/v1 --fault status_429:every=2 --liar shifted`.
 """
 
 import argparse
@@ -20,6 +20,10 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from endpoints.broken_shapes import BROKEN_BYTES, SHAPES
+from endpoints.hostile_answers import HOSTILE, SLOW, UNUSUAL, redirect_target, send_hostile
+from endpoints.lies import LIARS, REFUSERS, lie
 
 # What the line does. Asking again is the cure.
 WIRE_FAULTS = (
@@ -53,33 +57,18 @@ SHAPE_FAULTS = (
     "stale",  # the answer to an earlier request; the first request is passed on
 )
 FAULTS = WIRE_FAULTS + SHAPE_FAULTS
+# Made to do harm; asking again is the cure here too.
+HARMFUL = (*HOSTILE, *SLOW, *BROKEN_BYTES)
+# To another origin, or to another path of this one. Nobody follows them.
+REDIRECTS = ("redirect_301", "redirect_302", "redirect_303", "redirect_307", "redirect_308")
 # Unusual, and right: the numbers must come out the same.
 BENIGN = (
     "reordered_choices",  # the order of the list is reversed, the indexes are right
     "chunked",  # the body comes in chunks
     "unknown_fields",  # more fields than anyone asked for
+    *UNUSUAL,
 )
-# Servers that can do less than they seem to: for every request, without an error.
-LIARS = (
-    "no_logprobs",  # accepts logprobs, gives none
-    "no_echo",  # accepts echo, answers without the prompt
-    "text_only",  # neither
-    "shifted",  # each number belongs to the token after it, and the first token has none
-    "generated_only",  # echoes, with numbers for what it wrote itself and null for the prompt
-    "no_tops",  # token_logprobs and no top_logprobs
-    "few_tops",  # never more than two of the likeliest, however many were asked for
-    "rounded",  # to two decimals
-    "bits",  # logarithms to base 2
-    "writes_at_least_one",  # max_tokens=0 is taken for 1
-)
-# Servers that say that they cannot.
-REFUSERS = (
-    "refuses_zero_tokens",  # 400 for max_tokens=0
-    "refuses_token_ids",  # 500 for prompts as ids
-    "refuses_lists",  # 400 for more than one prompt
-    "refuses_logprobs",  # 400 for any logprobs
-)
-
+KINDS = (*FAULTS, *HARMFUL, *REDIRECTS, *BENIGN)
 PAGE = b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
 
 
@@ -94,8 +83,8 @@ class Fault:
     times: int | None = None
 
     def __post_init__(self):
-        if self.kind not in FAULTS + BENIGN:
-            raise ValueError(f"no fault of kind {self.kind!r}; there are {', '.join(FAULTS + BENIGN)}")
+        if self.kind not in KINDS:
+            raise ValueError(f"no fault of kind {self.kind!r}; there are {', '.join(KINDS)}")
 
     def strikes(self, number, seed):
         if self.at is not None:
@@ -113,28 +102,57 @@ class Fault:
         return cls(kind, **{name: reads[name](value) for name, value in named.items()})
 
 
+@dataclasses.dataclass(frozen=True)
+class Switch:
+    """Which requests another server answers: every n-th of those from number `first` (from 1) to `last`."""
+
+    upstream: str
+    first: int = 1
+    last: int | None = None
+    every: int = 1
+
+    def takes(self, number):
+        within = self.first <= number and (self.last is None or number <= self.last)
+        return within and (number - self.first) % self.every == 0
+
+
 class FaultProxy:
     """Stands between a client and `upstream`; only POST requests are struck, unless `strike_get`.
 
-    `faults` are kinds (struck always) or `Fault`s, of which the first that strikes is done. `liar` changes all answers.
-    `requests` counts the POST requests by what was done to them: a kind, or "passed".
+    `faults` are kinds (struck always) or `Fault`s, of which the first that strikes is done. `liar` changes all answers from request
+    number `liar_from` on; with `switch`, another server gives some of them. `elsewhere` is where redirects lead. `requests` counts
+    the POST requests by what was done to them: a kind, or "passed".
     """
 
     def __init__(
-        self, upstream, faults=(), *, liar=None, seed=0, delay=3.0, retry_after=1, strike_get=False, port=0
+        self,
+        upstream,
+        faults=(),
+        *,
+        liar=None,
+        liar_from=1,
+        switch=None,
+        elsewhere="http://127.0.0.1:9",
+        seed=0,
+        delay=3.0,
+        retry_after=1,
+        strike_get=False,
+        port=0,
     ):
         if liar is not None and liar not in LIARS + REFUSERS:
             raise ValueError(f"no liar {liar!r}; there are {', '.join(LIARS + REFUSERS)}")
         self.upstream = urlsplit(upstream)
         self.faults = [Fault(fault) if isinstance(fault, str) else fault for fault in faults]
         self.liar, self.seed, self.delay, self.retry_after = liar, seed, delay, retry_after
+        self.liar_from, self.switch, self.elsewhere = liar_from, switch, elsewhere
         self.strike_get = strike_get
         self.requests = collections.Counter()
         self.bodies = []  # of the POST requests, in the order in which they came
+        self.headers = []  # theirs
+        self.closing = threading.Event()
         self._lock = threading.Lock()
         self._number = 0
         self._earlier = None
-        self._closing = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         self._server.daemon_threads = True
         self._server.handle_error = lambda *_: None  # clients that give up are what this is for
@@ -147,7 +165,7 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}{self.upstream.path}"
 
     def close(self):
-        self._closing.set()
+        self.closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -158,22 +176,24 @@ class FaultProxy:
     def __exit__(self, *_):
         self.close()
 
-    def choose(self, body):
-        """What happens to the next request."""
+    def choose(self, body, headers):
+        """The number of the next request, and what happens to it."""
         with self._lock:
             self._number += 1
+            number = self._number
             self.bodies.append(body)
+            self.headers.append(dict(headers))
             for fault in self.faults:
                 spent = fault.times is not None and self.requests[fault.kind] >= fault.times
-                if not spent and fault.strikes(self._number, self.seed):
+                if not spent and fault.strikes(number, self.seed):
                     self.requests[fault.kind] += 1
-                    return fault.kind
+                    return number, fault.kind
             self.requests["passed"] += 1
-            return "passed"
+            return number, "passed"
 
     def wait(self):
         """The delay; it ends early when the proxy is closed."""
-        self._closing.wait(self.delay)
+        self.closing.wait(self.delay)
 
     def exchange_stale(self, body, answer):
         """The answer to an earlier request with another body, or this one where there is none; remembers this one."""
@@ -183,9 +203,11 @@ class FaultProxy:
                 self._earlier = (body, answer)
             return answer if earlier is None or earlier[0] == body else earlier[1]
 
-    def forward(self, method, path, headers, body):
-        """The status, the kind and the bytes of the answer of the server itself."""
-        connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=60)
+    def forward(self, method, path, headers, body, number):
+        """The status and the bytes of the answer of the server itself, or of the one that was switched to."""
+        switched = self.switch is not None and self.switch.takes(number)
+        upstream = urlsplit(self.switch.upstream) if switched else self.upstream
+        connection = http.client.HTTPConnection(upstream.hostname, upstream.port, timeout=60)
         kept = {name: headers[name] for name in ("Authorization", "Content-Type") if name in headers}
         with contextlib.closing(connection):
             connection.request(method, path, body=body if method == "POST" else None, headers=kept)
@@ -204,23 +226,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         proxy = self.server.proxy
-        fault = proxy.choose(b"") if proxy.strike_get else "passed"
-        self.answer(fault, b"")
+        number, fault = proxy.choose(b"", self.headers) if proxy.strike_get else (0, "passed")
+        self.answer(number, fault, b"")
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer(self.server.proxy.choose(body), body)
+        self.answer(*self.server.proxy.choose(body, self.headers), body)
 
-    def answer(self, fault, body):
+    def answer(self, number, fault, body):
         proxy = self.server.proxy
         if fault == "drop_before":
             return self.drop()
         if fault in {"status_429", "status_429_date", "status_500", "status_503"}:
             return self.refuse(fault)
+        if fault in REDIRECTS:
+            where = {"Location": redirect_target(fault, proxy)}
+            return self.send(int(fault.rpartition("_")[2]), PAGE, kind="text/html", headers=where)
         if fault == "delay":
             proxy.wait()
         try:
-            status, content = self.honest_or_liar(body)
+            status, content = self.honest_or_liar(number, body)
         except OSError:
             return self.send(502, b'{"error":{"message":"no server behind the proxy"}}')
         if fault == "drop_after":
@@ -230,15 +255,22 @@ class _Handler(BaseHTTPRequestHandler):
             content = current if fault == "stale" else content
             if fault in SHAPES:
                 content = json.dumps(SHAPES[fault](json.loads(content))).encode()
+            if fault in BROKEN_BYTES:
+                content = BROKEN_BYTES[fault](content)
         return self.send_struck(fault, status, content)
 
-    def honest_or_liar(self, body):
+    def honest_or_liar(self, number, body):
         proxy = self.server.proxy
 
         def forward(content):
-            return proxy.forward(self.command, self.path, self.headers, content)
+            return proxy.forward(self.command, self.path, self.headers, content, number)
 
-        if proxy.liar is None or self.command != "POST" or not self.path.endswith("/completions"):
+        if (
+            proxy.liar is None
+            or number < proxy.liar_from
+            or self.command != "POST"
+            or not self.path.endswith("/completions")
+        ):
             return forward(body)
         return lie(proxy.liar, json.loads(body), lambda request: forward(json.dumps(request).encode()))
 
@@ -254,6 +286,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.send(200, PAGE, kind="text/html")
         if fault == "empty_body":
             return self.send(status, b"")
+        if fault in HOSTILE or fault in SLOW or fault in UNUSUAL:
+            return send_hostile(self, fault, content)
         if fault in {"chunked", "chunked_garbage"}:
             return self.send_chunks(status, content, garbage=fault == "chunked_garbage")
         return self.send(status, content)
@@ -298,133 +332,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
-
-
-def _numbers(change):
-    """A change of the list of log-probabilities of each choice that has one."""
-
-    def changed(document):
-        for choice in document["choices"]:
-            if choice.get("logprobs"):
-                choice["logprobs"]["token_logprobs"] = change(choice["logprobs"]["token_logprobs"])
-        return document
-
-    return changed
-
-
-def _middle(value):
-    return _numbers(lambda numbers: [*numbers[: len(numbers) // 2], value, *numbers[len(numbers) // 2 + 1 :]])
-
-
-def _without_logprobs(document):
-    for choice in document["choices"]:
-        choice["logprobs"] = None
-    return document
-
-
-SHAPES = {
-    "no_choices": lambda document: {name: value for name, value in document.items() if name != "choices"},
-    "fewer_choices": lambda document: {**document, "choices": document["choices"][:-1]},
-    "choices_not_a_list": lambda document: {**document, "choices": "none"},
-    "not_an_object": lambda document: [document],
-    "logprobs_null": _without_logprobs,
-    "short_logprobs": _numbers(lambda numbers: numbers[:-1]),
-    "null_in_the_middle": _middle(None),
-    "nan": _middle(float("nan")),
-    "infinite": _middle(float("-inf")),
-    "positive": _numbers(lambda numbers: [None if one is None else abs(one) + 0.5 for one in numbers]),
-    "numbers_as_text": _numbers(lambda numbers: [str(one) for one in numbers]),
-    "reordered_choices": lambda document: {**document, "choices": document["choices"][::-1]},
-    "unknown_fields": lambda document: {**document, "system_fingerprint": "x", "timings": {"total": 1}},
-}
-
-
-def lie(liar, request, forward):
-    """The status and bytes by which such a server answers; `forward` asks the honest one."""
-    refusal = REFUSALS[liar](request) if liar in REFUSALS else None
-    if refusal is not None:
-        return refusal, b'{"error":{"message":"not supported","type":"invalid_request_error"}}'
-    asked = {**request, **({"echo": False} if liar in {"no_echo", "text_only"} else {})}
-    if liar == "writes_at_least_one":
-        asked["max_tokens"] = max(1, request.get("max_tokens", 16))
-    status, content = forward(asked)
-    if status != 200 or liar not in TWISTS:
-        return status, content
-    document = json.loads(content)
-    if liar == "generated_only":
-        status, written = forward({**request, "echo": False})
-        return status, json.dumps(_only_generated(document, json.loads(written))).encode()
-    return status, json.dumps(TWISTS[liar](document)).encode()
-
-
-def _only_generated(document, written):
-    for choice, own in zip(document["choices"], written["choices"], strict=True):
-        told = choice["logprobs"]
-        if told:
-            prompt = len(told["tokens"]) - len(own["logprobs"]["tokens"])
-            for field in ("token_logprobs", "top_logprobs"):
-                if told[field] is not None:
-                    told[field] = [None] * prompt + told[field][prompt:]
-    return document
-
-
-def _each_logprobs(change):
-    def changed(document):
-        for choice in document["choices"]:
-            if choice["logprobs"]:
-                change(choice["logprobs"])
-        return document
-
-    return changed
-
-
-def _shift(told):
-    told["token_logprobs"] = ([None] + told["token_logprobs"])[: len(told["tokens"])]
-    if told["top_logprobs"] is not None:
-        told["top_logprobs"] = ([None] + told["top_logprobs"])[: len(told["tokens"])]
-
-
-def _map_numbers(change):
-    def changed(told):
-        told["token_logprobs"] = [change(one) for one in told["token_logprobs"]]
-        if told["top_logprobs"] is not None:
-            told["top_logprobs"] = [
-                {text: change(one) for text, one in top.items()} for top in told["top_logprobs"]
-            ]
-
-    return _each_logprobs(changed)
-
-
-def _cut_tops(told):
-    if told["top_logprobs"] is not None:
-        told["top_logprobs"] = [dict(list(top.items())[:2]) for top in told["top_logprobs"]]
-
-
-TWISTS = {
-    "no_logprobs": _without_logprobs,
-    "no_echo": lambda document: document,
-    "text_only": _without_logprobs,
-    "shifted": _each_logprobs(_shift),
-    "generated_only": None,
-    "no_tops": _each_logprobs(lambda told: told.update(top_logprobs=None)),
-    "few_tops": _each_logprobs(_cut_tops),
-    "rounded": _map_numbers(lambda one: round(one, 2)),
-    "bits": _map_numbers(lambda one: one * 1.4426950408889634),
-}
-REFUSALS = {
-    "refuses_zero_tokens": lambda request: 400 if request.get("max_tokens") == 0 else None,
-    "refuses_token_ids": lambda request: 500 if _has_ids(request["prompt"]) else None,
-    "refuses_lists": lambda request: 400 if _is_list(request["prompt"]) else None,
-    "refuses_logprobs": lambda request: 400 if request.get("logprobs") is not None else None,
-}
-
-
-def _has_ids(prompt):
-    return isinstance(prompt, list) and not isinstance(prompt[0], str)
-
-
-def _is_list(prompt):
-    return isinstance(prompt, list) and not isinstance(prompt[0], int)
 
 
 def main():

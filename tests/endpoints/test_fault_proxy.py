@@ -3,19 +3,26 @@
 import concurrent.futures
 import email.utils
 import http.client
+import itertools
 import json
 import math
+import socket
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from coalmine.models.scripted import ScriptedModel
 from coalmine.serving.server import serve
-from endpoints.fault_proxy import BENIGN, FAULTS, LIARS, REFUSERS, Fault, FaultProxy
+from endpoints.broken_shapes import BROKEN_BYTES
+from endpoints.fault_proxy import BENIGN, FAULTS, REDIRECTS, Fault, FaultProxy, Switch
+from endpoints.hostile_answers import BLOCK, GIGABYTES, HOSTILE, bomb
+from endpoints.lies import LIARS, REFUSERS
 
 ASKED = {"prompt": ["my pin", "my cat"], "max_tokens": 2, "temperature": 0, "echo": True, "logprobs": 3}
 BROKEN_LINE = (http.client.HTTPException, ConnectionError, TimeoutError)
@@ -111,10 +118,14 @@ def broken_number(kind, found):
 def test_what_is_unusual_and_right_keeps_its_numbers(upstream, honest, kind):
     with FaultProxy(upstream, [kind]) as proxy:
         _, headers, content = ask(proxy.url, ASKED)
+        if kind == "gzip":
+            assert headers["Content-Encoding"] == "gzip"
+            content = zlib.decompress(content, wbits=31)
         assert usable(content)
         assert sorted(choices(content), key=lambda choice: choice["index"]) == honest
         assert (choices(content) != honest) == (kind == "reordered_choices")
-        assert (headers["Transfer-Encoding"] == "chunked") == (kind == "chunked")
+        assert (headers["Transfer-Encoding"] == "chunked") == (kind in {"chunked", "gzip"})
+        assert (headers["Set-Cookie"] is not None) == (kind == "cookie")
 
 
 @pytest.mark.parametrize("liar", LIARS)
@@ -137,9 +148,10 @@ def test_liars_answer_less_than_they_were_asked(upstream, honest, liar):
             assert (told["top_logprobs"], numbers(found)) == (None, numbers(truth))
         if liar == "few_tops":
             assert {len(top) for top in told["top_logprobs"]} == {2}
-        if liar in {"rounded", "bits"}:
-            scale, margin = (1, 0.006) if liar == "rounded" else (math.log(2), 1e-9)
-            assert [one * scale for one in numbers(found)] == pytest.approx(numbers(truth), abs=margin)
+        if liar in {"rounded", "bits", "halved", "offset"}:
+            scale = {"bits": math.log(2), "halved": 2}.get(liar, 1)
+            undone = [one * scale + (0.3 if liar == "offset" else 0) for one in numbers(found)]
+            assert undone == pytest.approx(numbers(truth), abs=0.006 if liar == "rounded" else 1e-9)
             assert numbers(found) != numbers(truth)
         if liar == "writes_at_least_one":
             [one] = choices(ask(proxy.url, {**ASKED, "prompt": "my", "max_tokens": 0})[2])
@@ -186,6 +198,83 @@ def test_chance_is_seeded_whatever_the_order(upstream):
     assert 4 < struck(1)["status_500"] < 28
 
 
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_answers_are_sent_as_they_are(upstream, kind):
+    body = json.dumps(ASKED).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with FaultProxy(upstream, [kind]) as proxy:
+        parts = urlsplit(proxy.url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as line:
+            line.sendall(head % len(body) + body)
+            line.shutdown(socket.SHUT_WR)
+            came = b""
+            while len(came) < 200_000 and (some := line.recv(65536)):
+                came += some
+        assert len(came) > 200_000 or "length" in kind or kind == "other_protocol"
+        assert not usable(came.partition(b"\r\n\r\n")[2]) or "length" in kind
+        assert proxy.requests[kind] == 1
+
+
+@pytest.mark.parametrize("kind", BROKEN_BYTES)
+def test_answers_that_are_hardly_json_are_whole_and_of_no_use(upstream, kind):
+    with FaultProxy(upstream, [kind]) as proxy:
+        status, _, content = ask(proxy.url, ASKED)
+        assert status == 200
+        assert kind == "huge_count" or not usable_by_msgspec(content)
+        assert kind != "huge_count" or json.loads(content)["usage"]["total_tokens"] == 10**300
+
+
+def usable_by_msgspec(content):
+    try:
+        return usable(json.dumps(msgspec.json.decode(content)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def test_a_bomb_inflates_to_gigabytes():
+    for form, bits in (("gzip", 31), ("deflate", 15)):
+        inflater, parts = zlib.decompressobj(bits), bomb(form)
+        sent = inflated = 0
+        for part in itertools.islice(parts, 64):
+            sent += len(part)
+            inflated += len(inflater.decompress(part))
+        assert inflated > 500 * sent
+        assert inflated * (GIGABYTES // BLOCK) // 63 > GIGABYTES
+
+
+@pytest.mark.parametrize(
+    ("switch", "by_the_other"),
+    [
+        ({"first": 3}, [3, 4, 5, 6, 7, 8]),
+        ({"first": 3, "last": 4}, [3, 4]),
+        ({"every": 2}, [1, 3, 5, 7]),
+    ],
+)
+def test_switches_of_models(upstream, switch, by_the_other):
+    with serve(ScriptedModel("my pincat", memory={"cat": 0.9}), port=0) as other:
+        asked = {**ASKED, "prompt": "cat"}
+        mine, theirs = (choices(ask(url, asked)[2]) for url in (upstream, other.url))
+        assert mine != theirs
+        with FaultProxy(upstream, switch=Switch(other.url, **switch)) as proxy:
+            found = [choices(ask(proxy.url, asked)[2]) for _ in range(8)]
+        assert [number for number, one in enumerate(found, 1) if one == theirs] == by_the_other
+        assert all(one in (mine, theirs) for one in found)
+
+
+def test_a_lie_can_begin_later(upstream, honest):
+    with FaultProxy(upstream, liar="halved", liar_from=2) as proxy:
+        assert choices(ask(proxy.url, ASKED)[2]) == honest
+        assert choices(ask(proxy.url, ASKED)[2]) != honest
+
+
+@pytest.mark.parametrize("kind", REDIRECTS)
+def test_redirects_lead_elsewhere(upstream, kind):
+    with FaultProxy(upstream, [kind], elsewhere="http://127.0.0.1:1") as proxy:
+        status, headers, _ = ask(proxy.url, ASKED)
+        assert status == int(kind[-3:])
+        assert "1/v1" in headers["Location"] or headers["Location"] == "/v1/elsewhere"
+
+
 def test_unknown_kinds_are_told():
     with pytest.raises(ValueError, match="no fault of kind"):
         Fault("magic")
@@ -195,9 +284,9 @@ def test_unknown_kinds_are_told():
 
 
 def test_alone_as_a_program(upstream):
-    script = Path(__file__).with_name("fault_proxy.py")
-    command = [sys.executable, str(script), upstream, "--fault", "status_503:every=2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "endpoints.fault_proxy", upstream, "--fault", "status_503:every=2"]
+    tests = Path(__file__).parent.parent
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tests) as process:
         url = process.stdout.readline().strip()
         assert [ask(url, {"prompt": "my", "max_tokens": 0})[0] for _ in range(2)] == [200, 503]
         process.terminate()

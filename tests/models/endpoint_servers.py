@@ -87,6 +87,7 @@ def twisted(upstream, twist):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # clients that give up are what this is for
     place = Place(f"http://127.0.0.1:{server.server_address[1]}{parts.path}")
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()

@@ -368,8 +368,9 @@ class TestLimits:
     def test_threads_share_the_limit(self, url):
         with connect(url, **QUICK, concurrency=4, requests_per_second=50) as model:
             sent = []
-            inner = model._client.connection._exchange
-            model._client.connection._exchange = lambda *a: (sent.append(time.monotonic()), inner(*a))[1]
+            transport = model._client.connection._transport
+            inner = transport.exchange
+            transport.exchange = lambda *a, **o: (sent.append(time.monotonic()), inner(*a, **o))[1]
             before = time.monotonic()
             model.score_text([f"text {number}" for number in range(20)])
             # The twentieth may not begin before nineteen distances have passed.

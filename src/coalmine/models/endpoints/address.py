@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import unicodedata
 from urllib.parse import urlsplit
 
 from coalmine.errors import InputError
@@ -11,6 +12,7 @@ from coalmine.errors import InputError
 KEY_VARIABLE = "COALMINE_API_KEY"
 # A shorter key may be part of an ordinary word, so finding it in an answer says nothing.
 SHORTEST_KEY_TO_LOOK_FOR = 8
+LONGEST_SHOWN = 300
 
 
 class Key:
@@ -39,6 +41,12 @@ class Key:
         """A text in which the key, should it be there, is not."""
         return text.replace(self._value, "[key]") if self._value else text
 
+    def inert(self, text: str) -> str:
+        """Text of a server, made safe to show: one short line, without control characters and without the key."""
+        plain = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in self.hidden_in(text))
+        line = " ".join(plain.split()).rstrip(".")
+        return line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…"
+
     def occurs_in(self, content: bytes) -> bool:
         """Whether somebody sends the key back."""
         long_enough = self._value is not None and len(self._value) >= SHORTEST_KEY_TO_LOOK_FOR
@@ -54,6 +62,9 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
+        # What a name server could not be asked about.
+        (parts.hostname or "").encode("idna")
+        url.encode("ascii")
     except ValueError:
         raise InputError(
             "the url of the endpoint cannot be read; give one such as http://127.0.0.1:8000/v1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -82,9 +82,13 @@ class _Choice(msgspec.Struct):
     logprobs: dict[str, Any] | None = None
 
 
+# More than any request takes; a number with hundreds of digits could not be reckoned with.
+_Count = Annotated[int, msgspec.Meta(le=10**12)]
+
+
 class _Usage(msgspec.Struct):
-    total_tokens: int | None = None
-    completion_tokens: int | None = None
+    total_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
 
 
 class _Response(msgspec.Struct):
@@ -126,6 +130,8 @@ def read_answer(content: bytes) -> Answer:
         raise UnusableAnswerError(f"the answer is JSON of another shape ({problem})") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise UnusableAnswerError("the answer is not JSON") from None
+    except RecursionError:
+        raise UnusableAnswerError("the answer is nested too deeply to be read") from None
     if len(response.choices) != 1:
         raise UnusableAnswerError(f"one completion was asked for, and {len(response.choices)} came")
     usage = response.usage or _Usage()

@@ -14,11 +14,14 @@ from coalmine.errors import InputError
 from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, read_answer
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.http import Connection
+from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.progress import Progress, Silent
 
 Check = Callable[[Question, Answer], object]
 
 IDS_REMEMBERED = 10_000
+# How long an answer may be: so much, and so much for each token that it tells of, which is many times what servers write.
+BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
 
 
 class Client:
@@ -148,6 +151,8 @@ class Client:
 
     def _asked(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
         body = msgspec.json.encode(question.body(self.model, self.request_fields))
+        # A token stands for at least one byte of the prompt, but for those that some servers put before it.
+        most_tokens = len(question.prompt.encode()) + 2 + question.most_tokens
 
         def read(content: bytes) -> tuple[Answer, int | None]:
             answer = read_answer(content)
@@ -159,8 +164,8 @@ class Client:
             "/completions",
             body,
             read,
-            # A token stands for at least one byte of the prompt, but for those that some servers put before it.
-            most_tokens=len(question.prompt.encode()) + 2 + question.most_tokens,
+            most_tokens=most_tokens,
+            most_bytes=min(MOST_BYTES, BYTES_OF_AN_ANSWER + BYTES_OF_A_TOKEN * most_tokens),
             stop=stop,
             hide=question.prompt,
         )
@@ -191,7 +196,7 @@ def model_names(connection: Connection) -> list[str]:
     def read(content: bytes) -> tuple[list[str], int | None]:
         try:
             return [str(entry["id"]) for entry in msgspec.json.decode(content)["data"]], 0
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
             raise UnusableAnswerError("the list of models is not in the shape of the OpenAI API") from None
 
     return connection.send("/models", None, read)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import email.utils
 import threading
 import time
-import unicodedata
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
 from coalmine import randomness
-from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError, NotMeasurableError
+from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models.endpoints.address import Key
 from coalmine.models.endpoints.answers import UnusableAnswerError
 from coalmine.models.endpoints.limits import Budget, RateLimit
-
-if TYPE_CHECKING:
-    import httpx
+from coalmine.models.endpoints.transport import MOST_BYTES, Reply, Transport
 
 T = TypeVar("T")
 
-MOST_BYTES = 64_000_000
+MOST_READ_OF_AN_ERROR = 100_000
+# A part of a text that a server quotes in an error is not shown from this many characters on.
+SHORTEST_QUOTE = 12
+HIDDEN = "[text]"
 LONGEST_BACK_OFF_SECONDS = 60.0
 LONGEST_RETRY_AFTER_SECONDS = 600.0
 LONGEST_TIMEOUT_SECONDS = 86_400.0
@@ -80,11 +81,10 @@ class Connection:
         self.budget = budget
         self._key = key
         self._retries = retries
-        self._timeout = timeout
         self._back_off = back_off
         self._rate = rate
-        self._http = _http_client(key, timeout, encrypted=url.startswith("https:"))
-        self.close = weakref.finalize(self, self._http.close)
+        self._transport = Transport(url, key, timeout=timeout)
+        self.close = weakref.finalize(self, self._transport.close)
 
     def send(
         self,
@@ -93,12 +93,15 @@ class Connection:
         read: Callable[[bytes], tuple[T, int | None]],
         *,
         most_tokens: int = 0,
+        most_bytes: int = MOST_BYTES,
         stop: threading.Event | None = None,
         hide: str = "",
     ) -> T:
         """POST a body, or GET where there is none, until `read` accepts the answer.
 
-        `read` gives what it read and how many tokens the server counted, or raises UnusableAnswerError. `most_tokens` is what the request can cost at most. When `stop` is set, no further try begins. `hide` is a text that errors must not show.
+        `read` gives what it read and how many tokens the server counted, or raises UnusableAnswerError. `most_tokens` is what the
+        request can cost at most, and `most_bytes` how long an answer may be. When `stop` is set, no further try begins. `hide` is
+        a text that errors must not show.
         """
         stop = stop or threading.Event()
         jitter = randomness.integers(0, "endpoint", "back-off", path, hide)
@@ -111,7 +114,7 @@ class Connection:
             if stop.is_set():
                 raise StoppedError("the request was not sent, because another one failed")
             try:
-                return self._once(path, body, read, most_tokens, hide)
+                return self._once(path, body, read, most_tokens, most_bytes, hide)
             except UnusableAnswerError as problem:
                 last = problem
                 self._rate.pause(problem.wait_seconds)
@@ -128,108 +131,100 @@ class Connection:
         body: bytes | None,
         read: Callable[[bytes], tuple[T, int | None]],
         most_tokens: int,
+        most_bytes: int,
         hide: str,
     ) -> T:
         self.budget.reserve(most_tokens)
         # What it cost is not known unless the server says so, or refuses.
         tokens = most_tokens
         try:
-            status, headers, content = self._exchange(path, body)
-            if status != 200:
+            reply = self._transport.exchange(self.url + path, body, most_bytes=most_bytes)
+            if reply.status != 200:
                 tokens = 0
-                self._raise_for(status, headers, content, hide)
-            if self._key.occurs_in(content):
+                self._raise_for(reply, hide)
+            if self._key.occurs_in(reply.content):
                 raise ModelOutputError(
                     f"{self.url} sent the key back in an answer, which is therefore not kept; do not use this server"
                 )
-            answer, counted = read(content)
+            answer, counted = read(reply.content)
             # A count below 0 would give room under the cap on cost that there is not.
             tokens = most_tokens if counted is None or counted < 0 else counted
         finally:
             self.budget.settle(most_tokens, tokens)
         return answer
 
-    def _exchange(self, path: str, body: bytes | None) -> tuple[int, httpx.Headers, bytes]:
-        import httpx
-
-        ends = time.monotonic() + self._timeout
-        content = bytearray()
-        try:
-            with self._http.stream(
-                "GET" if body is None else "POST",
-                self.url + path,
-                content=body,
-                headers={"Content-Type": "application/json"},
-            ) as response:
-                for part in response.iter_bytes():
-                    content += part
-                    if len(content) > MOST_BYTES:
-                        raise UnusableAnswerError(f"the answer has more than {MOST_BYTES:,} bytes")
-                    if time.monotonic() > ends:
-                        raise UnusableAnswerError(f"the answer took over {self._timeout:g} s", "network")
-                return response.status_code, response.headers, bytes(content)
-        except httpx.TimeoutException:
-            raise UnusableAnswerError(f"no answer came within {self._timeout:g} s", "network") from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as problem:
-            said = self._inert(str(problem)) or type(problem).__name__
-            raise UnusableAnswerError(f"the connection failed ({said})", "network") from None
-
-    def _raise_for(self, status: int, headers: httpx.Headers, content: bytes, hide: str) -> NoReturn:
-        said = self._inert(_message(content).replace(hide, "[text]") if hide else _message(content))
+    def _raise_for(self, reply: Reply, hide: str) -> NoReturn:
+        status = reply.status
+        said = self._key.inert(_without_text(_message(reply.content), hide))
         if status in WORTH_RETRYING or status >= 500:
             raise UnusableAnswerError(
                 f"the server answered with status {status}{said and f' ({said})'}",
                 "status",
-                wait_seconds=_retry_after(headers),
+                wait_seconds=_retry_after(reply.headers),
             )
+        reason = f"status {status}{said and f': {said}'}"
+        if 300 <= status < 400:
+            # Whatever it wrote beside that is for browsers.
+            reason = f"status {status}, a redirect to {self._origin(reply.headers.get('location', ''))}"
         advice = {
             401: "; put the right key into the environment variable that is read",
             403: "; check that the key may use this model",
             404: "; check the model's name, and that the url is the base of the API, which often ends in /v1",
             413: "; the text is too long for the server",
-        }.get(status, "; the url may have moved" if 300 <= status < 400 else "")
-        reason = f"status {status}{said and f': {said}'}"
+        }.get(status, "")
+        if 300 <= status < 400:
+            advice = "; redirects are not followed, and neither texts nor the key are sent there: give the url that is meant"
         raise RefusedError(f"{self.url} refused with {reason}{advice}", status, reason)
 
-    def _inert(self, text: str) -> str:
-        """Text of a server, made safe to show: one short line, without control characters and without the key."""
-        plain = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in self._key.hidden_in(text))
-        line = " ".join(plain.split()).rstrip(".")
-        return line if len(line) <= 300 else f"{line[:300]}…"
-
-
-def _http_client(key: Key, timeout: float, *, encrypted: bool) -> httpx.Client:
-    try:
-        import httpx
-    except ImportError:
-        raise MissingExtraError("asking an endpoint", "httpx", "endpoints") from None
-    import ssl
-
-    # Nothing is taken from the environment: no proxy that would see the texts, no password file.
-    return httpx.Client(
-        headers={**key.headers(), "Accept-Encoding": "identity"},
-        timeout=timeout,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-        verify=ssl.create_default_context() if encrypted else False,
-        trust_env=False,
-        follow_redirects=False,
-    )
+    def _origin(self, location: str) -> str:
+        """Where a redirect leads, without the path and the query, which may hold anything."""
+        try:
+            parts = urlsplit(urljoin(self.url, location.strip()))
+            host = parts.hostname or ""
+            shown = f"[{host}]" if ":" in host else host
+            port = "" if parts.port is None else f":{parts.port}"
+        except ValueError:
+            return "a place that cannot be read"
+        return self._key.inert(f"{parts.scheme}://{shown}{port}") if host else "another place"
 
 
 def _message(content: bytes) -> str:
     """The sentence in an error of the OpenAI API, or the beginning of whatever it is."""
     try:
         document = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        for field in ("error", "message", "detail"):
+            if isinstance(document, dict) and field in document:
+                document = document[field]
+        return str(document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Much more than is shown: a key or a text that is cut in two could not be hidden.
-        return content[:100_000].decode("utf-8", "replace")
-    for field in ("error", "message", "detail"):
-        if isinstance(document, dict) and field in document:
-            document = document[field]
-    return str(document)
+        return content[:MOST_READ_OF_AN_ERROR].decode("utf-8", "replace")
 
 
-def _retry_after(headers: httpx.Headers) -> float:
+def _without_text(message: str, text: str) -> str:
+    """A server's message with nothing of the text that was sent: not the whole, no longer part, and no word with a digit.
+
+    >>> _without_text("cannot read 'my pin is 4184': 4184 is odd", "my pin is 4184")
+    "cannot read '[text]': [text] is odd"
+    """
+    if not text:
+        return message
+    message = message.replace(text, HIDDEN)
+    for word in sorted(set(text.split()), key=len, reverse=True):
+        if any(character.isdigit() for character in word) and len(word) > 1:
+            message = message.replace(word, HIDDEN)
+    parts = {text[at : at + SHORTEST_QUOTE] for at in range(len(text) - SHORTEST_QUOTE + 1)}
+    shown, place = [], 0
+    while place < len(message):
+        end = place
+        while message[end : end + SHORTEST_QUOTE] in parts:
+            end += 1
+        shown.append(message[place] if end == place else HIDDEN)
+        place = place + 1 if end == place else end - 1 + SHORTEST_QUOTE
+    return "".join(shown)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
     """How long the server asks to wait, in seconds: a number or a date, within reason."""
     said = headers.get("retry-after", "").strip()
     try:
