@@ -18,6 +18,7 @@ SLOW = {
     "browser/test_report_in_browser.py",
     "cli/test_command_line.py",
     "cli/test_demo.py",
+    "cli/test_hostile_names.py",
     "corpus/index/test_index_queries.py",
     "corpus/index/test_index_sampling.py",
     "faults/test_fork_server.py",

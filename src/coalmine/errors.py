@@ -21,7 +21,14 @@ from coalmine.visible import visible
 
 
 class CoalmineError(Exception):
-    """The root of the tree; catch this to catch all that coalmine raises on purpose."""
+    """The root of the tree; catch this to catch all that coalmine raises on purpose.
+
+    The message may quote names as they are, whatever characters they have. Print `shown()`, in which nothing acts on a terminal.
+    """
+
+    def shown(self) -> str:
+        """The message on one line, with each character that cannot be printed as its escape."""
+        return visible(str(self))
 
 
 class InputError(CoalmineError):
@@ -41,24 +48,30 @@ class FormatError(InputError):
         self.template = template
         self.position = position
         self.advice = advice
-        shown, column = self._shown()
-        super().__init__(
-            f"{problem} at character {position + 1} of the format; {advice}\n  {shown}\n  {' ' * column}^"
-        )
+        super().__init__(f"{self.sentence}\n{self._pointer()}")
+
+    @property
+    def sentence(self) -> str:
+        """The message without the lines that point at the place."""
+        return f"{self.problem} at character {self.position + 1} of the format; {self.advice}"
+
+    def shown(self) -> str:
+        """The message, on three lines: the last two show the place."""
+        return f"{visible(self.sentence)}\n{self._pointer()}"
 
     def __reduce__(self) -> tuple[type[FormatError], tuple[str, str, int, str]]:
         # An exception is rebuilt from its arguments when it crosses to another process, and this one's are not its message.
         return type(self), (self.problem, self.template, self.position, self.advice)
 
-    def _shown(self) -> tuple[str, int]:
-        """The template around the place, on one line, and how many terminal columns stand before the place."""
+    def _pointer(self) -> str:
+        """The template around the place, on one line, and below it a caret under the place."""
         from unicodedata import combining, east_asian_width
 
         begin, end = max(0, self.position - 60), self.position + 60
         before = ("…" if begin else "") + visible(self.template[begin : self.position])
         after = visible(self.template[self.position : end]) + ("…" if end < len(self.template) else "")
         columns = sum(0 if combining(c) else 1 + (east_asian_width(c) in {"W", "F"}) for c in before)
-        return before + after, columns
+        return f"  {before}{after}\n  {' ' * columns}^"
 
 
 class CorpusError(InputError):

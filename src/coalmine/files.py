@@ -110,15 +110,36 @@ def write_json(path: str | os.PathLike[str], document: Any, *, mode: int = PUBLI
 
 
 def to_json(document: Any) -> bytes:
-    """A record, or anything made of records, as indented JSON; fields keep the order in which they are declared."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2)
+    r"""A record, or anything made of records, as indented JSON; fields keep the order in which they are declared.
+
+    A path of bytes that are not UTF-8 is text that JSON cannot hold: those bytes become their escapes, which is readable.
+
+    >>> to_json({"path": b"a\xff".decode("utf-8", "surrogateescape")})
+    b'{\n  "path": "a\\\\udcff"\n}'
+    """
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(document, str_keys=True)))
+    return msgspec.json.format(encoded, indent=2)
+
+
+def _encodable(document: Any) -> Any:
+    """Plain JSON in which each half of a surrogate pair is its escape."""
+    if isinstance(document, str):
+        return document.encode("utf-8", "backslashreplace").decode()
+    if isinstance(document, dict):
+        return {_encodable(name): _encodable(value) for name, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_encodable(value) for value in document]
+    return document
 
 
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     """A file's bytes, or an InputError that calls the file `what`."""
     try:
         return Path(path).read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{what} was not found: {path} does not exist; check the path") from None
     except IsADirectoryError:
         raise InputError(
@@ -126,6 +147,8 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         ) from None
     except PermissionError:
         raise InputError(f"{what} cannot be read: no permission for {path}; run as its owner") from None
+    except OSError as error:
+        raise InputError(f"{what} cannot be read: {error.strerror} ({path}); check the path") from None
 
 
 def sha256_of_file(path: str | os.PathLike[str]) -> str:

@@ -231,7 +231,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except CoalmineError as error:
-        raise pytest.fail.Exception(f"coalmine could not measure this: {error}", pytrace=False) from None
+        raise pytest.fail.Exception(
+            f"coalmine could not measure this: {error.shown()}", pytrace=False
+        ) from None
 
 
 def _judge(outcomes: Sequence[RuleOutcome]) -> None:
@@ -247,8 +249,10 @@ def _judge(outcomes: Sequence[RuleOutcome]) -> None:
 
 
 def _words(one: RuleOutcome) -> str:
+    from coalmine.visible import visible
+
     settle = [f"what would settle it: {one.settle}"] if one.settle else []
-    return "\n  ".join([f"{one.asks}: {one.words}; {one.evidence}", *settle, *one.details])
+    return "\n  ".join(map(visible, [f"{one.asks}: {one.words}; {one.evidence}", *settle, *one.details]))
 
 
 def _identity(given: Any) -> Any:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_NOT_ASCII = re.compile("[^\\x20-\\x7e\\n]")
+_LARGEST_UNIT = 0xFFFF
+
 
 def visible(text: str) -> str:
     r"""The text, with each character that cannot be printed as its escape.
@@ -12,3 +17,31 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def visible_lines(text: str) -> str:
+    r"""The same for text of several lines, which stay lines.
+
+    >>> visible_lines("one\ntwo\x07")
+    'one\ntwo\\x07'
+    """
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def visible_json(text: str, *, ascii_only: bool = False) -> str:
+    r"""The same JSON value, written so that a terminal can show it: what cannot be printed is in JSON's own escapes.
+
+    >>> visible_json('{"name": "\x9b2J é"}')
+    '{"name": "\\u009b2J é"}'
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found[0]
+        if character.isprintable() and not ascii_only:
+            return character
+        code = ord(character)
+        if code <= _LARGEST_UNIT:
+            return f"\\u{code:04x}"
+        return f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+    return _NOT_ASCII.sub(escaped, text)

@@ -3,10 +3,10 @@
 import io
 
 import pytest
-from rich.console import Console
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.extraction import verify_extraction
+from coalmine.cli.output import make_console
 from coalmine.records import Canary
 from coalmine.reports.exposure_table import (
     exposure_in_plain_words,
@@ -27,7 +27,7 @@ DIGITS = "0123456789"
 
 def printed(*shown, width=100):
     stream = io.StringIO()
-    console = Console(file=stream, width=width, highlight=False)
+    console = make_console(stream, width)
     for one in shown:
         console.print(one)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
@@ -98,12 +98,12 @@ def test_formats_have_tables_and_sentences_of_their_own(two_formats):
     words = exposure_in_plain_words(results)
     assert words[0] == "Format: pin {digits:3}"
     assert words[1].startswith("Trained on 4 times: median exposure 9.0 bits, and 1 of 3 are")
-    assert words[2] == r"Format: code {digits:2}-{re:\[ab]}"  # as markup, of which the bracket is no part
+    assert words[2] == "Format: code {digits:2}-{re:[ab]}"
     assert "about what guessing gives" in words[3] or "times fewer tries" in words[3]
     assert len(words) == 4
     assert [line.split(": ")[0] for line in methods_in_words(results)] == [
         "Method for pin {digits:3}",
-        r"Method for code {digits:2}-{re:\[ab]}",
+        "Method for code {digits:2}-{re:[ab]}",
     ]
 
 

@@ -260,7 +260,11 @@ def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
             ("log2_weight", pa.float64()),
         ]
     )
-    with whole_file(path, mode=PRIVATE) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+    with (
+        whole_file(path, mode=PRIVATE) as temporary,
+        open(temporary, "wb") as stream,
+        pq.ParquetWriter(stream, schema) as writer,
+    ):
         for scores in candidates:
             n = len(scores.indices)
             columns = [

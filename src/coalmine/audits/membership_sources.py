@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.candidate_scores import read_candidates
 from coalmine.audits.directories import result_directory
 from coalmine.audits.exposure_results import (
     RESULTS_FILE,
@@ -27,7 +27,7 @@ from coalmine.audits.exposure_results import (
 )
 from coalmine.audits.membership_results import ProvenCanary
 from coalmine.corpus.manifest import CanarySet, as_canary_set
-from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.formats.naming import unique_names
 from coalmine.statistics.membership_scores import FloatArray, MembershipScores
 
@@ -67,30 +67,7 @@ def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
     place = result_directory(given, "exposure", RESULTS_FILE)
     document = read_exposures(place)
     scores = (place if place.is_dir() else place.parent) / SCORES_FILE
-    return Source(document, tuple(_read_scores(scores)) if scores.exists() else ())
-
-
-def _read_scores(path: Path) -> list[CandidateScores]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("reading scores.parquet", "pyarrow", "tables") from None
-    try:
-        table = pq.read_table(path, columns=["format_id", "kind", "index", "log_perplexity_bits"])
-        scores = table["log_perplexity_bits"].cast(pa.float64())
-    except (pa.ArrowException, KeyError) as problem:
-        raise InputError(
-            f"{path} is not a scores.parquet of `coalmine expose` ({problem}); run it again"
-        ) from None
-    formats, kinds = (np.asarray(table[name].cast(pa.string())) for name in ("format_id", "kind"))
-    indices, bits = np.asarray(table["index"]), np.asarray(scores)
-    found = []
-    for format_id in dict.fromkeys(formats.tolist()):
-        for kind in dict.fromkeys(kinds[formats == format_id].tolist()):
-            rows = (formats == format_id) & (kinds == kind)
-            found.append(CandidateScores(format_id, kind, indices[rows], bits[rows]))
-    return found
+    return Source(document, tuple(read_candidates(scores)) if scores.exists() else ())
 
 
 def populations(

@@ -102,8 +102,8 @@ def save_sequences(folder: Path, found: Sequence[Asked], questions: Questions, s
     ]
     table = pa.concat_tables(tables)
     path = folder / SEQUENCES_FILE
-    with whole_file(path, mode=PRIVATE) as temporary:
-        parquet.write_table(table, temporary, compression="zstd")
+    with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "wb") as stream:
+        parquet.write_table(table, stream, compression="zstd")
     return path
 
 

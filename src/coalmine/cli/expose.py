@@ -94,6 +94,7 @@ def command(
             methods_in_words,
             not_measured_in_words,
         )
+        from coalmine.reports.terminal import inert
 
         clock = RunClock()
         loaded, directory = open_model(
@@ -136,7 +137,7 @@ def command(
             *methods_in_words(results),
             *not_measured_in_words(results),
             *exposure_warnings(results),
-            f"Results: {directory}",
+            f"Results: {inert(str(directory))}",
         )
         output.document(results.to_document())
     return 0

@@ -150,6 +150,7 @@ def command(
             extraction_table,
             masked_extraction,
         )
+        from coalmine.reports.terminal import inert
 
         if source_format is not None and not isinstance(loaded, PairModel):
             raise InputError(
@@ -160,7 +161,7 @@ def command(
         path = result.save(directory)
         clock.save(directory, model=result.model, expansions=result.certificate.expansions)
         shown = result if reveal else masked_extraction(result, form)
-        output.say(extraction_table(shown), certificate_in_words(result), f"Result: {path}")
+        output.say(extraction_table(shown), certificate_in_words(result), f"Result: {inert(str(path))}")
         output.document(shown)
     return 0
 
@@ -172,6 +173,7 @@ def _verify(
     from coalmine.audits.extraction_results import save_verification
     from coalmine.corpus.manifest import CanarySet
     from coalmine.reports.extraction_table import certificates_in_words, verification_table
+    from coalmine.reports.terminal import inert
 
     results, extractions = verify_extraction(loaded, CanarySet.load(canaries), **options)
     save_verification(directory, results, extractions)
@@ -180,7 +182,7 @@ def _verify(
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),
-        f"Results: {directory}",
+        f"Results: {inert(str(directory))}",
     )
     output.document(
         {"canaries": results, "certificates": {name: one.certificate for name, one in extractions.items()}}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
+import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -29,6 +31,7 @@ from coalmine.cli import (
     train,
 )
 from coalmine.errors import CoalmineError
+from coalmine.visible import visible, visible_lines
 
 # A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.
 STOPPED = (
@@ -85,22 +88,44 @@ def _everywhere(
 
 def main() -> NoReturn:
     """Run the command line; what the user can mend is told in a sentence, and a stack trace is for our bugs only."""
+    _show_nothing_raw()
     try:
         _run()
     except Exception:  # noqa: BLE001 - whatever comes so far is a bug, and is told whole
-        traceback.print_exc()
+        sys.stderr.write(visible_lines(traceback.format_exc()))
         sys.stderr.write(
-            "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above\n"
+            "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without what it may "
+            "quote of your data\n"
         )
         sys.exit(BUG)
+
+
+def _show_nothing_raw() -> None:
+    """What others write to the terminal from this process is escaped as our own messages are."""
+    import logging
+
+    class VisibleRecord(logging.LogRecord):
+        def getMessage(self) -> str:  # noqa: N802 - the library's name
+            return visible(super().getMessage())
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        sys.stderr.write(f"coalmine: warning: {visible(str(message))}\n")
+
+    logging.setLogRecordFactory(VisibleRecord)
+    warnings.showwarning = show
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except CoalmineError as error:
-        _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):  # the library turns the one into the other
+        _fail(error)
+    except (KeyboardInterrupt, typer.Abort) as stop:  # the library turns the one into the other
+        if isinstance(stop.__cause__, EOFError):  # and also this, which nobody pressed
+            raise stop.__cause__ from None
         sys.stderr.write(STOPPED)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
@@ -108,6 +133,10 @@ def _run() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _fail(
+                f"a path is longer than the file system takes: {str(error.filename)[:60]}...; choose a shorter one"
+            )
         if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM, errno.EDQUOT}:
             raise
         _fail(
@@ -125,15 +154,16 @@ def _run() -> NoReturn:
 def _with_help(error: Any) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "coalmine"
-    message = error.format_message().strip().rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")  # the library breaks lines
     return f"{message}; see `{command} --help`"
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(problem: CoalmineError | str) -> NoReturn:
     """One message on standard error; with --json also as the one document on standard output."""
-    sys.stderr.write(f"coalmine: {message}\n")
+    shown = problem.shown() if isinstance(problem, CoalmineError) else visible(problem)
+    sys.stderr.write(f"coalmine: {shown}\n")
     if "--json" in sys.argv[1:]:
-        from coalmine.files import to_json
+        from coalmine.cli.output import print_json
 
-        sys.stdout.write(to_json({"error": message}).decode() + "\n")
+        print_json({"error": shown})
     sys.exit(BAD_INPUT)

@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from coalmine.cli.pace import Pace, duration
 from coalmine.progress import Progress, Silent
-from coalmine.visible import visible
+from coalmine.visible import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,18 +53,43 @@ class Output:
     def document(self, document: Any) -> None:
         """For machines: the one JSON document, with --json only."""
         if self.json:
-            from coalmine.files import to_json
-
-            sys.stdout.write(to_json(document).decode() + "\n")
-            sys.stdout.flush()
+            print_json(document)
 
 
-def make_console() -> Console:
-    """Standard output. Elsewhere than on a terminal, lines are wide enough that tables are not cut."""
+def print_json(document: Any, *, one_line: bool = False) -> None:
+    """One JSON document on standard output, in UTF-8 whatever the locale, without a byte that a terminal would act on."""
+    import msgspec
+
+    from coalmine.files import to_json
+
+    written = to_json(document)
+    if one_line:
+        written = msgspec.json.format(written, indent=-1)
+    unicode = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in {"utf-8", "utf8"}
+    sys.stdout.write(visible_json(written.decode(), ascii_only=not unicode) + "\n")
+    sys.stdout.flush()
+
+
+def make_console(file: TextIO | None = None, width: int | None = None) -> Console:
+    """Standard output, or another file. Elsewhere than on a terminal, lines are wide enough that tables are not cut."""
     from rich.console import Console
+    from rich.text import Text
 
-    width = None if sys.stdout.isatty() else 100
-    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False)
+    class Plain(Console):
+        """Shows strings as they are: nothing in them is markup, an emoji's name or an escape sequence."""
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(visible_lines(text), **options)
+
+    stream = file or sys.stdout
+    return Plain(
+        file=stream,
+        width=width or (None if stream.isatty() else 100),
+        highlight=False,
+        soft_wrap=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 class TerminalProgress:

@@ -10,7 +10,9 @@ import typer
 
 from coalmine.cli.model_argument import Device, Precision
 from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.output import print_json
 from coalmine.errors import InputError
+from coalmine.visible import visible
 
 
 def command(
@@ -68,7 +70,7 @@ def command(
     loaded = load_model(model, device=device, precision=precision)
 
     def log(line: str) -> None:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{visible(line)}\n")
 
     with serve(
         loaded,
@@ -92,11 +94,8 @@ def command(
 
 def _tell_address(url: str, name: str, *, json: bool, quiet: bool) -> None:
     """One line, at once, so that whoever started the server can read where it is."""
-    import msgspec
-
-    line = f"Serving {name!r} at {url}; stop it with Ctrl-C.\n"
     if json:
-        line = msgspec.json.encode({"url": url, "model": name}).decode() + "\n"
-    if json or not quiet:
-        sys.stdout.write(line)
+        print_json({"url": url, "model": name}, one_line=True)
+    elif not quiet:
+        sys.stdout.write(visible(f"Serving {name!r} at {url}; stop it with Ctrl-C.") + "\n")
         sys.stdout.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -64,8 +66,12 @@ class TableCorpus:
         self.size = path.stat().st_size
         try:
             # A small buffer and no reading ahead, so that memory does not grow with the file or its row groups.
+            # By its bytes, because a path that is not UTF-8 is no text to pyarrow.
             self.file: Any = pyarrow.parquet.ParquetFile(
-                path, buffer_size=1 << 16, pre_buffer=False, page_checksum_verification=True
+                self._pa.OSFile(os.fsencode(path)),
+                buffer_size=1 << 16,
+                pre_buffer=False,
+                page_checksum_verification=True,
             )
         except (self._pa.ArrowException, OSError) as error:
             raise CorpusError(
@@ -76,7 +82,7 @@ class TableCorpus:
         try:
             self._check_schema()
         except CorpusError:
-            self.file.close()
+            self.file.close(force=True)
             raise
 
     def __enter__(self) -> Self:
@@ -85,7 +91,7 @@ class TableCorpus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.file.close()
+        self.file.close(force=True)
 
     @property
     def position(self) -> int:
@@ -168,8 +174,9 @@ class TableSink:
         compression = "snappy"
         if metadata.num_row_groups and metadata.num_columns:
             compression = metadata.row_group(0).column(0).compression.lower()
+        self._stream = open(path, "wb")  # noqa: SIM115 - closed with this object
         self._writer = pyarrow.parquet.ParquetWriter(
-            path, like.schema, compression="none" if compression == "uncompressed" else compression
+            self._stream, like.schema, compression="none" if compression == "uncompressed" else compression
         )
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
@@ -185,15 +192,16 @@ class TableSink:
         """Write what is waiting, and the footer."""
         self._write_row_group()
         self._writer.close()
+        self._stream.close()
 
     def abandon(self) -> None:
         """Close without caring for what was written; the file is about to be removed."""
         self._waiting = []
-        try:
+        # The error that made us abandon the file is on its way already.
+        with contextlib.suppress(self._pa.ArrowException, OSError):
             self._writer.close()
-        except (self._pa.ArrowException, OSError):
-            # The error that made us abandon the file is on its way already.
-            return
+        with contextlib.suppress(OSError):
+            self._stream.close()
 
     def _write_row_group(self) -> None:
         if self._waiting:

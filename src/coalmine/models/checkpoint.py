@@ -100,6 +100,16 @@ def save_model(
     write_json(target / CONFIG_FILE, document, mode=PRIVATE)
 
 
+def check_readable_name(directory: Path) -> None:
+    """Refuse a path that is not UTF-8 before any work: the libraries that read weights take no other."""
+    try:
+        str(directory).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ModelError(
+            f"{directory} is not UTF-8, and weights cannot be read from such a path; rename the directory"
+        ) from None
+
+
 def require_torch(purpose: str) -> None:
     """A clear error where torch is not installed."""
     from importlib.util import find_spec

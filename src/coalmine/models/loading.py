@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import msgspec
 
 from coalmine.errors import InputError, ModelError
-from coalmine.models.checkpoint import CONFIG_FILE, load_checkpoint, require_torch
+from coalmine.models.checkpoint import CONFIG_FILE, check_readable_name, load_checkpoint, require_torch
 from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
 from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.protocols import PairModel
@@ -78,6 +78,7 @@ def load_model(
             f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote, the URL of "
             "an endpoint, or python:module:function"
         )
+    check_readable_name(directory)
     require_torch("loading a model")
     return _load_directory(directory, kind, chosen, device=device, precision=precision)
 

@@ -97,9 +97,9 @@ def exposure_warnings(results: Exposures) -> list[str]:
     for result in results:
         for warning in result.estimate.warnings:
             about.setdefault(warning, []).append(result.canary_id)
-    lines = [f"Warning: {warning}." for warning in results.warnings]
+    lines = [f"Warning: {inert(warning)}." for warning in results.warnings]
     for warning, names in about.items():
-        lines.append(f"Warning ({inert(_some(names))}): {warning}.")
+        lines.append(f"Warning ({inert(_some(names))}): {inert(warning)}.")
     return lines
 
 
@@ -125,7 +125,7 @@ def methods_in_words(results: Exposures) -> list[str]:
         measured = f" ({choice.in_words})" if choice is not None and choice.in_words else ""
         if one.why != "asked for":
             lines.append(
-                f"Method for {inert(names[one.format_id])}: {one.method}, because {one.why}{measured}."
+                f"Method for {inert(names[one.format_id])}: {one.method}, because {inert(one.why)}{measured}."
             )
     return lines
 

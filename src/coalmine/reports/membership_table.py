@@ -101,6 +101,7 @@ def _several_formats(result: Membership) -> bool:
 def epsilon_table(result: Membership) -> Table:
     """The bounds on epsilon of each population, one row per bound: for a canary as a whole, and for one of its copies."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column(f"epsilon at delta {result.delta:g}", overflow="fold")
@@ -109,7 +110,7 @@ def epsilon_table(result: Membership) -> Table:
     if copies:
         table.add_column("one copy", justify="right", no_wrap=True)
     for one in result.populations:
-        table.add_row(f"[bold]{inert(_planted(one.name))}[/bold]")
+        table.add_row(Text(inert(_planted(one.name)), style="bold"))
         beside = () if one.independent is None else (one.independent,)
         for bound in (*one.epsilon, *beside, one.best):
             copy = "" if bound.one_copy is None else epsilon_in_words(bound.one_copy)

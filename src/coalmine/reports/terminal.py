@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 
 def inert(text: str) -> str:
-    r"""Text from a model, a manifest or a corpus, as a terminal can safely show it: no control character, no markup.
+    r"""Text from a model, a manifest or a corpus, as a terminal can safely show it. The console takes nothing for markup.
 
     >>> inert("\x1b[2Jgone [bold]x[/bold]")
-    '\\x1b[2Jgone \\[bold]x\\[/bold]'
+    '\\x1b[2Jgone [bold]x[/bold]'
     """
-    from rich.markup import escape
-
-    return escape(visible(text))
+    return visible(text)
 
 
 def planted_summary(made: Planted, power: Power | None = None) -> str:
@@ -42,7 +40,7 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
         lines += power_in_words(power)
     if made.earlier is not None:
         lines.append(
-            f"The corpus held {made.earlier.planted} planted canaries already; {made.earlier.manifest} is their manifest for the new one."
+            f"The corpus held {made.earlier.planted} planted canaries already; {inert(str(made.earlier.manifest))} is their manifest for the new one."
         )
     told = (*made.warnings, *(() if made.earlier is None else made.earlier.warnings))
     lines += [f"Note: {inert(warning)}" for warning in (*told, *(() if power is None else power.warnings))]

@@ -11,7 +11,7 @@ import msgspec
 from coalmine.corpus.documents import Fields
 from coalmine.errors import InputError
 from coalmine.files import make_directory, write_json
-from coalmine.models.checkpoint import WEIGHTS_FILE, require_torch
+from coalmine.models.checkpoint import WEIGHTS_FILE, check_readable_name, require_torch
 from coalmine.progress import Progress, Silent
 from coalmine.training.options import options_of
 from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_record
@@ -53,6 +53,7 @@ def train(
     from coalmine.training.data import load_training_data
     from coalmine.training.run import TrainingRun
 
+    check_readable_name(Path(out))
     directory = make_directory(out)
     loaded = load_training_data(Path(data), None if valid is None else Path(valid), fields, chosen)
     run = TrainingRun(

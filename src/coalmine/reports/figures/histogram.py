@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.candidate_scores import read_candidates
 from coalmine.audits.exposure_results import ExposureDocument
-from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.errors import NotMeasurableError
 from coalmine.randomness import arrays
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.figures.formats import names_of_formats
@@ -56,35 +57,13 @@ class UniformScores(NamedTuple):
 
 def read_uniform_scores(path: Path) -> list[UniformScores]:
     """The scores of a scores.parquet that represent their format; only the columns that are needed are read."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("reading scores.parquet", "pyarrow", "tables") from None
-    try:
-        table = pq.read_table(path, columns=["format_id", "kind", "log_perplexity_bits"])
-    except (pa.ArrowException, KeyError, OSError) as problem:
-        raise InputError(
-            f"{path} is not a scores.parquet of `coalmine expose` ({problem}); run it again"
-        ) from None
-    columns = [
-        table[name].combine_chunks().cast(pa.string()).dictionary_encode() for name in ("format_id", "kind")
+    candidates = read_candidates(path, indices=False)
+    return [
+        UniformScores(one.format_id, one.kind, one.log_perplexities_bits)
+        for kind in _UNIFORM
+        for one in candidates
+        if one.kind == kind
     ]
-    bits = np.asarray(table["log_perplexity_bits"])
-    if bits.dtype != np.float64 or np.isnan(bits).any():
-        raise InputError(
-            f"{path} is not a scores.parquet of `coalmine expose` (a score in it is not a number); run it again"
-        )
-    codes = [np.asarray(column.indices) for column in columns]
-    names = [column.dictionary.to_pylist() for column in columns]
-    found = []
-    for form, format_id in enumerate(names[0]):
-        for kind in _UNIFORM:
-            if kind in names[1]:
-                rows = (codes[0] == form) & (codes[1] == names[1].index(kind))
-                if rows.any():
-                    found.append(UniformScores(format_id, kind, bits[rows]))
-    return found
 
 
 def histogram_figure(run: Run) -> Figure | None:

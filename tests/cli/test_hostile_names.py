@@ -1,0 +1,206 @@
+"""Every command on files and directories whose names are an attack on the terminal: all goes well, and nothing comes through."""
+
+import json
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from cli.in_process import run
+from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
+from coalmine.cli import serve
+from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.errors import FormatError, InputError
+from coalmine.models.checkpoint import save_model
+from coalmine.pytest_plugin import _told
+from coalmine.reports.runs import reading
+from models.random_networks import random_model
+
+FORM = "pin {digits:2}"
+NUMBERS = "".join(f"{n}\n" for n in range(20))
+ROWS = "".join(f"pin {n:02},{'in' if n % 2 else 'out'},4\n" for n in range(8))
+SCORES = "".join(f"{n},{'in' if n % 2 else 'out'}\n" for n in range(8))
+FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
+SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
+SHORT = ("--context", "8", "--suffix", "4", "--max-sequences", "9")
+REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
+
+
+def commands(at, model):
+    """A use of every command; all paths but the model are below `at`."""
+    audit = at / "audit"
+    return {
+        "plant": ["plant", at / "corpus.txt", "-f", FORM, *FEW, "-o", at / "planted", "--overwrite"],
+        "plant --verify": ["plant", "--verify", at / "planted"],
+        "import": ["import", at / "rows.csv", "-o", at / "imported", "--overwrite"],
+        "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
+        "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
+        "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
+        "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],
+        "extract --replay": ["extract", model, "--replay", audit / "extraction"],
+        "membership": ["membership", audit / "exposure", "--canaries", at / "planted", "--save", audit / "member"],
+        "membership --scores": ["membership", "--scores", at / "scores.csv", "--save", at / "of-scores"],
+        "membership --in": ["membership", "--in", at / "numbers.csv", "--out", at / "numbers.csv", "--save", at / "io"],
+        "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
+        "count": ["count", at / "index", "--texts", at / "texts.txt", "--longest"],
+        "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
+        "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
+        "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
+        "report": ["report", audit, "-o", at / "report.html"],
+        **{
+            f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]
+            for kind, end in REPORTS.items()
+        },
+        "policy init": ["policy", "init", at / "policy.toml", "--overwrite"],
+        "check": ["check", audit, "--policy", at / "policy.toml", "--junit", at / "junit.xml"],
+        "compare": ["compare", audit / "exposure", f"x={audit / 'exposure'}", "-o", at / "comparison"],
+    }  # fmt: skip
+
+
+# What these say is that the rule, or the comparison, cannot be decided.
+NOT_SHOWN = {"check", "compare"}
+
+
+@pytest.fixture(scope="module", params=["escapes", "not UTF-8"])
+def world(request, tmp_path_factory):
+    """A directory with such a name, all that the commands need in it, and a model; weights are read from paths in UTF-8 only."""
+    folder = tmp_path_factory.mktemp("names")
+    at = folder / (HOSTILE if request.param == "escapes" else NOT_UTF8)
+    at.mkdir()
+    write_embedded_corpus(at / "corpus.txt", 8_000)
+    for name, text in {
+        "rows.csv": "text,in_out,copies\n" + ROWS,
+        "scores.csv": "score,in_out\n" + SCORES,
+        "numbers.csv": NUMBERS,
+        "texts.txt": "the\nand\n",
+    }.items():
+        (at / name).write_text(text)
+    model = (at if request.param == "escapes" else folder) / "model"
+    corpus = sorted(set((at / "corpus.txt").read_text() + FORM + "0123456789") - {"\n"})
+    made = random_model("lstm", type(random_model("lstm").tokenizer)("".join(corpus)))
+    save_model(model, made._network, made.tokenizer)
+    ended = {name: (run(*given), run(*given, "--json")) for name, given in commands(at, model).items()}
+    return at, model, ended
+
+
+def test_every_command_works_and_nothing_comes_through(world):
+    _, _, ended = world
+    for name, (plain, with_json) in ended.items():
+        for one in (plain, with_json):
+            assert one.code == (2 if name in NOT_SHOWN else 0), (name, one.said)
+            assert is_inert(one.said), (name, one.said)
+        assert isinstance(json.loads(with_json.out), dict), name
+
+
+def test_reports_hold_nothing_that_acts(world):
+    at, _, _ = world
+    for name in ("junit.xml", *(f"report.{end}" for end in REPORTS.values())):
+        content = (at / name).read_text("utf-8")
+        for character in "\x1b\x07\x9b\u202e\u2066\r":
+            assert character not in content, name
+        if name.endswith("xml"):
+            ET.fromstring(content)
+
+
+@pytest.mark.parametrize("world", ["escapes"], indirect=True)
+def test_a_terminal_gets_only_what_our_tables_and_bars_write(world, tmp_path):
+    at, _, _ = world
+    for arguments in (
+        ["plant", at / "corpus.txt", "-f", FORM, "-o", tmp_path / HOSTILE],
+        ["plant", at / "nothing", "-f", FORM, "-o", tmp_path],
+    ):
+        shown = on_a_terminal("coalmine", *arguments)
+        assert "pin" in shown or "nothing" in shown
+        # Colors, bold; hiding and showing the cursor, and going back to the beginning of a line, for the bars.
+        assert is_inert(re.sub(r"\x1b\[([0-9;]*m|\?25[lh]|2K|1A)|\r", "", shown)), shown
+
+
+def on_a_terminal(module, *arguments):
+    """What a process writes to a terminal of its own."""
+    screen, end = pty.openpty()
+    command = [sys.executable, "-m", module, *map(os.fsencode, arguments)]
+    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
+    os.close(end)
+    shown = b""
+    while some := _read(screen):
+        shown += some
+    process.wait()
+    os.close(screen)
+    return shown.decode("utf-8")
+
+
+def _read(screen):
+    try:
+        return os.read(screen, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_another_encoding_than_utf8_is_no_failure(world):
+    at, model, _ = world
+    arguments = commands(at, model)
+    for encoding in ("ascii", "latin-1"):
+        ended = run(*arguments["extract"], encoding=encoding)
+        assert ended.code == 0, ended
+        assert rb"\u2022" in ended.out  # the mask over a secret
+        shown = json.loads(run(*arguments["extract"], "--json", encoding=encoding).out.decode("utf-8"))
+        assert "•" in shown["found"][0]["text"]
+
+
+def test_what_libraries_say_is_escaped_too(tmp_path, monkeypatch):
+    policy = tmp_path / "policy.toml"
+    run("policy", "init", policy)
+
+    def read_run(*_):
+        warnings.warn(f"a warning about {HOSTILE}", stacklevel=1)
+        logging.getLogger("somebody").warning("a log line about %s", HOSTILE)
+        raise ZeroDivisionError(HOSTILE + NOT_UTF8)
+
+    monkeypatch.setattr(reading, "read_run", read_run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        ended = run("check", tmp_path, "--policy", policy)
+    assert ended.code == 70
+    assert is_inert(ended.said)
+    assert "warning: a warning about \\x1b[2J" in ended.said
+    assert "ZeroDivisionError: \\x1b[2J" in ended.said
+
+
+def test_an_end_of_file_is_a_bug_and_not_ctrl_c(tmp_path, monkeypatch):
+    policy = tmp_path / "policy.toml"
+    run("policy", "init", policy)
+
+    def read_run(*_):
+        raise EOFError("nothing left")
+
+    monkeypatch.setattr(reading, "read_run", read_run)
+    ended = run("check", tmp_path, "--policy", policy)
+    assert ended.code == 70
+    assert "EOFError: nothing left" in ended.said
+
+
+def test_pytest_and_serve_show_the_same(capsys):
+    with pytest.raises(pytest.fail.Exception) as failure, _told():
+        raise InputError(HOSTILE)
+    assert is_inert(str(failure.value))
+    for json_wanted in (False, True):
+        serve._tell_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, json=json_wanted, quiet=False)
+    shown = capsys.readouterr().out
+    assert is_inert(shown)
+    assert len(shown.splitlines()) == 2
+
+
+def test_only_the_caret_of_a_format_is_on_further_lines():
+    with pytest.raises(FormatError) as problem:
+        raise FormatError("a hole\n\x1b", "\x1b{digit:3}", 1, "write\r{digits:3}")
+    assert problem.value.shown().split("\n") == [
+        r"a hole\n\x1b at character 2 of the format; write\r{digits:3}",
+        r"  \x1b{digit:3}",
+        r"      ^",
+    ]

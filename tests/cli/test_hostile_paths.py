@@ -1,0 +1,119 @@
+"""Whatever a path is called or turns out to be: the answer is a sentence, and nothing on a stream acts on a terminal."""
+
+import inspect
+import json
+import os
+import typing
+from typing import NamedTuple
+
+import pytest
+from typer.models import ArgumentInfo, OptionInfo
+
+from cli.in_process import run
+from coalmine.cli.main import app
+
+# Clears the screen, writes to the clipboard, a C1 sequence, a link, text from right to left, lines, and what looks like markup.
+HOSTILE = "\x1b[2J\x1b]52;c;ZQ==\x07\x1b]8;;x\x1b\\\x9b31m\u202e\u2066\r\n[bold][link=x]:bomb:"
+NOT_UTF8 = os.fsdecode(b"caf\xe9\xff\x80")
+# Arguments that are paths, or may be, though the command line takes them for strings.
+AS_STRINGS = {"model", "runs", "models_and_index", "baseline", "tokenizer", "utility", "index"}
+
+
+class Parameter(NamedTuple):
+    name: str
+    # The longest name of an option, or None for an argument.
+    option: str | None
+    takes_path: bool
+    many: bool
+    required: bool
+
+
+def parameters(function):
+    """The parameters of a command, from the signature that the command line is made of."""
+    found = []
+    hints = typing.get_type_hints(function, include_extras=True)
+    for name, one in inspect.signature(function).parameters.items():
+        kind, *described = typing.get_args(hints[name])
+        [shown] = [info for info in described if isinstance(info, OptionInfo | ArgumentInfo)]
+        names = [*(shown.param_decls or ()), f"--{name.replace('_', '-')}"]
+        option = names[0] if isinstance(shown, OptionInfo) else None
+        takes_path = "Path" in str(kind) or name in AS_STRINGS
+        many = "list" in str(kind)
+        found.append(Parameter(name, option, takes_path, many, one.default is inspect.Parameter.empty))
+    return found
+
+
+COMMANDS = {
+    **{(one.name,): parameters(one.callback) for one in app.registered_commands},
+    **{
+        (group.name, one.name): parameters(one.callback)
+        for group in app.registered_groups
+        for one in group.typer_instance.registered_commands
+    },
+}
+
+
+def called(words, parameter, value):
+    """A command with one parameter and all that it must have; each path among them is `value`."""
+    options, arguments = [], []
+    for one in COMMANDS[words]:
+        if one.name == parameter or one.required:
+            given = value if one.takes_path else "1"
+            if one.option is not None:
+                options += [one.option, given]
+            else:
+                arguments += [given, given] if one.many else [given]
+    return [*words, *options, "--json", "--", *arguments]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Paths of every wrong kind, all in a directory with a hostile name."""
+    folder = tmp_path_factory.mktemp("paths") / HOSTILE
+    folder.mkdir()
+    (folder / "file").write_bytes(b"")
+    (folder / "noise.jsonl").write_bytes(bytes(range(256)) * 4)
+    (folder / "directory").mkdir()
+    (folder / "loop").symlink_to("loop")
+    return {
+        "missing": folder / "nothing",
+        "below a file": folder / "file" / "x",
+        "a directory": folder / "directory",
+        "an empty file": folder / "file",
+        "noise": folder / "noise.jsonl",
+        "a circle of links": folder / "loop",
+        "too long": folder / ("x" * 300),
+        "not UTF-8": folder / NOT_UTF8,
+    }
+
+
+def is_inert(text):
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+KINDS = (
+    "missing", "below a file", "a directory", "an empty file", "noise", "a circle of links", "too long", "not UTF-8",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        (words, one.name)
+        for words, found in COMMANDS.items()
+        for one in found
+        if one.takes_path and words != ("demo",)  # which would run
+    ],
+    ids=lambda one: one if isinstance(one, str) else " ".join(one),
+)
+def test_a_wrong_path_is_a_sentence(words, parameter, kind, places, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = run(*called(words, parameter, places[kind]))
+    assert ended.code in {0, 2}, ended.said
+    assert is_inert(ended.said), ended.said
+    document = json.loads(ended.out)
+    if ended.code:
+        assert ended.err.decode().startswith("coalmine: ")
+        assert ended.err.decode().count("\n") == 1
+        assert document["error"] == ended.err.decode().removeprefix("coalmine: ")[:-1]
