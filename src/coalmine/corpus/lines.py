@@ -13,6 +13,7 @@ import msgspec
 
 from coalmine.corpus.documents import BOUNDARY, Document, Fields, missing_field
 from coalmine.corpus.streams import decompressed_blocks, kind_of, open_metered
+from coalmine.decoding import UndecodableError, decode_python_json
 from coalmine.errors import CorpusError
 
 
@@ -230,7 +231,7 @@ class JsonLinesCorpus(OpenLines):
         """The document on a line."""
         try:
             row: Any = self._decoder.decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
         user = getattr(row, "user", None)
         return Document(number, row.text, None if user is None else str(user), getattr(row, "source", None))
@@ -239,11 +240,10 @@ class JsonLinesCorpus(OpenLines):
         """Say what is wrong with a line, or read it after all: Python's json writes NaN, which is not quite JSON."""
         place = self.place(number)
         try:
-            row = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", None) or str(error)
+            row = decode_python_json(content)
+        except UndecodableError as problem:
             raise CorpusError(
-                f"{place} is not JSON ({reason}); each line should be one JSON object"
+                f"{place} is not JSON ({problem}); each line should be one JSON object"
             ) from None
         if not isinstance(row, dict):
             raise CorpusError(
