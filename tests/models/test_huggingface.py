@@ -1,7 +1,5 @@
 """Causal transformers with subword tokens: they conform, and every audit agrees with brute force over full strings."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -13,6 +11,7 @@ from coalmine.models.conformance import check_model
 from coalmine.models.huggingface import from_transformers
 from coalmine.models.protocols import TokenSequence
 from coalmine.search.lifting import TokenTree
+from models.local_models import change_json, save_checkpoint
 from models.tiny_masked import TOKENIZERS as TOKENIZERS_OF_MASKED
 from models.tiny_masked import tiny_masked
 from models.tiny_transformers import byte_level, metaspace, tiny
@@ -154,8 +153,9 @@ def test_from_a_directory(tmp_path):
 
 
 def test_a_directory_that_is_no_causal_model_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
-    with pytest.raises(ModelError, match="cannot be loaded"):
+    save_checkpoint(tmp_path)
+    change_json(tmp_path / "config.json", model_type="nonsense")
+    with pytest.raises(ModelError, match=r"cannot be loaded as a causal language model .*nonsense"):
         load_model(tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_weights_that_would_run_code_are_refused(tmp_path):
     chosen.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="cannot be loaded"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is a pickle"):
         load_model(tmp_path)
 
 

@@ -14,7 +14,7 @@ from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.networks import Network, State
 from coalmine.models.pairs import PairNetwork, PairNetworkModel
 from coalmine.models.pretrained import load_pretrained
-from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.subwords import SubwordTokenizer, encoded
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -28,7 +28,7 @@ class SourceTokenizer(SubwordTokenizer):
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a source, special ones among them."""
-        tokens: list[int] = self._backend.encode(text, add_special_tokens=True).ids
+        tokens: list[int] = encoded(self._backend, text, special=True).ids
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-import msgspec
-
 from coalmine.errors import InputError, ModelError
-from coalmine.models.checkpoint import CONFIG_FILE, check_readable_name, load_checkpoint, require_torch
+from coalmine.models.checkpoint import WEIGHTS_FILE, check_readable_name, load_checkpoint, require_torch
 from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
+from coalmine.models.model_files import CONFIG_FILE, architectures_of, held_in, read_object
 from coalmine.models.named_function import is_function, model_of_function
+from coalmine.models.offline import offline
 from coalmine.models.protocols import PairModel
 
 if TYPE_CHECKING:
@@ -73,14 +73,15 @@ def load_model(
             )
         return model_of_function(where)
     directory = Path(where)
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
         raise ModelError(
             f"model not found: {directory} is not a directory; name one that `coalmine train` or transformers wrote, the URL of "
             "an endpoint, or python:module:function"
         )
     check_readable_name(directory)
     require_torch("loading a model")
-    return _load_directory(directory, kind, chosen, device=device, precision=precision)
+    with offline():
+        return _load_directory(directory, kind, chosen, device=device, precision=precision)
 
 
 def is_endpoint(where: str | os.PathLike[str]) -> bool:
@@ -96,7 +97,7 @@ def _load_directory(
 ) -> Model:
     config = _transformers_config(directory)
     if config is None:
-        own: Any = load_checkpoint(directory, device=device, precision=precision)
+        own: Any = _reference_model(directory, device=device, precision=precision)
         is_kind = "pairs" if isinstance(own, PairModel) else "causal"
         if kind not in {"auto", is_kind}:
             raise ModelError(
@@ -104,7 +105,7 @@ def _load_directory(
             )
         return cast("Model", _reference_model_after(own, is_kind, *context))
     if kind == "auto":
-        masked = any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ())
+        masked = any(name.endswith("ForMaskedLM") for name in architectures_of(config))
         kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"
     if kind != "causal":
         _refuse_context(kind, context)
@@ -121,6 +122,16 @@ def _load_directory(
     return load_transformers(
         directory, device=device, precision=precision, context=context[0], context_text=context[1]
     )
+
+
+def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
+    weights = directory / WEIGHTS_FILE
+    if not weights.is_file():
+        return load_checkpoint(directory, device=device, precision=precision)  # which says what is missing
+    from coalmine.models.building import no_larger_than
+
+    with no_larger_than(held_in([weights]), str(directory / CONFIG_FILE)):
+        return load_checkpoint(directory, device=device, precision=precision)
 
 
 def _reference_model_after(own: Any, kind: str, context: str, text: str | None) -> Any:
@@ -154,12 +165,15 @@ def _refuse_context(kind: str, context: tuple[str, str | None]) -> None:
 
 def _transformers_config(directory: Path) -> dict[str, Any] | None:
     """The config of a transformers checkpoint, which all say their model type, or of an adapter's base; None for other models."""
-    from coalmine.models.pretrained import ADAPTER_FILE, base_of_adapter
+    from coalmine.models.peft_adapters import base_of_adapter
 
-    if (directory / ADAPTER_FILE).is_file():
-        directory = base_of_adapter(directory) or directory
-    try:
-        found = msgspec.json.decode((directory / CONFIG_FILE).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return None
-    return found if isinstance(found, dict) and "model_type" in found else None
+    base = base_of_adapter(directory)
+    path = (base or directory) / CONFIG_FILE
+    found = read_object(path) if path.exists() else {}
+    if "model_type" in found:
+        return found
+    if base is not None:
+        raise ModelError(
+            f"the adapter in {directory} belongs to {base}, whose {CONFIG_FILE} names no model_type of transformers; check the directory"
+        )
+    return None

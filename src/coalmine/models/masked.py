@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,9 +13,11 @@ from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.gaps import GapScorer, check_gaps, hidden_places, likeliest, widest_layer
-from coalmine.models.pretrained import base_of_adapter, load_pretrained
+from coalmine.models.model_files import CONFIG_FILE, architectures_of, read_object
+from coalmine.models.peft_adapters import base_of_adapter
+from coalmine.models.pretrained import load_pretrained
 from coalmine.models.protocols import IntArray, TokenSequence
-from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.subwords import SubwordTokenizer, encoded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -223,8 +224,8 @@ def from_masked(
 
 def load_masked(directory: Path, *, device: str, precision: str) -> MaskedTransformer | SpanCorruptionModel:
     """A masked model, T5 or a PEFT adapter of one from a local directory."""
-    config = _config(base_of_adapter(directory) or directory)
-    made_as = [str(each) for each in config.get("architectures") or ()]
+    config = read_object((base_of_adapter(directory) or directory) / CONFIG_FILE)
+    made_as = architectures_of(config)
     if made_as and not any(each.endswith(_TRAINED_HEADS) for each in made_as):
         raise ModelError(
             f"{directory} was saved as {made_as[0]}, which has no trained head that fills gaps; save the model with the head that it "
@@ -246,13 +247,13 @@ def special_tokens_around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...
     backend = type(backend).from_str(backend.to_str())
     backend.no_truncation()
     backend.no_padding()
-    encoded = backend.encode("a", add_special_tokens=True)
-    own = [place for place, special in enumerate(encoded.special_tokens_mask) if not special]
+    written = encoded(backend, "a", special=True)
+    own = [place for place, special in enumerate(written.special_tokens_mask) if not special]
     if not own:
         raise ModelError(
             "the tokenizer makes no token of the text 'a'; use one that the model was trained with"
         )
-    return tuple(encoded.ids[: own[0]]), tuple(encoded.ids[own[-1] + 1 :])
+    return tuple(written.ids[: own[0]]), tuple(written.ids[own[-1] + 1 :])
 
 
 def _longest_row(model: PreTrainedModel) -> int | None:
@@ -263,13 +264,3 @@ def _longest_row(model: PreTrainedModel) -> int | None:
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     said = getattr(model.config, "max_position_embeddings", None)
     return said if isinstance(said, int) and said > 0 else None
-
-
-def _config(directory: Path) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode((directory / "config.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
-        found = None
-    if not isinstance(found, dict):
-        raise ModelError(f"{directory} has no config.json of a transformers checkpoint; check the directory")
-    return found

@@ -1,15 +1,36 @@
-"""Models of Hugging Face transformers at rest: safetensors only, no remote code, nothing from a hub."""
+"""Models of Hugging Face transformers at rest: safetensors only, no remote code, nothing from a hub, and every weight in use."""
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.files import sha256_of_file
+from coalmine.models.building import no_larger_than
+from coalmine.models.libraries import as_model_error, quiet
+from coalmine.models.model_files import (
+    CONFIG_FILE,
+    TOKENIZER_FILE,
+    Held,
+    adapter_file,
+    check_json,
+    checkpoint_files,
+    held_in,
+    read_object,
+)
+from coalmine.models.offline import offline
+from coalmine.models.token_ids import check_written_ids
 
-ADAPTER_FILE = "adapter_config.json"
+# Weights that take no part in predicting tokens: heads for other tasks, and what older versions saved beside weights.
+_OF_OTHER_TASKS = re.compile(
+    r"(^|\.)(pooler|seq_relationship|sop_classifier|v_head)\.|(^|\.)(inv_freq|masked_bias|position_ids|version)$"
+)
+# Settings that count parts of a network, each of which has a tensor of its own, or classes that a library lists one by one.
+_COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
+_USUAL_COUNT = 1000
 
 
 class Pretrained(NamedTuple):
@@ -28,74 +49,153 @@ def load_pretrained(
     try:
         import torch
         import transformers
-        from transformers.utils import logging
+
+        from coalmine.models.peft_adapters import base_of_adapter, held_by_adapter, with_adapter
     except ImportError:
         raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    base = base_of_adapter(directory)
-    its_own: Any = logging  # untyped
-    bars = its_own.is_progress_bar_enabled()
-    its_own.disable_progress_bar()  # progress is ours to show, or not to show
-    try:
-        model: Any
-        model, loading = getattr(transformers, auto_class).from_pretrained(
-            base or directory,
-            dtype=getattr(torch, precision),
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
+    with offline(), quiet():
+        base = base_of_adapter(directory)
+        check_json(directory)
+        # An adapter that cannot be used is told before its base, which may be large, is loaded.
+        adapter = None if base is None else held_by_adapter(directory)
+        files = checkpoint_files(base or directory)
+        model = _checkpoint(
+            base or directory, files, getattr(transformers, auto_class), kind, getattr(torch, precision)
         )
-        _check_complete(loading["missing_keys"])
-        if base is not None:
-            model = _with_adapter(model, directory)
-        model.to(device)
-        own_tokenizer = base is None or (directory / "tokenizer.json").is_file()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            directory if own_tokenizer else base, **options
-        )
-    except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as problem:
-        first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise ModelError(
-            f"{directory} cannot be loaded as {kind} ({first_line}); check the directory"
-        ) from None
-    finally:
-        if bars:
-            its_own.enable_progress_bar()
-    # What an adapter does depends on the weights that it is put on.
-    places = [directory] if base is None else [base, directory]
-    weights = [path for place in places for path in sorted(place.glob("*.safetensors"))]
-    origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in weights]}
+        if adapter is not None:
+            model = with_adapter(model, directory, adapter)
+            files = [*files, adapter_file(directory)]
+        with as_model_error(f"the model cannot be put on {device!r}", "use device='cpu'"):
+            model.to(device)
+        own_tokenizer = base is None or (directory / TOKENIZER_FILE).is_file()
+        home = directory if own_tokenizer or base is None else base
+        tokenizer = load_tokenizer(home)
+        if getattr(tokenizer, "backend_tokenizer", None) is not None:
+            check_written_ids(home, tokenizer.backend_tokenizer)
+    origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
 
 
-def _check_complete(missing: set[str]) -> None:
-    if missing:  # they would be made of random numbers, and every score with them
-        raise ValueError(f"its weights have no {min(missing)}")
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer of a local directory, as transformers reads it."""
+    from transformers import AutoTokenizer
+
+    check_json(directory)
+    with (
+        offline(),
+        quiet(),
+        as_model_error(
+            f"the tokenizer of {directory} cannot be loaded", f"save it again, with its {TOKENIZER_FILE}"
+        ),
+    ):
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False
+        )
+    if not (directory / TOKENIZER_FILE).is_file():
+        _check_vocabulary(directory, tokenizer)
+    return tokenizer
 
 
-def _with_adapter(model: Any, directory: Path) -> Any:
-    try:
-        from peft import PeftModel
-    except ImportError:
-        raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
-    return PeftModel.from_pretrained(model, str(directory))
-
-
-def base_of_adapter(directory: Path) -> Path | None:
-    """The local directory of the model that an adapter belongs to, or None where there is no adapter."""
-    config = directory / ADAPTER_FILE
-    if not config.is_file():
-        return None
-    try:
-        named = str(json.loads(config.read_bytes())["base_model_name_or_path"])
-    except (ValueError, KeyError, TypeError):
+def _check_vocabulary(directory: Path, tokenizer: Any) -> None:
+    """Refuse a tokenizer without its files: transformers makes one without words, which writes no text, or a text as single letters."""
+    needed = {
+        str(name)
+        for role, name in tokenizer.vocab_files_names.items()
+        if role in {"vocab_file", "merges_file"}
+    }
+    missing = sorted(name for name in needed or {TOKENIZER_FILE} if not (directory / name).is_file())
+    if missing:
         raise ModelError(
-            f"{config} does not say which model the adapter belongs to; save the adapter again"
-        ) from None
-    for base in (Path(named), directory / named):
-        if base.is_dir():
-            return base
-    raise ModelError(
-        f"the adapter in {directory} belongs to {named!r}, which is no local directory; nothing is fetched from a hub: "
-        f"download the model, and put its path into {config}"
-    )
+            f"{directory} has no {TOKENIZER_FILE}, and no {missing[0]} to make one from; save the tokenizer beside the model"
+        )
+
+
+def _checkpoint(directory: Path, files: list[Path], auto_class: Any, kind: str, dtype: Any) -> Any:
+    check_json(directory)
+    held = held_in(files)
+    settings = directory / CONFIG_FILE
+    _check_settings(settings, held)
+    with (
+        as_model_error(f"{directory} cannot be loaded as {kind}", "check the directory"),
+        no_larger_than(held, str(settings), outlines_only=True),
+    ):
+        model, loading = auto_class.from_pretrained(
+            directory,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    _check_all_used(directory, kind, loading, held)
+    return model
+
+
+def _check_settings(path: Path, held: Held) -> None:
+    """Refuse settings by which a library would read other files than were checked, or build without end."""
+    from transformers import CONFIG_MAPPING
+
+    document = read_object(path)
+    if document.get("auto_map") and str(document.get("model_type")) not in CONFIG_MAPPING:
+        raise ModelError(
+            f"{path} names code of its own (auto_map) for its model type, which transformers does not have, and no code that comes with a "
+            "model is run; write an adapter for it (docs/adapters.md)"
+        )
+    for name, value in _settings(document):
+        if name == "quantization_config" and value:
+            raise ModelError(
+                f"{path} says that the weights are quantized, and only weights that are stored as plain numbers can be checked and measured; "
+                "dequantize the model, and save it again"
+            )
+        if name == "transformers_weights" and value:
+            raise ModelError(
+                f"{path} names a weights file of its own (transformers_weights), and only the usual names are read; remove the setting"
+            )
+        if name in {"attn_implementation", "_attn_implementation"} and "/" in str(value):
+            raise ModelError(
+                f"{path} names code in a hub as its {name}, and no code is fetched; remove the setting"
+            )
+        if (
+            _COUNTS.search(name)
+            and isinstance(value, int | float)
+            and value > max(_USUAL_COUNT, held.tensors)
+        ):
+            raise ModelError(
+                f"{path} sets {name} to {value:,}, and the weights hold {held.tensors:,} tensors only; save the model again"
+            )
+
+
+def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every setting of a config, those of its parts among them."""
+    waiting: list[Any] = [document]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield from one.items()
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _check_all_used(directory: Path, kind: str, loading: dict[str, Any], held: Held) -> None:
+    """Refuse weights that are missing, of another shape, or not used: another model than the file's would be measured."""
+    cannot = f"{directory} cannot be loaded as {kind}"
+    missing = set(loading["missing_keys"])
+    if missing:  # they would be made of random numbers, and every score with them
+        raise ModelError(f"{cannot} (its weights have no {min(missing)}); save the whole model again")
+    for name, *shapes in loading["mismatched_keys"]:
+        written, built = (" x ".join(map(str, shape)) for shape in shapes)
+        raise ModelError(
+            f"{cannot} (its weights have {name} as {written}, and {CONFIG_FILE} describes it as {built}); save the model again"
+        )
+    # Names may have been converted, so that one that is not in the file counts as a weight.
+    unused = {
+        name
+        for name in loading["unexpected_keys"]
+        if name not in held.others and not _OF_OTHER_TASKS.search(name)
+    }
+    if unused:
+        raise ModelError(
+            f"{cannot} ({len(unused):,} of its weights would not be used, such as {min(unused)}); check that {CONFIG_FILE} belongs to them"
+        )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from coalmine.errors import ModelError
+from coalmine.models.libraries import as_model_error
+from coalmine.models.token_ids import check_ids
 
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 # Texts that show what a tokenizer puts before a word; the first that it can write is used.
@@ -34,9 +36,11 @@ class SubwordTokenizer:
 
     def __init__(self, backend: Any, *, size: int, separator: int) -> None:
         # A copy that neither truncates nor pads: what the tokenizer was last used for must not cut a text that is scored.
-        backend = type(backend).from_str(backend.to_str())
-        backend.no_truncation()
-        backend.no_padding()
+        with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
+            backend = type(backend).from_str(backend.to_str())
+            backend.no_truncation()
+            backend.no_padding()
+        check_ids(backend, size)
         self._backend = backend
         self.size = size
         self.separator = separator
@@ -72,12 +76,7 @@ class SubwordTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The canonical tokens of a text, without special ones but for those that the text itself names."""
-        try:
-            tokens: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        except Exception as problem:  # noqa: BLE001  # the library raises this very class
-            raise ModelError(
-                f"the model's tokenizer cannot write a text ({problem}); choose another format"
-            ) from None
+        tokens: list[int] = encoded(self._backend, text).ids
         if (self._unknown is not None and self._unknown in tokens) or (
             self._drops and self.decode(tokens) != text
         ):
@@ -152,10 +151,18 @@ class SubwordTokenizer:
         """The token that a word begins with behind a text that is one token, or none."""
         length = 1 if before else 0
         for probe in _PROBES:
-            tokens = self._backend.encode(before + probe, add_special_tokens=False).ids
+            tokens = encoded(self._backend, before + probe).ids
             if len(tokens) > length and self._unknown not in tokens:
                 return int(tokens[length]) if tokens[length] < self.size else None
         return None
+
+
+def encoded(backend: Any, text: str, *, special: bool = False) -> Any:
+    """A text as the library encodes it, with the special tokens that it puts around one, or without."""
+    with as_model_error(
+        "the model's tokenizer cannot write a text", "choose another format, or check the tokenizer"
+    ):
+        return backend.encode(text, add_special_tokens=special)
 
 
 def _unknown_token(backend: Any, model: dict[str, Any]) -> int | None:

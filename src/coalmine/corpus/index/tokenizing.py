@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
-from coalmine.files import read_bytes
+from coalmine.models.libraries import as_model_error
+from coalmine.models.model_files import TOKENIZER_FILE, check_json, read_object
 from coalmine.models.named_function import is_function, model_of_function
+from coalmine.models.offline import offline
 from coalmine.models.protocols import IntArray
-from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.subwords import SubwordTokenizer, encoded
+from coalmine.models.token_ids import check_ids, check_written_ids
 from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer, tokenizer_from_dict
 
 BYTES = "bytes"
@@ -117,24 +120,26 @@ class SubwordTokens:
             from tokenizers import Tokenizer
         except ImportError:
             raise MissingExtraError("an index over subwords", "tokenizers", "transformers") from None
-        self._backend = Tokenizer.from_str(written)
-        # What the tokenizer was last used for must not cut a document.
-        self._backend.no_truncation()
-        self._backend.no_padding()
+        with offline(), as_model_error("the tokenizer cannot be read", "save the tokenizer again"):
+            self._backend = Tokenizer.from_str(written)
+            # What the tokenizer was last used for must not cut a document.
+            self._backend.no_truncation()
+            self._backend.no_padding()
         canonical = json.loads(self._backend.to_str())
         self.description = {"kind": self.kind, "tokenizer": canonical}
-        self.size = max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.size = check_ids(self._backend)
         unknown = (canonical.get("model") or {}).get("unk_token")
         self._unknown = None if unknown is None else self._backend.token_to_id(unknown)
 
     def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
         """One array a text."""
-        found = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        with as_model_error("the tokenizer cannot write a document", "check the tokenizer"):
+            found = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.asarray(one.ids, dtype=np.int64) for one in found]
 
     def encode_query(self, text: str) -> IntArray:
         """Its tokens, as if it stood alone; in running text it may be cut in another way."""
-        tokens = np.asarray(self._backend.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        tokens = np.asarray(encoded(self._backend, text).ids, dtype=np.int64)
         if self._unknown is not None and np.any(tokens == self._unknown):
             raise ModelError(
                 "the index's tokenizer has no token for a part of the text, so it cannot be looked up; index the corpus over bytes"
@@ -202,34 +207,30 @@ def _from_directory(directory: Path) -> IndexTokenizer:
             f"tokenizer not found: {directory} is not a directory; name a model's directory, or the word 'bytes'"
         )
     config = directory / "config.json"
-    document: Any = None
-    if config.is_file():
-        try:
-            document = json.loads(read_bytes(config, "the model's config"))
-        except ValueError as problem:
-            raise ModelError(f"{config} is not valid JSON ({problem}); train the model again") from None
-    if isinstance(document, dict) and isinstance(document.get("tokenizer"), dict):
+    document = read_object(config) if config.exists() else {}
+    if isinstance(document.get("tokenizer"), dict):
         try:
             return ReferenceTokens(tokenizer_from_dict(document["tokenizer"]))
         except KeyError as missing:
             raise ModelError(f"{config} is damaged (no {missing}); train the model again") from None
-    if not (directory / "tokenizer.json").is_file():
+    if not (directory / TOKENIZER_FILE).is_file():
         raise ModelError(
             f"{directory} has neither a config.json of `coalmine train` nor a tokenizer.json; name a model's directory, or 'bytes'"
         )
-    return SubwordTokens(_as_transformers_reads(directory))
+    check_json(directory)
+    tokenizer = SubwordTokens(_as_transformers_reads(directory))
+    check_written_ids(directory, tokenizer._backend)  # noqa: SLF001 - of this module
+    return tokenizer
 
 
 def _as_transformers_reads(directory: Path) -> str:
     """The tokenizer as the model's own loader makes it, which may differ from the file; without transformers, the file."""
     try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        return read_bytes(directory / "tokenizer.json", "the tokenizer").decode("utf-8")
-    try:
-        loaded: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        from coalmine.models.pretrained import load_tokenizer
+
+        loaded = load_tokenizer(directory)
         written: str = loaded.backend_tokenizer.to_str()
-    except (OSError, ValueError, AttributeError, KeyError):
+    except (ImportError, ModelError, AttributeError):
         # A directory with a tokenizer and no model has no config to be loaded by; its file says what it is.
-        return read_bytes(directory / "tokenizer.json", "the tokenizer").decode("utf-8")
+        return (directory / TOKENIZER_FILE).read_text(encoding="utf-8")
     return written

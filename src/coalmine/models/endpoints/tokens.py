@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +10,11 @@ from typing import ClassVar
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError
 from coalmine.files import read_bytes, sha256_of_file
 from coalmine.models.endpoints.echo import Piece
+from coalmine.models.libraries import as_model_error
+from coalmine.models.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
+from coalmine.models.offline import offline
 from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.token_ids import check_ids, check_written_ids
 
 
 class EndpointTokenizer:
@@ -86,15 +89,15 @@ class LocalTokenizer(SubwordTokenizer):
         except ImportError:
             raise MissingExtraError("a local tokenizer", "tokenizers", "transformers") from None
         home = Path(directory)
-        path = home / "tokenizer.json"
+        path = home / TOKENIZER_FILE
         content = read_bytes(path, "the tokenizer")
-        try:
+        with (
+            offline(),
+            as_model_error(f"{path} cannot be read as a tokenizer", "save the tokenizer again"),
+        ):
             backend = Tokenizer.from_str(content.decode())
-        except Exception:  # noqa: BLE001 - the library raises the bare class for every damaged file
-            raise InputError(f"{path} cannot be read as a tokenizer; save the tokenizer again") from None
-        super().__init__(
-            backend, size=backend.get_vocab_size(with_added_tokens=True), separator=_separator(home, backend)
-        )
+        check_written_ids(home, backend)
+        super().__init__(backend, size=check_ids(backend), separator=_separator(home, backend))
         self.start = self.separator
         self.sha256 = sha256_of_file(path)
         self._named = dict(backend.get_vocab(with_added_tokens=True))
@@ -140,13 +143,8 @@ class LocalTokenizer(SubwordTokenizer):
 
 def _separator(home: Path, backend: object) -> int:
     """The id of the BOS token, or EOS where there is none, as the tokenizer's own configuration names them."""
-    configuration = home / "tokenizer_config.json"
-    named = {}
-    if configuration.is_file():
-        try:
-            named = json.loads(configuration.read_bytes())
-        except ValueError:
-            raise InputError(f"{configuration} is not JSON; save the tokenizer again") from None
+    configuration = home / TOKENIZER_CONFIG_FILE
+    named = read_object(configuration) if configuration.exists() else {}
     for role in ("bos_token", "eos_token"):
         token = named.get(role)
         text = token.get("content") if isinstance(token, dict) else token

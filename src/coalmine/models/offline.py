@@ -1,0 +1,81 @@
+"""The switch around all code that loads a local model: while it is on, nothing reaches the network."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+# What Python announces before it looks up a host or sends anything to one; a socket that is only made reaches nobody.
+_REACHES_OUT = frozenset({
+    "socket.connect",
+    "socket.getaddrinfo",
+    "socket.gethostbyaddr",
+    "socket.gethostbyname",
+    "socket.getnameinfo",
+    "socket.sendmsg",
+    "socket.sendto",
+})  # fmt: skip
+
+
+class OfflineError(ConnectionError):
+    """A library tried to reach the network while a local model was loaded."""
+
+
+class _OfThread(threading.local):
+    """How many blocks this thread is in."""
+
+    depth = 0
+
+
+_thread = _OfThread()
+_lock = threading.Lock()
+_blocks = 0  # of all threads
+_hub_was_offline = False
+_watching = False
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """Refuse every connection that this thread tries to make, and switch the hub's client off for the whole process.
+
+    Two switches, because neither is enough. The hub's client reads its own setting when it is asked, so that libraries take what
+    is on the disk instead of failing, also in threads that they start; and the interpreter itself refuses lookups and connections of
+    this thread, whichever library makes them. Threads that load nothing keep their connections, but for those to the hub; the
+    setting is put back when the last block ends, and no environment variable is changed.
+    """
+    global _watching  # noqa: PLW0603 - one hook per process: it cannot be taken out again
+    with _lock:
+        if not _watching:
+            sys.addaudithook(_refuse)
+            _watching = True
+        _switch_hub(+1)
+    _thread.depth += 1
+    try:
+        yield
+    finally:
+        _thread.depth -= 1
+        with _lock:
+            _switch_hub(-1)
+
+
+def _refuse(event: str, _: tuple[Any, ...]) -> None:
+    if event in _REACHES_OUT and _thread.depth:
+        raise OfflineError(f"{event} was refused: a local model is loaded without the network")
+
+
+def _switch_hub(step: int) -> None:
+    """The hub's client off for the first block, and as it was after the last."""
+    global _blocks, _hub_was_offline  # noqa: PLW0603 - the setting is one for the process, and so is its count
+    try:
+        from huggingface_hub import constants
+    except ImportError:  # nothing that is installed knows of a hub
+        return
+    if step > 0 and _blocks == 0:
+        _hub_was_offline = constants.HF_HUB_OFFLINE
+        constants.HF_HUB_OFFLINE = True
+    _blocks += step
+    if _blocks == 0:
+        constants.HF_HUB_OFFLINE = _hub_was_offline

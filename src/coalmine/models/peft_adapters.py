@@ -1,0 +1,222 @@
+"""PEFT adapters at rest: put on their base only where every tensor of the file is used, and the base stays what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.building import no_larger_than
+from coalmine.models.libraries import as_model_error
+from coalmine.models.model_files import ADAPTER_FILE, Held, adapter_file, held_in, read_object
+
+# Kinds whose tensors are all in one file. Others load further models by names in their config, or are not tried here.
+_KINDS = (
+    "ADALORA", "FOURIERFT", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "LORA", "OFT", "P_TUNING", "PREFIX_TUNING", "PROMPT_TUNING",
+    "TRAINABLE_TOKENS", "VERA",
+)  # fmt: skip
+# Options by which a config imports a module of its choice, or builds other layers than the base has.
+_REFUSED_OPTIONS = ("arrow_config", "layer_replication", "megatron_config")
+# Ways to begin a training that leave the weights of the base alone; others subtract from them what they give the adapter.
+_INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
+# Options that say how large an adapter is.
+_SIZES = ("encoder_hidden_size", "init_r", "n_frequency", "num_virtual_tokens", "r", "target_r")
+_SEVERAL_SIZES = ("n_frequency_pattern", "rank_pattern")
+_MERGE = "merge it into its base (merge_and_unload), and save the whole model"
+
+
+def base_of_adapter(directory: Path) -> Path | None:
+    """The local directory of the model that an adapter belongs to, or None where there is no adapter."""
+    config = directory / ADAPTER_FILE
+    if not config.exists():
+        return None
+    named = read_object(config).get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise ModelError(f"{config} does not say which model the adapter belongs to; save the adapter again")
+    # Not Path.is_dir, which raises on names that are too long for a path.
+    for base in (named, os.path.join(directory, named)):  # noqa: PTH118
+        if os.path.isdir(base):  # noqa: PTH112
+            return _not_an_adapter_itself(Path(base), directory)
+    raise ModelError(
+        f"the adapter in {directory} belongs to {named!r}, which is no local directory; nothing is fetched from a hub: "
+        f"download the model, and put its path into {config}"
+    )
+
+
+def held_by_adapter(directory: Path) -> Held:
+    """What an adapter's file holds; refused where its config asks for what the file cannot be checked for."""
+    path = adapter_file(directory)
+    held = held_in([path])
+    _check_config(directory / ADAPTER_FILE, held)
+    return held
+
+
+def with_adapter(model: Any, directory: Path, held: Held) -> Any:
+    """The model with the adapter of a directory on it, unmerged; the model is in CPU memory, where it stays."""
+    try:
+        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
+        from safetensors.torch import load_file
+    except ImportError:
+        raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
+    path = adapter_file(directory)
+    cannot = f"the adapter in {directory} cannot be put on its base"
+    with as_model_error(cannot, "check both directories"):
+        config = PeftConfig.from_pretrained(str(directory))
+    _check_known(directory / ADAPTER_FILE, config)
+    config.inference_mode = True
+    with as_model_error(cannot, "check both directories"):
+        probe = _probe(model, config)
+        alone = _logits(model, probe)
+        with no_larger_than(held, str(directory / ADAPTER_FILE)):
+            adapted: Any = get_peft_model(model, config)
+        # Without embeddings, which a file may hold as they are in the base.
+        expected = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    _check_names(path, held.floats | held.others, expected, adapted.state_dict())
+    with as_model_error(cannot, "check both directories"):
+        adapted.load_adapter(str(directory), adapter_name="default", torch_device="cpu")
+        adapted.eval()
+        loaded = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+        written = load_file(path)
+    _check_values(path, written, loaded)
+    with as_model_error(cannot, "check both directories"):
+        on = _logits(adapted, probe)
+        with adapted.disable_adapter():
+            off = _logits(adapted, probe)
+    _check_effect(directory, alone, on, off)
+    return adapted
+
+
+def _not_an_adapter_itself(base: Path, directory: Path) -> Path:
+    if (base / ADAPTER_FILE).exists():
+        raise ModelError(
+            f"the adapter in {directory} belongs to {base}, which is an adapter too; merge that one into its base (merge_and_unload), and "
+            f"put the path of the whole model into {directory / ADAPTER_FILE}"
+        )
+    return base
+
+
+def _check_config(path: Path, held: Held) -> None:
+    """Refuse kinds and options that cannot be checked, before PEFT acts on them."""
+    config = read_object(path)
+    kind = config.get("peft_type")
+    if kind not in _KINDS:
+        raise ModelError(
+            f"{path} is of an adapter of the kind {kind!r}, which cannot be checked tensor by tensor; {_MERGE}"
+        )
+    for option in _REFUSED_OPTIONS:
+        if config.get(option):
+            raise ModelError(
+                f"{path} sets {option}, which loads more than the adapter's own tensors; {_MERGE}"
+            )
+    begun = config.get("init_lora_weights")
+    if not isinstance(begun, str | bool | None) or begun not in _INITIALIZATIONS:
+        raise ModelError(
+            f"{path} sets init_lora_weights to {begun!r}, which changes the weights of the base, so that the two cannot be measured side "
+            f"by side; {_MERGE}"
+        )
+    sizes = [config.get(name) for name in _SIZES]
+    for name in _SEVERAL_SIZES:
+        pattern = config.get(name)
+        sizes += list(pattern.values()) if isinstance(pattern, dict) else []
+    # An adapter of rank r has r numbers at the least.
+    if any(isinstance(size, int | float) and size > held.numbers for size in sizes):
+        raise ModelError(
+            f"{path} describes an adapter far larger than its file, which holds {held.numbers:,} numbers; save the adapter again"
+        )
+
+
+def _check_known(path: Path, config: Any) -> None:
+    """Refuse options that this version of PEFT would pass over, where they are in use: the adapter would compute other numbers."""
+    known = {field.name for field in dataclasses.fields(config)}
+    for name, value in sorted(read_object(path).items()):
+        if value and name not in known:
+            raise ModelError(
+                f"{path} sets {name}, which the installed version of PEFT does not know; install the version that the adapter was saved with"
+            )
+
+
+def _check_names(
+    path: Path, names: frozenset[str], expected: dict[str, Tensor], state: dict[str, Tensor]
+) -> None:
+    missing = expected.keys() - names
+    if missing:
+        raise ModelError(
+            f"{path} has no {min(missing)} ({len(missing)} of the adapter's {len(expected)} tensors are missing), so a part of the adapter "
+            "would not be measured; save the adapter again"
+        )
+    # A file may hold the embeddings of its base as well, by the names that they have below the adapter.
+    unused = names - expected.keys() - state.keys()
+    if unused:
+        raise ModelError(
+            f"{path} holds {min(unused)}, which has no place in the adapter that {ADAPTER_FILE} describes ({len(unused)} of its "
+            f"{len(names)} tensors would not be used); save the adapter again"
+        )
+
+
+def _check_values(path: Path, written: dict[str, Tensor], loaded: dict[str, Tensor]) -> None:
+    """That what is in use is what is in the file, number by number."""
+    for name, tensor in loaded.items():
+        if name not in written or not _same(written[name], tensor):
+            raise ModelError(f"PEFT does not read {name} as it is in {path}; save the adapter again")
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(
+        one.to(other.dtype), other.detach().cpu(), rtol=0, atol=0, equal_nan=True
+    )
+
+
+def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> None:
+    """Refuse an adapter that changes nothing, and one that leaves another base behind when it is switched off."""
+    if torch.equal(on, alone):
+        raise ModelError(
+            f"the adapter in {directory} changes nothing: the model gives the same numbers with and without it, as before any training; name "
+            "the base model, if that is what you want to measure"
+        )
+    # Far above rounding.
+    closeness = 0.05 if alone.dtype in {torch.float16, torch.bfloat16} else 1e-4
+    if (off - alone).abs().max() > closeness * alone.abs().max():
+        raise ModelError(
+            f"the adapter in {directory} changes weights of its base that switching it off does not bring back, so that the two cannot be "
+            f"measured side by side; {_MERGE}"
+        )
+
+
+def _probe(model: Any, config: Any) -> Tensor:
+    """A few tokens from all over the vocabulary, and those that an adapter is about."""
+    size = int(model.config.get_text_config().vocab_size)
+    named = [getattr(config, name, None) for name in ("trainable_token_indices", "token_indices")]
+    invoked = _numbers_in(getattr(config, "alora_invocation_tokens", None))
+    tokens = [
+        *((place * size) // 8 for place in range(8)),
+        *itertools.islice(_numbers_in(named), 16),
+        *itertools.islice(invoked, 32),
+        *((place * 7 + 4) % size for place in range(4)),
+    ]
+    return torch.tensor([[token % size for token in tokens]])
+
+
+def _numbers_in(value: object) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict):
+        yield from _numbers_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _numbers_in(one)
+
+
+@torch.inference_mode()
+def _logits(model: Any, probe: Tensor) -> Tensor:
+    """The logits of the probe's own tokens; what an adapter puts before them has logits too."""
+    model.eval()
+    further = {"decoder_input_ids": probe} if getattr(model.config, "is_encoder_decoder", False) else {}
+    logits: Tensor = model(input_ids=probe, **further).logits
+    return logits[:, -probe.shape[1] :]

@@ -1,0 +1,77 @@
+"""Whether a tokenizer's ids can be told apart, and whether the model has a row for each of them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from coalmine.errors import ModelError
+from coalmine.models.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
+
+# Far above any vocabulary, and few enough to list the text of each.
+_MOST_IDS = 1 << 24
+
+
+def check_ids(backend: Any, rows: int | None = None) -> int:
+    """The number of ids, which is one more than the highest; a ModelError where two tokens share one, or the model has fewer rows.
+
+    A model may have more rows than there are ids: vocabularies are padded to round numbers.
+    """
+    ids = sorted(backend.get_vocab(with_added_tokens=True).values())
+    for one, next_one in itertools.pairwise(ids):
+        if one == next_one:
+            raise ModelError(_shared("the tokenizer", one))
+    size = ids[-1] + 1 if ids else 0
+    if rows is not None and size > rows:
+        raise ModelError(
+            f"the tokenizer has ids up to {size - 1:,}, and the model has rows for {rows:,} tokens only; use the tokenizer that the model was "
+            "trained with"
+        )
+    if size > _MOST_IDS:
+        raise ModelError(
+            f"the tokenizer has ids up to {size - 1:,}, which is more than any vocabulary has; save the tokenizer again"
+        )
+    return size
+
+
+def check_written_ids(directory: Path, backend: Any) -> None:
+    """That the ids in a tokenizer's files are those that the library gives the tokens.
+
+    The library numbers added tokens anew where their ids are taken or leave a gap, and says nothing.
+    """
+    path = directory / TOKENIZER_FILE
+    if path.is_file():
+        for token in _listed(read_object(path).get("added_tokens")):
+            if isinstance(token, dict):
+                _check(path, token.get("id"), token.get("content"), backend, gaps=True)
+    path = directory / TOKENIZER_CONFIG_FILE
+    if path.is_file():
+        added = read_object(path).get("added_tokens_decoder")
+        for written, token in added.items() if isinstance(added, dict) else ():
+            if written.isdecimal() and isinstance(token, dict):
+                _check(path, int(written), token.get("content"), backend, gaps=False)
+
+
+def _check(path: Path, token: object, text: object, backend: Any, *, gaps: bool) -> None:
+    if not isinstance(token, int) or not isinstance(text, str) or not 0 <= token < 1 << 32:
+        return  # the library has refused or ignored it
+    other = backend.id_to_token(token)
+    if other is not None and other != text:
+        raise ModelError(_shared(str(path), token))
+    read_as = backend.token_to_id(text)
+    if gaps and read_as != token:
+        raise ModelError(
+            f"{path} gives an added token the id {token}, and the tokenizers library reads it as {read_as}; save the tokenizer again"
+        )
+
+
+def _shared(where: str, token: int) -> str:
+    return (
+        f"{where} gives the id {token} to two different tokens, so that a model cannot tell their texts apart; use the tokenizer that the "
+        "model was trained with"
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
