@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick test-endpoint setup browser lint bench clean
+.PHONY: demo test quick test-endpoint setup browser lint bench mutants clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -40,6 +40,10 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Whether the tests notice wrong operators: takes about an hour, so it is not in `test`. See docs/explanation/mutants.md.
+mutants: setup
+	$(BIN)/python -m mutants
 
 setup: $(READY)
 

@@ -3,15 +3,16 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from coalmine.errors import InputError
+from coalmine.errors import InputError, WriteError
 from coalmine.files import PRIVATE, whole_file, write_bytes
-from coalmine.work_files import remove_abandoned
+from coalmine.work_files import remove_abandoned, work_directory
 
 WRITER = """
 import sys, time
@@ -108,7 +109,7 @@ def test_a_work_file_cannot_be_guessed_and_follows_no_link(tmp_path):
         temporary.unlink()
         temporary.symlink_to(secret)
 
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises(WriteError, match="symbolic links"):
         write_and_then(tmp_path / "out.json", swap)
     assert secret.read_text() == "precious"
 
@@ -129,6 +130,31 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     assert work.exists()
     write_bytes(tmp_path / "other.json", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
+def test_a_work_directory_goes_with_its_block_and_that_of_a_killed_process_at_the_next(tmp_path, writer):
+    process, _ = writer
+    with work_directory(tmp_path) as work:
+        (work / "part").write_text("half")
+        assert stat.S_IMODE(work.stat().st_mode) == 0o700
+        remove_abandoned(tmp_path)
+        assert work.exists()
+    assert not work.exists()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    left = tmp_path / f".work.{0:016x}-{process.pid}"
+    left.mkdir()
+    (left / "part").write_text("half")
+    with work_directory(tmp_path) as work:
+        assert [path.name for path in tmp_path.iterdir()] == [work.name]
+
+
+def test_a_work_directory_that_leads_elsewhere_is_not_followed(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("precious")
+    (tmp_path / f".work.{0:016x}-{2**22 + 1}").symlink_to(tmp_path / "precious")
+    remove_abandoned(tmp_path)
+    assert (tmp_path / "precious" / "file").read_text() == "precious"
 
 
 def test_files_that_only_look_alike_stay(tmp_path):

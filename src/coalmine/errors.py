@@ -7,6 +7,7 @@
     │   ├── ManifestError        canaries.json is missing, damaged or does not match its corpus
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
     │   ├── AlteredError         a file is not what was written: its checksum does not match
+    │   ├── WriteError           the operating system refused to write a file; says what is there now
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
@@ -88,6 +89,10 @@ class ModelError(InputError):
 
 class AlteredError(InputError):
     """A file is not what was written: its checksum is missing, or does not match its content."""
+
+
+class WriteError(InputError):
+    """The operating system refused to write a file; what was there before is there still, and `__cause__` is its error."""
 
 
 class MissingExtraError(InputError):

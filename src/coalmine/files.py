@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
-from coalmine.errors import CoalmineError, InputError
+from coalmine.errors import CoalmineError, InputError, WriteError
+from coalmine.refusals import unreadable, write_error
 from coalmine.work_files import new_work_file
 
 PRIVATE = 0o600
@@ -25,23 +28,177 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
     """A path to write to; it takes the final name when the block ends well, and is removed when it does not.
 
     The temporary file is beside the final one, so the rename is atomic, and it has the final mode from its first byte, so a
-    secret is never readable by others for a moment. Only a regular file is ever replaced.
+    secret is never readable by others for a moment. Only a regular file is ever replaced. What the operating system refuses is a
+    WriteError; whatever else the block raises passes as it is. Within `together`, the name is taken when that block ends.
     """
-    final = Path(path)
+    final = _checked(path)
     make_directory(final.parent)
     check_replaceable(final)
-    temporary, held = new_work_file(final, mode)
+    new, group = _NewFile(final, mode), _GROUP.get()
+    with new.removed_if_refused():
+        yield new.temporary
+        new.finish()
+        if group is None:
+            new.take_name()
+    if group is None:
+        new.flush_directory()
+    else:
+        group.add(new)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[FileGroup]:
+    """Files that belong together: each is complete on the disk before the first of them takes its name.
+
+    Those that are written later tell of those before them. Therefore old ones are removed first, the last at first: at no moment
+    does a file tell of another one than is there. A full disk is noticed before any of that, and changes nothing.
+    """
+    group = FileGroup()
+    token = _GROUP.set(group)
     try:
-        yield temporary
-        _finish(temporary, mode)
-        check_replaceable(final)
-        temporary.replace(final)
-        _flush(final.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield group
+        group.put_in_place()
     finally:
-        os.close(held)
+        _GROUP.reset(token)
+        group.close()
+
+
+class FileGroup:
+    """The files of one `together`."""
+
+    def __init__(self) -> None:
+        self._new: list[_NewFile] = []
+        self._old: list[Path] = []
+
+    def add(self, new: _NewFile) -> None:
+        """A file that is complete and waits for its name."""
+        self._new.append(new)
+
+    def remove(self, path: Path) -> None:
+        """A file that would tell of what is no longer there; it goes before the first new one takes its name."""
+        self._old.append(path)
+
+    def where(self, path: Path) -> Path:
+        """Where the content of one of the files is until it takes its name."""
+        return next((new.temporary for new in reversed(self._new) if new.final == path), path)
+
+    def put_in_place(self) -> None:
+        """Remove what is old, and give the new files their names."""
+        for new in self._new:
+            check_replaceable(new.final)
+        for old in [*self._old, *(new.final for new in reversed(self._new[1:]))]:
+            remove_file(old)
+        for new in self._new:
+            try:
+                new.take_name()
+            except OSError as error:
+                left = "files that belong with it are missing or new; run the same command again"
+                raise write_error(new.final, error, left) from error
+        for folder in dict.fromkeys(new.final.parent for new in self._new):
+            next(new for new in self._new if new.final.parent == folder).flush_directory()
+
+    def close(self) -> None:
+        """Remove what did not take its name."""
+        for new in self._new:
+            new.abandon()
+
+
+class _NewFile:
+    """A file that is written beside the one whose name it will take."""
+
+    def __init__(self, final: Path, mode: int) -> None:
+        self.final, self._mode = final, mode
+        try:
+            self.temporary, held = new_work_file(final, mode)
+        except OSError as error:
+            raise write_error(final, error, _what_is_at(final)) from error
+        self._held: int | None = held
+
+    @contextlib.contextmanager
+    def removed_if_refused(self) -> Iterator[None]:
+        """Remove what was written if the block raises; nothing that goes wrong in doing so hides why."""
+        try:
+            yield
+        except BaseException as error:
+            self.abandon()
+            if not self._tells_of(error):
+                raise
+            left = _what_is_at(self.final)
+            if os.path.lexists(self.temporary):
+                left = f"{self.temporary.name} beside it could not be removed; {left}"
+            raise write_error(self.final, error, left) from error
+
+    def abandon(self) -> None:
+        """Remove what was written, unless it has its name."""
+        with contextlib.suppress(OSError):
+            self.temporary.unlink(missing_ok=True)
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            with contextlib.suppress(OSError):
+                os.close(held)
+
+    def _tells_of(self, error: BaseException) -> TypeGuard[OSError]:
+        """Whether an error is the operating system's answer to writing this file, and not one of something else in the block."""
+        if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
+            return False
+        return error.filename is None or os.fspath(error.filename) in {str(self.temporary), str(self.final)}
+
+    def finish(self) -> None:
+        """Give what was written its mode and bring it to the disk; a library may have put a new file in the place of ours."""
+        descriptor = os.open(self.temporary, os.O_RDWR | _NO_FOLLOW)
+        try:
+            self.temporary.chmod(self._mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def take_name(self) -> None:
+        """Replace the final file."""
+        check_replaceable(self.final)
+        self.temporary.replace(self.final)
+        self._release()
+
+    def flush_directory(self) -> None:
+        """Bring the new name to the disk."""
+        try:
+            _flush(self.final.parent)
+        except OSError as error:
+            left = "the file is complete, but a power cut could still undo it"
+            raise write_error(self.final, error, left) from error
+
+
+@contextlib.contextmanager
+def refused_writing(place: Path) -> Iterator[None]:
+    """What the operating system refuses in the block, which writes files for its own use below `place`, is a WriteError."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ConnectionError) or error.errno is None:
+            raise
+        raise write_error(place, error, "nothing was left behind") from error
+
+
+_GROUP: ContextVar[FileGroup | None] = ContextVar("together", default=None)
+
+
+def _what_is_at(final: Path) -> str:
+    return "what was there is unchanged" if os.path.lexists(final) else "nothing was left behind"
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where no file can be written; called before long work, so that its result is not lost in the end."""
+    check_replaceable(_checked(path))
+    folder = path.absolute().parent
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise InputError(f"{folder} cannot be a directory: a file is in its way; choose another place")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise write_error(path, refused, _what_is_at(path))
 
 
 def check_replaceable(path: Path) -> None:
@@ -50,6 +207,8 @@ def check_replaceable(path: Path) -> None:
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise write_error(path, error, "nothing was left behind") from error
     if stat.S_ISDIR(kind):
         raise InputError(f"{path} is a directory, and a file was to be written there; name a file")
     if stat.S_ISLNK(kind):
@@ -62,26 +221,35 @@ def check_replaceable(path: Path) -> None:
         )
 
 
-def _finish(temporary: Path, mode: int) -> None:
-    """Give what was written its mode and bring it to the disk; a library may have put a new file in the place of ours."""
-    descriptor = os.open(temporary, os.O_RDWR | _NO_FOLLOW)
-    try:
-        temporary.chmod(mode)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def make_directory(path: str | os.PathLike[str]) -> Path:
     """A directory that is there; called before long work, so that a wrong place is told at once."""
-    directory = Path(path)
+    directory = _checked(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(
             f"{directory} cannot be a directory: a file is in its way; choose another place"
         ) from None
+    except OSError as error:
+        raise write_error(directory, error, "the directory was not made") from error
     return directory
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that is no longer needed, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise WriteError(f"{path} is no longer needed and cannot be removed: {reason}; remove it") from error
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    if "\0" in os.fspath(path):
+        raise InputError(
+            f"a path cannot have a null character in it, but {os.fspath(path)!r} has one; rename it"
+        )
+    return Path(path)
 
 
 @contextlib.contextmanager
@@ -138,7 +306,7 @@ def _encodable(document: Any) -> Any:
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     """A file's bytes, or an InputError that calls the file `what`."""
     try:
-        return Path(path).read_bytes()
+        return _checked(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{what} was not found: {path} does not exist; check the path") from None
     except IsADirectoryError:
@@ -148,18 +316,24 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     except PermissionError:
         raise InputError(f"{what} cannot be read: no permission for {path}; run as its owner") from None
     except OSError as error:
-        raise InputError(f"{what} cannot be read: {error.strerror} ({path}); check the path") from None
+        raise InputError(f"{what} cannot be read: {unreadable(path, error)}") from error
 
 
 def sha256_of_file(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal, in constant memory."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with open(_checked(path), "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(unreadable(path, error)) from error
 
 
 def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # file systems that cannot do it for directories
+            raise
     finally:
         os.close(descriptor)

@@ -6,6 +6,8 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
@@ -14,9 +16,11 @@ except ImportError:  # not on Windows, where a work file of a dead process stays
     fcntl = None  # type: ignore[assignment]
 
 _NAME = re.compile(r"\..+\.[0-9a-f]{16}-(?P<process>[0-9]+)\.part")
+_DIRECTORY_NAME = re.compile(r"\.work\.[0-9a-f]{16}-(?P<process>[0-9]+)")
 # What file systems allow for a name, and what is added to the final name: two dots, 16 digits, the process, ".part".
 _LONGEST_NAME, _ADDED = 255, 48
-_EXCLUSIVE = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_EXCLUSIVE = os.O_CREAT | os.O_EXCL | os.O_RDWR | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0)
 
 
 def new_work_file(final: Path, mode: int) -> tuple[Path, int]:
@@ -30,27 +34,63 @@ def new_work_file(final: Path, mode: int) -> tuple[Path, int]:
     descriptor = os.open(path, _EXCLUSIVE, mode)
     try:
         path.chmod(mode)  # whatever the umask took away
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _hold(descriptor)
     except BaseException:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what counts
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
         raise
     return path, descriptor
 
 
+@contextlib.contextmanager
+def work_directory(parent: Path) -> Iterator[Path]:
+    """A private directory in `parent` for files that nobody needs after the block; it is removed with all that is in it."""
+    remove_abandoned(parent)
+    path = parent / f".work.{secrets.token_hex(8)}-{os.getpid()}"
+    path.mkdir(mode=0o700)
+    held: int | None = None
+    try:
+        held = os.open(path, os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0))
+        _hold(held)
+        yield path
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)  # what went wrong first is what counts
+        raise
+    else:
+        shutil.rmtree(path)
+    finally:
+        if held is not None:
+            with contextlib.suppress(OSError):
+                os.close(held)
+
+
 def remove_abandoned(directory: Path) -> None:
-    """Remove the work files that processes left in a directory when they were killed."""
+    """Remove the work files and work directories that processes left in a directory when they were killed."""
     try:
         with os.scandir(directory) as entries:
-            left = [Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name)]
+            left = [Path(entry.path) for entry in entries if _process(entry.name) is not None]
     except OSError:
         return  # whoever wants to write there will be told
     for path in left:
         if _is_abandoned(path):
             with contextlib.suppress(OSError):  # somebody else removed it, or it is not ours to remove
-                path.unlink()
+                if _DIRECTORY_NAME.fullmatch(path.name):
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+
+
+def _hold(descriptor: int) -> None:
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _process(name: str) -> int | None:
+    """The number of the process that made what has this name, or None where it is not a name of ours."""
+    found = _NAME.fullmatch(name) or _DIRECTORY_NAME.fullmatch(name)
+    return None if found is None else int(found["process"])
 
 
 def _is_abandoned(path: Path) -> bool:
@@ -59,8 +99,8 @@ def _is_abandoned(path: Path) -> bool:
     Both are asked: a library that puts a new file in the place of ours drops the lock, and numbers of processes are of one machine
     while its files may be shared.
     """
-    found = _NAME.fullmatch(path.name)
-    if found is None or fcntl is None or _is_alive(int(found["process"])):
+    process = _process(path.name)
+    if process is None or fcntl is None or _is_alive(process):
         return False
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

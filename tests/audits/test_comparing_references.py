@@ -7,67 +7,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from audits.compared_runs import MANY, strategy_among
 from coalmine.audits.comparing import compare
-from coalmine.audits.comparing_results import Strategy
 from coalmine.audits.exposure_results import (
     CandidateScores,
-    ExposureDocument,
-    ExposureResult,
     Exposures,
-    FormatFacts,
 )
 from coalmine.records import Estimate
 from coalmine.reports.comparison import compare_runs
 from coalmine.statistics.differences import paired_difference, unpaired_difference
-from coalmine.statistics.exposure import reference_exposures, sampled_exposures
 
-SIZE = 10**9
 SPREAD = 0.4
-
-
-def strategy(name, canaries, others, *, method="references", manifest="same", indices=None, scored=True):
-    """A training that gave these scores to its canaries and to the others that they are placed among."""
-    by_references = method == "references"
-    estimates = (
-        reference_exposures(canaries, others)
-        if by_references
-        else sampled_exposures(canaries, others, size=SIZE)
-    )
-    results = tuple(
-        ExposureResult(
-            canary_id=f"c{place}",
-            format_id="f0",
-            repetitions=4,
-            planted=True,
-            method=method,
-            known_log_perplexity_bits=float(score),
-            rank=1 + int((others <= score).sum()) if by_references else None,
-            most_possible_bits=math.log2(SIZE),
-            estimate=estimate,
-        )
-        for place, (score, estimate) in enumerate(zip(canaries, estimates, strict=True))
-    )
-    facts = FormatFacts(
-        format_id="f0",
-        template="pin {digits:9}",
-        size=str(SIZE),
-        size_bits=math.log2(SIZE),
-        method=method,
-        why="asked for",
-    )
-    document = ExposureDocument(
-        seed=0,
-        confidence=0.95,
-        manifest_sha256=manifest,
-        model={},
-        formats=(facts,),
-        expansions=0,
-        tail_fits={},
-        results=results,
-    )
-    numbers = np.arange(len(others)) if indices is None else indices
-    scores = CandidateScores("f0", "reference" if by_references else "sample", numbers, others)
-    return Strategy(name, document, None, {"f0": scores} if scored else {})
 
 
 def drawn(chance, *, references, canaries, better, correlation):
@@ -98,9 +48,9 @@ def coverage(trials, *, seed=0, paired=True, method="references", **setting):
         own, others = drawn(chance, **setting)
         facts = [{"manifest": "same"}] * 2
         if not paired:
-            facts = [{"manifest": name, "indices": chance.integers(SIZE, size=len(others))} for name in "ab"]
+            facts = [{"manifest": name, "indices": chance.integers(MANY, size=len(others))} for name in "ab"]
         runs = [
-            strategy(name, own[:, side], others[:, side], method=method, **facts[side])
+            strategy_among(name, own[:, side], others[:, side], method=method, **facts[side])
             for side, name in enumerate("ab")
         ]
         bits = [[result.exposure for result in run.exposure.results] for run in runs]
@@ -133,7 +83,7 @@ def two_runs(references=30, *, correlation=0.9, seed=3, **options):
         better=(0.8, 0.0),
         correlation=correlation,
     )
-    return [strategy(name, own[:, side], others[:, side], **options) for side, name in enumerate("ab")]
+    return [strategy_among(name, own[:, side], others[:, side], **options) for side, name in enumerate("ab")]
 
 
 def width(runs):
@@ -187,7 +137,7 @@ def test_what_could_not_be_measured_stays_so():
     found = compare([one._replace(exposure=replace(one.exposure, results=tuple(results))), other])
     assert found.pairs[0].exposure is None
     assert found.runs[0].exposure.value is None
-    assert (found.runs[0].exposure.low, found.runs[0].exposure.high) == (0.0, math.log2(SIZE))
+    assert (found.runs[0].exposure.low, found.runs[0].exposure.high) == (0.0, math.log2(MANY))
 
 
 def test_the_scores_of_references_are_read_from_the_results(tmp_path):

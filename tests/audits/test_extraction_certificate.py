@@ -66,16 +66,31 @@ def test_models_in_double_precision_and_known_beginnings(given):
     assert verify_certificate(model, extract(model, FORM, top=3, given=given)).confirmed
 
 
-def test_a_model_that_is_scored_member_by_member():
-    class Alone(ScriptedModel):
-        step = None
+class Alone(ScriptedModel):
+    """A model that cannot be walked."""
 
-    form = Format("{digits:2}")
+    step = None
+    mixes_depths = False
+
+
+def test_a_model_that_is_scored_member_by_member():
     model = Alone("0123456789", frequencies={"3": 5, "7": 2.5})
-    model.mixes_depths = False
-    result = extract(model, form, top=3)
+    result = extract(model, Format("{digits:2}"), top=3)
     assert result.certificate.exhausted
     assert verify_certificate(model, result).confirmed
+    fewer = REPLACE(result, certificate=REPLACE(result.certificate, expansions=99))
+    assert "100 members were to be scored" in " ".join(verify_certificate(model, fewer).problems)
+
+
+def test_a_member_that_was_left_out_is_missed_where_all_are_scored():
+    model = Alone("0123456789", memory={"12": 0.2, "34": 0.1, "56": 0.05, "78": 0.02})
+    result = extract(model, Format("{digits:2}"), top=4)
+    first, _, third, fourth = result.found
+    # The costs are true, the places are numbered, and one that costs less than the last is not there.
+    found = tuple(REPLACE(one, place=place) for place, one in enumerate((first, third, fourth), start=1))
+    replay = verify_certificate(model, REPLACE(result, found=found, top=3))
+    assert [problem for problem in replay.problems if "is missing" in problem]
+    assert verify_certificate(model, REPLACE(result, found=result.found[:3], top=3)).confirmed
 
 
 def swap(found, place, **changes):

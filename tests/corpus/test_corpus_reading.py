@@ -186,7 +186,7 @@ def test_several_members_of_a_gzip_or_zstandard_file_are_read_on(tmp_path, make_
         ("a.txt", b"\n\r\n\n", r"a\.txt holds no documents"),
         ("a.txt", "wide".encode("utf-16"), r"line 1 is not UTF-8 \(byte 0xff\)"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', r"a\.jsonl, line 3 is not JSON"),
-        ("a.jsonl", b'{"text": "a"} {"text": "b"}\n', r"line 1 is not JSON \(Extra data\)"),
+        ("a.jsonl", b'{"text": "a"} {"text": "b"}\n', r"line 1 is not JSON \(extra data at character 15\)"),
         ("a.jsonl", b'{"body": "a", "id": 1}\n', r"line 1 has no field 'text' \(its fields: 'body', 'id'\)"),
         ("a.jsonl", b'{"text": 7}\n', r"line 1: field 'text' should be a string, but is a number"),
         ("a.jsonl", b'{"text": null}\n', r"field 'text' should be a string, but is null"),

@@ -19,7 +19,7 @@ from coalmine.corpus.planting import plant
 from coalmine.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 try:
-    plant(sys.argv[1], "my pin is {digits:9}", repeat=1, canaries=1, withhold=0, references=int(sys.argv[4]), out=sys.argv[2])
+    plant(sys.argv[1], "my pin is {digits:9}", repeat=1, canaries=1, withhold=0, references=int(sys.argv[4]), out=sys.argv[2], overwrite=True)
 except InputError as error:
     print(error)
 """
@@ -34,15 +34,30 @@ def run_limited(path, out, limit, references=0):
 def test_a_corpus_that_does_not_fit_leaves_nothing_behind(make_corpus, tmp_path, suffix):
     path = make_corpus(TEXTS, suffix)
     said = run_limited(path, tmp_path / "out", 10_000)
-    assert said.startswith(f"no room to write {tmp_path / 'out' / f'corpus{suffix}'}: the disk is full")
+    assert said.startswith(
+        f"{tmp_path / 'out' / f'corpus{suffix}'} cannot be written: the file would be larger"
+    )
     assert not list((tmp_path / "out").iterdir())
 
 
 def test_a_manifest_that_does_not_fit_takes_the_corpus_with_it(make_corpus, tmp_path):
     path = make_corpus(TEXTS[:10], ".txt")
     said = run_limited(path, tmp_path / "out", 10_000, references=1000)
-    assert said.startswith(f"no room to write {tmp_path / 'out' / 'canaries.json'}: the disk is full")
+    assert said.startswith(
+        f"{tmp_path / 'out' / 'canaries.json'} cannot be written: the file would be larger"
+    )
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_manifest_that_does_not_fit_leaves_the_corpus_and_the_manifest_of_an_earlier_run(
+    make_corpus, tmp_path
+):
+    path = make_corpus(TEXTS[:10], ".txt")
+    assert not run_limited(path, tmp_path / "out", 2**40)
+    before = {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()}
+    said = run_limited(path, tmp_path / "out", 10_000, references=1000)
+    assert said.endswith("(what was there is unchanged)\n")
+    assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == before
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def wrong_commands(document):
     wrong = []
     for line in code_lines(document):
         found = re.search(r"\bcoalmine ([a-z]+)", line)
-        script = re.search(r"\bpython -m (benchmarks\S*)(?: ([a-z]+))?", line)
+        script = re.search(r"\bpython -m (benchmarks\S*|mutants)(?: ([a-z]+))?", line)
         if script is not None:
             wrong += wrong_script(script, line)
         elif found is None:
@@ -71,9 +71,11 @@ def wrong_commands(document):
 
 
 def wrong_script(script, line):
-    """What a command that runs a benchmark names and does not exist: the module, or an option that it does not declare."""
+    """What a command that runs a benchmark or mutants names and does not exist: the module, or an option that it does not declare."""
     module = f"{script[1]}.{script[2]}" if script[2] else script[1]
     path = ROOT / f"{module.replace('.', '/')}.py"
+    if not path.is_file():
+        path = path.with_suffix("") / "__main__.py"
     if not path.is_file():
         return [module]
     declared = path.read_text("utf-8")

@@ -17,95 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from audits.compared_runs import LESS, MORE, seeds, strategy, varied
 from coalmine import expose, load_model, plant, train
 from coalmine.audits.comparing import compare
-from coalmine.audits.comparing_results import Strategy
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
 from coalmine.cli.main import app
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.randomness import arrays
-from coalmine.records import Estimate
 from coalmine.reports.comparison import compare_runs, given_utility, labeled_runs, save_comparison
 from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
 from coalmine.reports.figures.comparison import comparison_figure, save_figure
 from coalmine.statistics.exposure import reference_exposures
 
-SIZE = 10**6
-SIZE_BITS = math.log2(SIZE)
-
 # Trainings, from exposures
-
-
-def document(values, *, manifest="same", repetitions=4, method="exact", template="pin {digits:6}"):
-    """The exposures of one training; None is a canary that beat every sample."""
-    results = []
-    for place, value in enumerate(values):
-        times = repetitions if isinstance(repetitions, int) else repetitions[place]
-        estimate = Estimate(
-            method=method,
-            status="lower_bound" if value is None else "measured",
-            value=value,
-            low=9.0 if value is None else value,
-            high=None if value is None else value,
-            confidence=None,
-            n=1,
-            statement="",
-        )
-        results.append(
-            ExposureResult(
-                canary_id=f"c{place}",
-                format_id="f0",
-                repetitions=times,
-                planted=times > 0,
-                method=method,
-                known_log_perplexity_bits=1.0,
-                rank=None,
-                most_possible_bits=SIZE_BITS,
-                estimate=estimate,
-            )
-        )
-    return ExposureDocument(
-        seed=0,
-        confidence=0.95,
-        manifest_sha256=manifest,
-        model={},
-        formats=(
-            FormatFacts(
-                format_id="f0",
-                template=template,
-                size=str(SIZE),
-                size_bits=SIZE_BITS,
-                method=method,
-                why="asked for",
-            ),
-        ),
-        expansions=0,
-        tail_fits={},
-        results=tuple(results),
-    )
-
-
-def strategy(name, values, utility="2.5", **options):
-    measure = None if utility is None else given_utility(utility)
-    return Strategy(name, document(values, **options), measure)
-
-
-LESS, MORE = [1.0, 2.0, 1.5, 0.5, 2.5, 1.2, 0.8, 2.1], [4.0, 6.0, 5.5, 3.5, 9.5, 4.2, 5.8, 6.1]
-
-
-def seeds(side, values, utilities, **options):
-    """Trainings of one kind, each with its own exposures and utility."""
-    return [
-        strategy(f"{side}{seed}", own, utility, **options)._replace(side=side)
-        for seed, (own, utility) in enumerate(zip(values, utilities, strict=True))
-    ]
-
-
-def varied(values, seed, by=0.3):
-    """The exposures of another seed: moved all together, and each by itself."""
-    chance = arrays(seed, "test", "seeds")
-    return (np.array(values) + chance.normal(0, by) + chance.normal(0, by, len(values))).tolist()
 
 
 def test_of_equal_utility_the_less_exposed_way_of_training_is_preferred():

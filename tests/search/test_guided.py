@@ -81,6 +81,37 @@ def test_the_estimate_of_a_rank_is_unbiased_and_weights_are_bounded(model, form,
     assert draws.log2_weights[counts].max(initial=-np.inf) <= most + 1e-9
 
 
+# A member of each that weighs as much as any of its cost could.
+HEAVIEST = [
+    # A memory in a large space: drawn by the model half of the time, by chance hardly ever. (The other half of what the model
+    # writes is no member.)
+    (
+        ScriptedModel("0123456789x", memory={"123456": 0.25, "x": 0.5}, frequencies={"x": 2.0**-30}),
+        Format("{digits:6}"),
+        "123456",
+    ),
+    # At each of three states a member may end and this one goes on.
+    (ScriptedModel("abcdefghij", memory={"defaced": 0.5}), Format("{re:[a-j]{4,7}}"), "defaced"),
+    # The model never comes there; one draw in ten does, by chance.
+    (ScriptedModel("0123456789", frequencies={"9": 2.0**-60}), Format("{digits:2}"), "99"),
+]
+
+
+@pytest.mark.parametrize(("model", "form", "member"), HEAVIEST)
+@pytest.mark.parametrize("budget", [0, 2])
+def test_the_bound_on_weights_holds_and_is_reached(model, form, member, budget):
+    """Intervals are proven from this bound: one that is too low makes them wrong, and one that is too high makes them wide."""
+    search = searched(model, form, np.inf, budget)
+    draws = draw_members(search.frontier, search.open, 20_000, arrays(6, "test"), np.inf)
+    drawn = draws.indices.astype(int) == form.index(member)
+    assert drawn.any()
+    (most,) = draws.most_log2_weight(draws.costs[drawn][:1])
+    assert draws.log2_weights[drawn][0] == pytest.approx(most, abs=0.001)
+    assert draws.log2_weights[drawn][0] <= most + 1e-9
+    # And it holds for each other member, at its own cost.
+    assert np.all(draws.log2_weights <= draws.most_log2_weight(draws.costs) + 1e-9)
+
+
 def test_same_seed_same_draws():
     model, form = CASES[3]
     one, two = (

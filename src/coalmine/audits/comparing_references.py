@@ -165,8 +165,8 @@ def widened_difference(
     def limits(level: float) -> tuple[float, float]:
         estimate = found.estimate if level == confidence else again(confidence=level).estimate
         down, up = _error_limits(errors, (1.0 - level) / 2.0)
-        low = value - math.hypot(value - (-most if estimate.low is None else estimate.low), down)
-        high = value + math.hypot((most if estimate.high is None else estimate.high) - value, up)
+        low = value - math.hypot(value - (estimate.low or 0.0), down)
+        high = value + math.hypot((estimate.high or 0.0) - value, up)
         return max(-most, low), min(most, high)
 
     def has_zero(level: float) -> bool:
@@ -220,7 +220,7 @@ def widened_median(
     outside = (1.0 - confidence) / 2.0
     down, up = _error_limits(drawn - middles[0], outside)[0], _error_limits(drawn - middles[1], outside)[1]
     low = max(0.0, middles[0] - math.hypot(middles[0] - (found.low or 0.0), down))
-    high = min(most, middles[1] + math.hypot((most if found.high is None else found.high) - middles[1], up))
+    high = min(most, middles[1] + math.hypot((found.high or 0.0) - middles[1], up))
     limits = f"{math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f}"
     return msgspec.structs.replace(
         found,

@@ -6,6 +6,7 @@ A sequence is recited where greedy decoding, prompted with `context` tokens of i
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +31,8 @@ from coalmine.audits.recitation_sequences import elsewhere, save_sequences
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.sampling import EACH
 from coalmine.corpus.streams import pyarrow_for
-from coalmine.errors import CoalmineError, InputError, NotMeasurableError
-from coalmine.files import make_directory
+from coalmine.errors import CoalmineError, InputError, NotMeasurableError, WriteError
+from coalmine.files import make_directory, remove_file
 from coalmine.models.protocols import MaskedModel, Model, PairModel, Sampling
 from coalmine.progress import Progress, Silent
 from coalmine.visible import visible
@@ -187,7 +188,7 @@ def recite(
         save_sequences(folder, found, questions, settings)
         result.save(folder)
         for resume in _resume_files(folder, len(everyone)):
-            resume.unlink(missing_ok=True)
+            remove_file(resume)
     return result
 
 
@@ -207,12 +208,15 @@ def _ask_all(
     for model, resume in zip(models, files, strict=True):
         try:
             said.append(ask(model, questions, wanted, resume=resume, progress=progress))
+        except WriteError:
+            raise  # a disk that has room again lets the same command go on
         except CoalmineError:
             # Ctrl-C and a power cut are no such errors: what was said until then is kept.
             if not may_answer_later(model):
                 for kept in files[: len(said) + 1]:
                     if kept is not None:
-                        kept.unlink(missing_ok=True)
+                        with contextlib.suppress(OSError):
+                            kept.unlink(missing_ok=True)
             raise
     return said
 

@@ -147,8 +147,8 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def main_context(self) -> int | None:
         """The context of the headline: the one with the most sequences, of several the longest; None for masked models."""
-        tried = [group for group in self.groups if group.length is None and group.bucket is None]
-        best = max(tried, key=lambda group: (group.recited.n, group.context or 0), default=None)
+        # All sequences of a context are one group, and no part of them is larger.
+        best = max(self.groups, key=lambda group: (group.recited.n, group.context or 0), default=None)
         return None if best is None else best.context
 
     def overall(self, model: str, context: int | None) -> Group | None:

@@ -16,7 +16,6 @@ from coalmine.errors import InputError
 FloatArray = NDArray[np.float64]
 # Below this, q and -log(1 - q) are the same float64.
 _SMALL = -60.0
-_LARGEST_POWER = 1023.0
 
 
 def log2_chance_in_tries(log2_probability: ArrayLike, tries: float) -> FloatArray:
@@ -58,11 +57,10 @@ def tries_needed(log2_probability: ArrayLike, chance: float) -> FloatArray:
     if not 0 < chance < 1:
         raise InputError(f"chance must be above 0 and below 1, got {chance}; 0.5 is usual")
     power = math.log2(-math.log1p(-chance)) - _log2_rate(log2_probability)
-    whole = np.full(power.shape, np.inf)
-    within = power <= _LARGEST_POWER
-    whole[within] = np.maximum(1.0, np.ceil(np.exp2(power[within])))
+    with np.errstate(over="ignore"):
+        whole = np.array(np.maximum(1.0, np.ceil(np.exp2(power))))
     # Rounding in the logarithms can put the answer one try off; the definition decides.
-    sure = within & (whole < 2.0**40)
+    sure = whole < 2.0**40
     given = np.broadcast_to(np.asarray(log2_probability, dtype=np.float64), power.shape)
     fewer = np.maximum(1.0, whole - 1)
     for place in np.argwhere(sure):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import io
-import os
 import sys
 import traceback
 import warnings
@@ -30,7 +29,9 @@ from coalmine.cli import (
     serve,
     train,
 )
+from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, tell
 from coalmine.errors import CoalmineError
+from coalmine.refusals import refused_by_system
 from coalmine.visible import visible, visible_lines
 
 # A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.
@@ -89,15 +90,16 @@ def _everywhere(
 def main() -> NoReturn:
     """Run the command line; what the user can mend is told in a sentence, and a stack trace is for our bugs only."""
     _show_nothing_raw()
-    try:
-        _run()
-    except Exception:  # noqa: BLE001 - whatever comes so far is a bug, and is told whole
-        sys.stderr.write(visible_lines(traceback.format_exc()))
-        sys.stderr.write(
-            "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without what it may "
-            "quote of your data\n"
-        )
-        sys.exit(BUG)
+    with standard_streams():
+        try:
+            _run()
+        except Exception:  # noqa: BLE001 - whatever comes so far is a bug, and is told whole
+            tell(visible_lines(traceback.format_exc()))
+            tell(
+                "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without what it may "
+                "quote of your data\n"
+            )
+            sys.exit(BUG)
 
 
 def _show_nothing_raw() -> None:
@@ -109,7 +111,7 @@ def _show_nothing_raw() -> None:
             return visible(super().getMessage())
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        sys.stderr.write(f"coalmine: warning: {visible(str(message))}\n")
+        tell(f"coalmine: warning: {visible(str(message))}\n")
 
     logging.setLogRecordFactory(VisibleRecord)
     warnings.showwarning = show
@@ -121,33 +123,27 @@ def _show_nothing_raw() -> None:
 def _run() -> NoReturn:
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except CoalmineError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort) as stop:  # the library turns the one into the other
         if isinstance(stop.__cause__, EOFError):  # and also this, which nobody pressed
             raise stop.__cause__ from None
-        sys.stderr.write(STOPPED)
+        tell(STOPPED)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does; writing more would only raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGoneError:
         sys.exit(0)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            _fail(
-                f"a path is longer than the file system takes: {str(error.filename)[:60]}...; choose a shorter one"
-            )
-        if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM, errno.EDQUOT}:
+        sentence = refused_by_system(error)
+        if sentence is None:
             raise
-        _fail(
-            f"{error.strerror} while using {error.filename or 'a file'}; free some space or choose another place"
-        )
+        _fail(sentence)
     except Exception as error:
         if not hasattr(error, "format_message"):  # what the command-line library raises for wrong usage
             raise
         _fail(_with_help(error))
     if code == INTERRUPTED:  # some versions of the library turn Ctrl-C into this code by themselves
-        sys.stderr.write(STOPPED)
+        tell(STOPPED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -161,9 +157,10 @@ def _with_help(error: Any) -> str:
 def _fail(problem: CoalmineError | str) -> NoReturn:
     """One message on standard error; with --json also as the one document on standard output."""
     shown = problem.shown() if isinstance(problem, CoalmineError) else visible(problem)
-    sys.stderr.write(f"coalmine: {shown}\n")
+    tell(f"coalmine: {shown}\n")
     if "--json" in sys.argv[1:]:
         from coalmine.cli.output import print_json
 
-        print_json({"error": shown})
+        with contextlib.suppress(OutputError, ReaderGoneError):  # it is told already
+            print_json({"error": shown})
     sys.exit(BAD_INPUT)

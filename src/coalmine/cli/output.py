@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from coalmine.cli.pace import Pace, duration
+from coalmine.cli.streams import tell
 from coalmine.progress import Progress, Silent
 from coalmine.visible import visible, visible_json, visible_lines
 
@@ -122,7 +124,8 @@ class TerminalProgress:
             refresh_per_second=4,
         )
         self._task = self._bar.add_task(visible(task), total=total, note="")
-        self._bar.start()
+        with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+            self._bar.start()
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Move the bar; it is drawn a few times a second, however often this is called."""
@@ -137,7 +140,8 @@ class TerminalProgress:
     def close(self) -> None:
         """Give the terminal back, also in the middle of a task."""
         if self._bar is not None:
-            self._bar.stop()
+            with contextlib.suppress(OSError):
+                self._bar.stop()
         self._bar = None
 
 
@@ -181,5 +185,4 @@ class LineProgress:
 
 
 def _write_line(line: str) -> None:
-    sys.stderr.write(visible(line) + "\n")
-    sys.stderr.flush()
+    tell(visible(line) + "\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coalmine.corpus.documents import BOUNDARY, Document, Fields, missing_field
 from coalmine.corpus.lines import OpenLines
-from coalmine.corpus.streams import BLOCK_BYTES
+from coalmine.corpus.streams import BLOCK_BYTES, CorpusKind
 from coalmine.errors import CorpusError
 
 # Python's own limit of 128 kB is shorter than many documents; without any, one quote that is never closed would read
@@ -50,8 +50,8 @@ class _CsvBlock:
 class CsvCorpus(OpenLines):
     """A .csv corpus: each record after the first is a document; an empty line is none."""
 
-    def __init__(self, path: Path, fields: Fields, *, hashed: bool = False) -> None:
-        super().__init__(path, fields, hashed=hashed)
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
+        super().__init__(path, fields, kind, hashed=hashed)
         self._columns: list[str] = []
         self._roles: dict[str, int] = {}
         # The lines that the parser took for the record at hand.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -38,10 +36,10 @@ from coalmine.corpus.recounting import manifest_of, recount_summary, recounted
 from coalmine.corpus.repeated_text import RepeatedPart, repeated_parts
 from coalmine.corpus.rewriting import Changes, write_with_changes
 from coalmine.corpus.streams import kind_of
-from coalmine.corpus.writing import write_errors
 from coalmine.errors import CorpusError, InputError, ManifestError
-from coalmine.files import PRIVATE, make_directory, sha256_of_file, whole_file
+from coalmine.files import PRIVATE, make_directory, refused_writing, sha256_of_file, together, whole_file
 from coalmine.progress import Progress, Silent
+from coalmine.work_files import work_directory
 
 
 def deduplicate(
@@ -90,33 +88,27 @@ def deduplicate(
         if known.canaries is not None and manifest.exists() and not overwrite:
             raise _exists(manifest)
         make_directory(folder)  # the corpus can be opened, so there will be something to put there
-    for leftover in folder.glob(".work-*"):
-        shutil.rmtree(leftover)  # of a run that was killed
     state = CutCorpus(source, fields)
     before, identity = sha256_of_file(source), source.stat().st_mtime_ns
     removed: list[Removed] = []
     rounds = 0
-    with write_errors(folder), tempfile.TemporaryDirectory(prefix=".work-", dir=folder) as work:
+    with refused_writing(folder), work_directory(folder) as work:
         if exact is not None:
-            rounds, removed = _remove_repeats(state, exact, keep, memory, Path(work), progress)
+            rounds, removed = _remove_repeats(state, exact, keep, memory, work, progress)
         survey = state.survey()
         near_found = [] if near is None else list(_near(state, near, seed, survey.emptied, progress))
-        dropped = survey.emptied | {place for place, _ in near_found}
-        if len(dropped) == len(survey.sizes):
-            raise CorpusError(
-                f"nothing of {source} would be left, because all of it is repeated; keep one copy, or ask for a greater length"
-            )
-        changes: Changes = {
-            **{place: as_change(pieces) for place, pieces in state.pieces.items()},
-            **dict.fromkeys(dropped),
-        }
-        # From here on the old report would tell of a corpus that is no longer there.
-        (folder / REPORT_FILE).unlink(missing_ok=True)
-        if known.canaries is not None or _tells_of(manifest, target):
-            manifest.unlink(missing_ok=True)
+    dropped = survey.emptied | {place for place, _ in near_found}
+    if len(dropped) == len(survey.sizes):
+        raise CorpusError(
+            f"nothing of {source} would be left, because all of it is repeated; keep one copy, or ask for a greater length"
+        )
+    changes: Changes = {
+        **{place: as_change(pieces) for place, pieces in state.pieces.items()},
+        **dict.fromkeys(dropped),
+    }
+    with together() as written:
         after = _write(source, target, fields, changes, progress)
         if source.stat().st_mtime_ns != identity:
-            target.unlink()
             raise CorpusError(
                 f"{source} changed while it was being read; run again once nothing writes to it"
             )
@@ -125,6 +117,7 @@ def deduplicate(
             counted = recounted(
                 known.canaries,
                 target,
+                content=written.where(target),
                 by="dedup",
                 before=(source.name, before, len(survey.sizes)),
                 fields=fields,
@@ -132,6 +125,8 @@ def deduplicate(
             )
             counted.save(manifest)
             recount = recount_summary(known.canaries, counted, manifest.name)
+        elif _tells_of(manifest, target):
+            written.remove(manifest)
         report = Deduplication(
             corpus=target.name,
             sha256_before=before,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from coalmine.decoding import UndecodableError, decode_python_json
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
 
@@ -79,9 +79,12 @@ def read_foreign(path: Path, what: str) -> Any:
         ) from None
     if path.suffix == ".jsonl":
         numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        return _table(path, [(f"line {number}", _json(path, line)) for number, line in numbered])
+        rows = [
+            (f"line {number}", _json(path, f"line {number} of ", line.encode())) for number, line in numbered
+        ]
+        return _table(path, rows)
     if path.suffix == ".json" or text.lstrip()[:1] in {"{", "["}:
-        value = _json(path, text)
+        value = _json(path, "", text.encode())
         if isinstance(value, list):
             return _table(path, [(f"entry {number}", entry) for number, entry in enumerate(value)])
         return value
@@ -134,11 +137,11 @@ def number_of(row: Row, column: str, path: Path) -> float:
     return number
 
 
-def _json(path: Path, text: str) -> Any:
+def _json(path: Path, where: str, content: bytes) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise InputError(f"{path} is not JSON ({problem}); export it again") from None
+        return decode_python_json(content)
+    except UndecodableError as problem:
+        raise InputError(f"{where}{path} is not JSON ({problem}); export it again") from None
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:

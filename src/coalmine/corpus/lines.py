@@ -12,17 +12,18 @@ from typing import Any, Self
 import msgspec
 
 from coalmine.corpus.documents import BOUNDARY, Document, Fields, missing_field
-from coalmine.corpus.streams import decompressed_blocks, kind_of, open_metered
+from coalmine.corpus.streams import CorpusKind, decompressed_blocks, open_metered
+from coalmine.decoding import UndecodableError, decode_python_json
 from coalmine.errors import CorpusError
 
 
 class OpenLines:
     """A file of UTF-8 lines that is open for one pass: what plain text, JSON Lines and CSV share."""
 
-    def __init__(self, path: Path, fields: Fields, *, hashed: bool = False) -> None:
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
         self.path = path
         self.fields = fields
-        self.kind = kind_of(path)
+        self.kind = kind
         self._file = open_metered(path, hashed=hashed)
         self.size = path.stat().st_size
         self.header = b""
@@ -139,13 +140,13 @@ class _PlainBlock:
 class PlainTextCorpus(OpenLines):
     """A .txt corpus: each line that is not empty is a document."""
 
-    def __init__(self, path: Path, fields: Fields, *, hashed: bool = False) -> None:
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
         if fields != Fields():
             raise CorpusError(
                 f"{path} is plain text, which has no fields, but {list(fields.named().values())} were named; "
                 "leave the fields out, or use .jsonl, .csv or .parquet"
             )
-        super().__init__(path, fields, hashed=hashed)
+        super().__init__(path, fields, kind, hashed=hashed)
 
     def blocks(self) -> Iterator[_PlainBlock]:
         """The documents in order."""
@@ -208,8 +209,8 @@ class _JsonBlock:
 class JsonLinesCorpus(OpenLines):
     """A .jsonl corpus: each line that is not white space is a JSON object, and a document."""
 
-    def __init__(self, path: Path, fields: Fields, *, hashed: bool = False) -> None:
-        super().__init__(path, fields, hashed=hashed)
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
+        super().__init__(path, fields, kind, hashed=hashed)
         types: dict[str, Any] = {"text": str, "user": str | int | None, "source": str}
         roles = fields.named()
         row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles)
@@ -230,7 +231,7 @@ class JsonLinesCorpus(OpenLines):
         """The document on a line."""
         try:
             row: Any = self._decoder.decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
         user = getattr(row, "user", None)
         return Document(number, row.text, None if user is None else str(user), getattr(row, "source", None))
@@ -239,11 +240,10 @@ class JsonLinesCorpus(OpenLines):
         """Say what is wrong with a line, or read it after all: Python's json writes NaN, which is not quite JSON."""
         place = self.place(number)
         try:
-            row = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", None) or str(error)
+            row = decode_python_json(content)
+        except UndecodableError as problem:
             raise CorpusError(
-                f"{place} is not JSON ({reason}); each line should be one JSON object"
+                f"{place} is not JSON ({problem}); each line should be one JSON object"
             ) from None
         if not isinstance(row, dict):
             raise CorpusError(

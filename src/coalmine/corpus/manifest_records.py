@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coalmine.corpus.documents import Fields
+from coalmine.decoding import UndecodableError, decode_json, shown_schema
 from coalmine.errors import ManifestError
 from coalmine.records import Canary
 
@@ -81,22 +82,26 @@ class _Schema(msgspec.Struct, frozen=True):
 def decoded(content: bytes) -> Manifest:
     """The manifest in a file's content; a ManifestError where it is damaged or of another version."""
     try:
-        schema = msgspec.json.decode(content, type=_Schema).schema
+        schema = decode_json(content, _Schema).schema
         if schema != SCHEMA:
             raise ManifestError(
-                f"its schema is {schema!r}, but this version of coalmine reads {SCHEMA!r}; "
+                f"its schema is {shown_schema(schema)}, but this version of coalmine reads {SCHEMA!r}; "
                 "use the version that wrote it, or plant again"
             )
-        manifest = msgspec.json.decode(content, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        manifest = decode_json(content, Manifest)
+    except UndecodableError as error:
         raise ManifestError(
             f"the manifest is damaged ({error}); restore it from a copy, or plant again"
         ) from None
-    if manifest.corpus is not None and Path(manifest.corpus.name).name != manifest.corpus.name:
+    if manifest.corpus is not None and not _is_file_name(manifest.corpus.name):
         raise ManifestError(
-            f"the corpus should be beside the manifest, but its name is {manifest.corpus.name!r}; plant again"
+            "the corpus should be beside the manifest, but its name is that of another place; plant again"
         )
     return manifest
+
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name not in {"", "..", "."} and "\0" not in name
 
 
 def in_decimal(size: int) -> str:

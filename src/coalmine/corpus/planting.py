@@ -32,7 +32,7 @@ from coalmine.corpus.planting_options import (
 from coalmine.corpus.reading import nonempty_blocks, open_corpus
 from coalmine.corpus.recounting import KnownManifest, Recount, manifest_of, recount_summary, recounted
 from coalmine.corpus.streams import COMPRESSIONS, KINDS, kind_of
-from coalmine.corpus.writing import Insertion, write_errors, write_with_insertions
+from coalmine.corpus.writing import Insertion, write_with_insertions
 from coalmine.errors import CorpusError, ManifestError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
@@ -144,54 +144,52 @@ def plant(
         known = msgspec.structs.replace(known, warnings=())
     insertions = _places(survey.documents, copies, seed)
     manifest = folder / MANIFEST_NAME
-    with write_errors(target), files.whole_file(target, mode=files.PRIVATE) as temporary:
-        sha256_after = _write(
-            original,
-            temporary,
+    # Nothing of an earlier run is touched before all of this one is on the disk.
+    with files.together() as written:
+        with files.whole_file(target, mode=files.PRIVATE) as temporary:
+            sha256_after = _write(
+                original,
+                temporary,
+                fields=fields,
+                insertions=insertions,
+                rows=[_values(canary) for canary in drawn],
+                survey=survey,
+                progress=progress,
+            )
+        record = PlantedCorpus(
+            name=target.name,
+            original_name=original.name,
+            sha256_before=survey.sha256,
+            sha256_after=sha256_after,
+            documents_before=survey.documents,
+            documents_after=survey.documents + len(copies),
             fields=fields,
-            insertions=insertions,
-            rows=[_values(canary) for canary in drawn],
-            survey=survey,
-            progress=progress,
         )
-        # From here on the old manifest would tell of a corpus that is no longer there. It goes last: it alone knows the corpus.
-        if earlier is not None:
-            _remove_if_unchanged(*earlier)
-        manifest.unlink(missing_ok=True)
-    record = PlantedCorpus(
-        name=target.name,
-        original_name=original.name,
-        sha256_before=survey.sha256,
-        sha256_after=sha256_after,
-        documents_before=survey.documents,
-        documents_after=survey.documents + len(copies),
-        fields=fields,
-    )
-    result = drawn.with_corpus(record, manifest)
-    written = [target]
-    try:
-        with write_errors(manifest):
-            recount = _recount_earlier(known, target, original, record, progress)
-            written += [] if recount is None else [folder / EARLIER_NAME]
-            result.save(manifest)
-    except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
+        if earlier is not None and _is_unchanged(*earlier):
+            written.remove(earlier[0])
+        recount = _recount_earlier(known, target, written, original, record, progress)
+        result = drawn.with_corpus(record, manifest)
+        result.save(manifest)
     return Planted(result, target, manifest, recount, (*known.warnings, *crowded, *nested_warnings(drawn)))
 
 
 def _recount_earlier(
-    known: KnownManifest, target: Path, original: Path, record: PlantedCorpus, progress: Progress
+    known: KnownManifest,
+    target: Path,
+    written: files.FileGroup,
+    original: Path,
+    record: PlantedCorpus,
+    progress: Progress,
 ) -> Recount | None:
     """Write the manifest of the canaries that the corpus held already, for the new corpus; and say what became of them."""
     path = target.parent / EARLIER_NAME
-    path.unlink(missing_ok=True)
     if known.canaries is None:
+        written.remove(path)
         return None
     again = recounted(
         known.canaries,
         target,
+        content=written.where(target),
         by="plant",
         before=(original.name, record.sha256_before, record.documents_before),
         fields=record.fields,
@@ -372,7 +370,6 @@ def _earlier_corpus(original: Path, target: Path) -> tuple[Path, str] | None:
     return path, told.sha256_after
 
 
-def _remove_if_unchanged(path: Path, sha256: str) -> None:
-    """Remove a file if it is what was written; what somebody has put in its place stays."""
-    if path.is_file() and not path.is_symlink() and files.sha256_of_file(path) == sha256:
-        path.unlink()
+def _is_unchanged(path: Path, sha256: str) -> bool:
+    """Whether a file is what was written; what somebody has put in its place is not removed."""
+    return path.is_file() and not path.is_symlink() and files.sha256_of_file(path) == sha256

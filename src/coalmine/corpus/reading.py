@@ -9,7 +9,7 @@ from pathlib import Path
 from coalmine.corpus.comma_separated import CsvCorpus
 from coalmine.corpus.documents import Block, Document, Fields, TextCorpus
 from coalmine.corpus.lines import JsonLinesCorpus, PlainTextCorpus
-from coalmine.corpus.streams import kind_of
+from coalmine.corpus.streams import CorpusKind, kind_of
 from coalmine.corpus.tables import TableCorpus
 from coalmine.errors import CorpusError
 
@@ -17,21 +17,26 @@ __all__ = ["Document", "Fields", "nonempty_blocks", "open_corpus", "read_documen
 
 
 def open_corpus(
-    path: str | os.PathLike[str], fields: Fields | None = None, *, hashed: bool = False
+    path: str | os.PathLike[str],
+    fields: Fields | None = None,
+    *,
+    hashed: bool = False,
+    kind: CorpusKind | None = None,
 ) -> TextCorpus | TableCorpus:
     """Open a corpus for one pass over its documents as they stand in the file; use it in a `with`.
 
-    With `hashed`, its `sha256()` can be asked for in the end.
+    With `hashed`, its `sha256()` can be asked for in the end. `kind` is for a file whose name does not say it.
     """
     path = Path(path)
     fields = fields or Fields()
-    match kind_of(path).kind:
+    kind = kind or kind_of(path)
+    match kind.kind:
         case ".txt":
-            return PlainTextCorpus(path, fields, hashed=hashed)
+            return PlainTextCorpus(path, fields, kind, hashed=hashed)
         case ".jsonl":
-            return JsonLinesCorpus(path, fields, hashed=hashed)
+            return JsonLinesCorpus(path, fields, kind, hashed=hashed)
         case ".csv":
-            return CsvCorpus(path, fields, hashed=hashed)
+            return CsvCorpus(path, fields, kind, hashed=hashed)
         case _:
             return TableCorpus(path, fields)
 

@@ -13,6 +13,7 @@ from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet, as_canary_set
 from coalmine.corpus.manifest_records import PlantedCorpus, Rewritten
 from coalmine.corpus.occurrences import search_for
 from coalmine.corpus.reading import open_corpus
+from coalmine.corpus.streams import kind_of
 from coalmine.errors import ManifestError
 from coalmine.files import sha256_of_file
 from coalmine.progress import Progress, Silent
@@ -83,6 +84,7 @@ def recounted(
     *,
     by: str,
     before: tuple[str, str, int],
+    content: Path | None = None,
     fields: Fields | None = None,
     progress: Progress | None = None,
 ) -> CanarySet:
@@ -95,6 +97,7 @@ def recounted(
         corpus: the corpus that was written, which all of it is read.
         by: what rewrote it, such as "dedup".
         before: name, SHA-256 and number of documents of the corpus that was rewritten.
+        content: where the bytes of `corpus` are, while it does not have its name yet.
         fields: which fields of a row hold what.
         progress: is told of the bytes read.
     """
@@ -102,7 +105,7 @@ def recounted(
     fields = fields or (Fields() if canaries.corpus is None else canaries.corpus.fields)
     name, sha256, documents_before = before
     search, found, documents = search_for(canaries), Counter[str](), 0
-    with open_corpus(path, fields, hashed=True) as source:
+    with open_corpus(content or path, fields, hashed=True, kind=kind_of(path)) as source:
         progress.start("counting canaries", source.size)
         told = 0
         for block in source.blocks():

@@ -16,6 +16,7 @@ from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress
 
 _COPY, _FIRST = 1, 2
+_BLOCK = 1 << 20
 
 
 class RepeatedPart(NamedTuple):
@@ -48,7 +49,7 @@ def repeated_parts(
         work: a directory for a file of a byte for each byte of the corpus.
         progress: is told of the scan.
     """
-    marks = np.memmap(work / "marks", dtype=np.uint8, mode="w+", shape=(max(1, int(index.shard_begins[-1])),))
+    marks = _zeros(work / "marks", max(1, int(index.shard_begins[-1])))
     for some in scan(
         index, shortest=length, longest=length, progress=progress, task="looking for repeated text"
     ):
@@ -62,6 +63,13 @@ def repeated_parts(
     del marks
     (work / "marks").unlink()
     return found
+
+
+def _zeros(path: Path, size: int) -> np.memmap[tuple[int], np.dtype[np.uint8]]:
+    """A mapped file of zeros that are really there: a full disk is an error here, where it would end the process later."""
+    with open(path, "xb") as out:
+        out.writelines(bytes(min(_BLOCK, size - begin)) for begin in range(0, size, _BLOCK))
+    return np.memmap(path, dtype=np.uint8, mode="r+", shape=(size,))
 
 
 def _mark(some: Slice, length: int, marks: NDArray[np.uint8], *, keep_first: bool) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.corpus.comma_separated import LONGEST_FIELD, CsvCorpus
-from coalmine.corpus.documents import TextBlock, TextCorpus
+from coalmine.corpus.documents import Document, TextBlock, TextCorpus
 from coalmine.corpus.lines import JsonLinesCorpus
 from coalmine.corpus.streams import HashedWriter, compressed_sink, kind_of, pyarrow_for
 from coalmine.corpus.tables import TableBlock, TableCorpus, TableSink
+from coalmine.decoding import UndecodableError, decode_python_json
+from coalmine.errors import CorpusError
 from coalmine.files import sha256_of_file
 
 # For each document that changes, by its place among all documents, its new text, or None to leave it out.
@@ -62,15 +64,21 @@ def _changed_lines(corpus: TextCorpus, block: TextBlock, changes: Changes) -> It
             if change is not None:
                 line = block.raw[begin:end]
                 body = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
-                yield _changed_row(corpus, body, change(document.text)) + line[len(body) :]
+                yield _changed_row(corpus, document, body, change(document.text)) + line[len(body) :]
             written = end
     yield block.raw[written:]
 
 
-def _changed_row(corpus: TextCorpus, body: bytes, text: str) -> bytes:
+def _changed_row(corpus: TextCorpus, document: Document, body: bytes, text: str) -> bytes:
     """A row as bytes without its line break, with another text."""
     if isinstance(corpus, JsonLinesCorpus):
-        row = json.loads(body)
+        try:
+            row = decode_python_json(body)
+        except UndecodableError as problem:
+            # It was read without looking into the fields that are not in use.
+            raise CorpusError(
+                f"{corpus.place(document.number)} cannot be written again ({problem}); fix the row"
+            ) from None
         row[corpus.fields.scored] = text
         try:
             return json.dumps(row, ensure_ascii=False).encode("utf-8")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from coalmine.corpus.documents import Block, TextBlock, TextCorpus
 from coalmine.corpus.streams import ByteSink, HashedWriter, compressed_sink, kind_of
 from coalmine.corpus.tables import TableCorpus, TableSink, rows_between
-from coalmine.errors import CorpusError
 from coalmine.files import sha256_of_file
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Insertion(NamedTuple):
@@ -49,19 +45,6 @@ def write_with_insertions(
             _write_lines(corpus, sink, insertions, documents, advance)
         raw.flush()
     return raw.hexdigest()
-
-
-@contextlib.contextmanager
-def write_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about writing into a CorpusError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            problem = f"no room to write {path}: the disk is full or a quota is reached; free some space and run again"
-        else:
-            problem = f"{path} cannot be written: {error.strerror or error}; choose another place"
-        raise CorpusError(f"{problem} (nothing was left behind)") from None
 
 
 class _Queue:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
-from coalmine.files import PRIVATE, read_bytes, sha256_of_file, whole_file, write_json
+from coalmine.files import PRIVATE, read_bytes, sha256_of_file, write_bytes, write_json
 
 if TYPE_CHECKING:
     from coalmine.models.networks import Network
@@ -89,13 +89,12 @@ def save_model(
     directory: str | os.PathLike[str], network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer
 ) -> None:
     """Write the directory that `load_model` reads; the same weights give the same bytes."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     target = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     # What a model remembers is in its weights, and its words may be canaries: both are private.
-    with whole_file(target / WEIGHTS_FILE, mode=PRIVATE) as temporary:
-        save_file(weights, temporary)
+    write_bytes(target / WEIGHTS_FILE, save(weights), mode=PRIVATE)
     document = {"schema": SCHEMA, "network": network.config, "tokenizer": tokenizer.to_dict()}
     write_json(target / CONFIG_FILE, document, mode=PRIVATE)
 

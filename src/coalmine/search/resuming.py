@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import InputError
-from coalmine.files import PRIVATE, whole_file
+from coalmine.files import PRIVATE, remove_file, whole_file
 
 SECONDS_BETWEEN_SAVES = 10.0
 Arrays = dict[str, NDArray[Any]]
@@ -70,4 +70,4 @@ class ResumeFile:
     def remove(self) -> None:
         """The search is over."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            remove_file(self.path)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coalmine.errors import CorpusError, InputError, ModelOutputError
+from coalmine.files import remove_file
 from coalmine.interrupts import deferred_interrupt
 from coalmine.models.checkpoint import model_of, save_model
 from coalmine.models.networks import State, parameter_count
@@ -122,7 +123,7 @@ class TrainingRun:
 
     def forget_snapshot(self) -> None:
         """Remove what was only needed to go on."""
-        (self.directory / SNAPSHOT_FILE).unlink(missing_ok=True)
+        remove_file(self.directory / SNAPSHOT_FILE)
         remove_abandoned(self.directory)  # by a run that was killed while writing
 
     def _prepare(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import ModelError
-from coalmine.files import PRIVATE, whole_file
+from coalmine.files import PRIVATE, write_bytes
 
 SNAPSHOT_FILE = "unfinished.safetensors"
 
@@ -25,7 +25,7 @@ def save_snapshot(
     facts: dict[str, Any],
 ) -> None:
     """Write everything that decides how the run goes on; `facts` is plain JSON."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {f"weights/{name}": tensor for name, tensor in weights.items()}
     tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
@@ -34,8 +34,8 @@ def save_snapshot(
     for place, entries in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{place}/{name}": torch.as_tensor(value) for name, value in entries.items()}
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with whole_file(directory / SNAPSHOT_FILE, mode=PRIVATE) as temporary:
-        save_file(copies, temporary, metadata={"facts": json.dumps(facts)})
+    # Not by the library, which would write to a temporary file of its own that nobody removes after a kill.
+    write_bytes(directory / SNAPSHOT_FILE, save(copies, metadata={"facts": json.dumps(facts)}), mode=PRIVATE)
 
 
 def read_facts(directory: Path) -> dict[str, Any] | None:

@@ -33,8 +33,8 @@ from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
 from coalmine.corpus.index.tokenizing import BYTES, IndexTokenizer, description_bytes, index_tokenizer
 from coalmine.corpus.reading import open_corpus
 from coalmine.corpus.streams import kind_of
-from coalmine.errors import CoalmineError, CorpusError, InputError
-from coalmine.files import PRIVATE, make_directory, sha256_of_file, write_bytes, write_json
+from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
+from coalmine.files import PRIVATE, make_directory, remove_file, sha256_of_file, write_bytes, write_json
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.work_files import remove_abandoned
@@ -120,7 +120,7 @@ def build_index(
     if (folder / MANIFEST_FILE).is_file() and not overwrite:
         return _existing(folder, source, plan, progress)
     unfinished = _begin_or_go_on(folder, plan)
-    with _written_to(folder), _nothing_left_of_refused(folder, new=new):
+    with _nothing_left_of_refused(folder, new=new):
         write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
         sha256, shards = _write_shards(folder, source, cutter, unfinished, progress or Silent())
         if _identity(source) != plan.corpus:
@@ -137,7 +137,7 @@ def build_index(
             shards=shards,
         ).sealed()
         write_json(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
-        (folder / UNFINISHED_FILE).unlink()
+        remove_file(folder / UNFINISHED_FILE)
     return CorpusIndex.open(folder, verify=False)
 
 
@@ -171,7 +171,7 @@ def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
     if found is None or found.plan != plan:
         # The manifest first: without it, what is left of the old index is no index.
         for old in [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]:
-            old.unlink(missing_ok=True)
+            remove_file(old)
         found = _Unfinished(plan)
         write_json(folder / UNFINISHED_FILE, found, mode=PRIVATE)
     return found
@@ -262,24 +262,16 @@ class _Waiting:
 
 
 @contextlib.contextmanager
-def _written_to(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CorpusError(
-            f"the index {folder} cannot be written: {error.strerror or error}; free some space or choose another place, "
-            "and run the same again (finished shards are kept)"
-        ) from None
-
-
-@contextlib.contextmanager
 def _nothing_left_of_refused(folder: Path, *, new: bool) -> Iterator[None]:
     """Remove what was built of a corpus that cannot be indexed: once it is mended it is another, and nothing goes on from here."""
     try:
         yield
+    except WriteError:
+        raise  # once there is room again, the same command goes on after the last finished shard
     except CoalmineError:
         for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNFINISHED_FILE]:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
         if new:
             with contextlib.suppress(OSError):
                 folder.rmdir()

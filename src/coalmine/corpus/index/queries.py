@@ -21,6 +21,7 @@ from coalmine.corpus.index.shards import (
     to_symbols,
 )
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description, utf8
+from coalmine.decoding import UndecodableError, decode_json, shown_schema
 from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.files import read_bytes
 from coalmine.models.protocols import IntArray
@@ -255,12 +256,12 @@ def load_manifest(folder: Path) -> Manifest:
             )
         raise CorpusError(f"{folder} is no index: it has no {MANIFEST_FILE}; make one with `coalmine index`")
     try:
-        manifest = msgspec.json.decode(read_bytes(path, "the manifest of the index"), type=Manifest)
-    except msgspec.DecodeError as problem:
+        manifest = decode_json(read_bytes(path, "the manifest of the index"), Manifest)
+    except UndecodableError as problem:
         raise CorpusError(f"{path} is damaged ({problem}); build the index again, with overwrite") from None
     if manifest.schema != SCHEMA:
         raise CorpusError(
-            f"{path} is of another version ({manifest.schema!r}, not {SCHEMA!r}); build the index again, with overwrite"
+            f"{path} is of another version ({shown_schema(manifest.schema)}, not {SCHEMA!r}); build the index again, with overwrite"
         )
     if not manifest.is_whole():
         raise CorpusError(f"{path} does not match its own checksum; build the index again, with overwrite")

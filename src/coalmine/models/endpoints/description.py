@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coalmine.decoding import UndecodableError, decode_toml
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
 
@@ -49,9 +49,8 @@ def connect_as_told(where: str, *, answers: Path | None = None) -> Model:
 
 def _read(path: Path) -> EndpointFile:
     try:
-        document = tomllib.loads(read_bytes(path, "the endpoint's file").decode())
-        return msgspec.convert(document, EndpointFile)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as problem:
+        return msgspec.convert(decode_toml(read_bytes(path, "the endpoint's file")), EndpointFile)
+    except (UndecodableError, msgspec.ValidationError) as problem:
         raise InputError(
             f"{path} does not say how to reach an endpoint ({problem}); see docs/endpoints.md"
         ) from None

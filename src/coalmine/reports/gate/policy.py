@@ -6,12 +6,12 @@ import difflib
 import math
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from coalmine.decoding import UndecodableError, decode_toml
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
 
@@ -93,17 +93,11 @@ _FROM_ONE = {"min_canaries", "up_to_repetitions", "among_first", "budget_at_leas
 
 def read_policy(path: str | os.PathLike[str]) -> Policy:
     """The policy in a TOML file."""
-    try:
-        text = read_bytes(path, "the policy").decode()
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{path} is not UTF-8 ({problem.reason} at byte {problem.start}); save it as text"
-        ) from None
-    return parse_policy(text, Path(path).name)
+    return parse_policy(read_bytes(path, "the policy"), Path(path).name)
 
 
-def parse_policy(text: str, name: str = "the policy") -> Policy:
-    r"""A policy from the text of a TOML file; `name` is what errors call it.
+def parse_policy(content: str | bytes, name: str = "the policy") -> Policy:
+    r"""A policy from the content of a TOML file; `name` is what errors call it.
 
     >>> parse_policy("[exposure]\nat_most = 10").exposure.at_most
     10.0
@@ -111,13 +105,14 @@ def parse_policy(text: str, name: str = "the policy") -> Policy:
     Traceback (most recent call last):
     coalmine.errors.InputError: the policy, line 2: there is no key 'atmost' in [exposure]; did you mean 'at_most'?
     """
+    encoded = content.encode() if isinstance(content, str) else content
     try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        found = decode_toml(encoded)
+    except UndecodableError as problem:
         raise InputError(
             f"{name} is not TOML ({problem}); `coalmine policy init` writes one to start from"
         ) from None
-    document = _Document(text, name)
+    document = _Document(encoded.decode(), name)
     _check_keys(found, document)
     try:
         policy = msgspec.convert(found, Policy)
