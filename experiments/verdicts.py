@@ -360,7 +360,13 @@ def whole_path(one: Route, memorization: str, number: int, folder: Path) -> Run:
     canaries.save(folder / "audit" / "canaries.json")
     expose(model, canaries, seed=seed, **one.exposing).save(folder / "audit" / "exposure")
     results, searches = verify_extraction(model, canaries, top=10, budget=20_000)
-    save_verification(folder / "audit" / "extraction", results, searches)
+    save_verification(
+        folder / "audit" / "extraction",
+        results,
+        searches,
+        manifest_sha256=canaries.sha256,
+        model=model.describe(),
+    )
     membership(folder / "audit" / "exposure", canaries=canaries, seed=seed).save(
         folder / "audit" / "membership"
     )

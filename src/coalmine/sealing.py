@@ -9,10 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from coalmine.errors import AlteredError
-from coalmine.files import PUBLIC, read_bytes, to_json, write_bytes
+import msgspec
+
+from coalmine.decoding import UndecodableError, decode_json, shown_schema
+from coalmine.errors import AlteredError, InputError
+from coalmine.files import PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
+
+Record = TypeVar("Record")
 
 _SEAL = re.compile(rb'(?<=\n)  "checksum": "(?P<digest>[0-9a-f]{64})"\n\}\n\Z')
 _END = b"\n}"
@@ -43,6 +49,11 @@ def read_sealed(path: str | os.PathLike[str], what: str) -> bytes:
     return content
 
 
+def is_sealed(content: bytes) -> bool:
+    """Whether bytes end with a checksum, right or wrong: a file of ours does, one that somebody else wrote does not."""
+    return _SEAL.search(content) is not None
+
+
 def check_seal(path: str | os.PathLike[str], content: bytes, what: str) -> None:
     """Refuse bytes that are not the ones that were written."""
     seal = _SEAL.search(content)
@@ -55,3 +66,52 @@ def check_seal(path: str | os.PathLike[str], content: bytes, what: str) -> None:
         raise AlteredError(
             f"{path} is not what was written: its checksum does not match its content; restore it, or make {what} again"
         )
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: str
+
+
+def read_record(path: str | os.PathLike[str], kind: type[Record], *, schema: str, what: str) -> Record:
+    """A record that `write_sealed` wrote: unchanged, of this version, and with the fields that it should have.
+
+    `what` is what messages call it, such as "the extraction".
+    """
+    return decoded(path, read_sealed(path, what), kind, schema=schema, what=what)
+
+
+def decoded(
+    path: str | os.PathLike[str], content: bytes, kind: type[Record], *, schema: str, what: str
+) -> Record:
+    """The record in the content of a sealed file."""
+    try:
+        # The schema first: what another version wrote may have other fields, and that is not damage.
+        found = decode_json(content, _Schema).schema
+        if found == schema:
+            return decode_json(content, kind)
+    except UndecodableError as problem:
+        raise InputError(f"{path} is damaged ({problem}); restore it, or make {what} again") from None
+    raise InputError(
+        f"{path} has the schema {shown_schema(found)}, but this version of coalmine reads {schema!r}; make {what} again"
+    )
+
+
+def check_companion(
+    document: str | os.PathLike[str], name: str, sha256: str | None, what: str
+) -> Path | None:
+    """The file beside a sealed document that was written with it; None where there is none, and an AlteredError where it is another.
+
+    `sha256` is what the document says of it; None where it was written without one.
+    """
+    path = Path(document).with_name(name)
+    if not path.is_file():
+        return None
+    if sha256 is None:
+        raise AlteredError(
+            f"{path} was not written with {Path(document).name}, which says nothing of it; remove it, or make {what} again"
+        )
+    if sha256_of_file(path) != sha256:
+        raise AlteredError(
+            f"{path} is not what was written with {Path(document).name}: its SHA-256 does not match; restore it, or make {what} again"
+        )
+    return path

@@ -15,6 +15,7 @@ from coalmine.errors import InputError
 from coalmine.models.huggingface import from_transformers
 from models.random_networks import random_model
 from models.tiny_transformers import byte_fallback, rough_llama
+from resealing import resealed
 
 FORM = Format("pin {digits:4}")
 REPLACE = msgspec.structs.replace
@@ -204,9 +205,8 @@ def test_the_command_confirms_and_rejects(tmp_path):
     assert confirmed.returncode == 0, confirmed.stderr
     assert confirmed.stdout.startswith("Confirmed: the 2 members found are the least surprising of 10,000")
     assert sorted(place.name for place in tmp_path.iterdir()) == before  # nothing was written
-    altered = json.loads(path.read_bytes())
-    altered["found"][0]["log_perplexity_bits"] -= 1
-    path.write_text(json.dumps(altered))
+    with resealed(path) as altered:
+        altered["found"][0]["log_perplexity_bits"] -= 1
     rejected = replay("--json")
     assert rejected.returncode == 1
     told = json.loads(rejected.stdout)

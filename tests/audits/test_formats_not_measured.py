@@ -12,6 +12,7 @@ from coalmine.audits.exposure_results import ExposureDocument, read_exposures
 from coalmine.audits.membership import membership
 from coalmine.audits.watching import ExposureWatch
 from coalmine.errors import NotMeasurableError
+from coalmine.files import sha256_of_file
 from coalmine.models.huggingface import from_transformers
 from coalmine.records import Canary
 from coalmine.reports.exposure_table import exposure_in_plain_words, not_measured_in_words
@@ -21,6 +22,7 @@ from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
 from coalmine.reports.runs.reading import read_run, read_runs
+from coalmine.sealing import write_sealed
 from models.tiny_transformers import byte_level, tiny
 
 PIN, CODE = Format("pin {digits:3}"), Format("code {digits:2}")
@@ -92,7 +94,7 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     assert [result.estimate.status for result in of_format(results, "f0")] == ["measured"] * 3
     results.save(tmp_path)
     document = read_exposures(tmp_path)
-    assert document == results.to_document()
+    assert document == results.to_document(scores_sha256=sha256_of_file(tmp_path / "scores.parquet"))
     for row in json.loads((tmp_path / "exposure.json").read_text())["results"]:
         if row["format_id"] == "f1":
             estimate = row.pop("estimate")
@@ -198,7 +200,7 @@ def test_a_share_of_memorized_canaries_is_one_of_those_that_were_measured(tmp_pa
         )
     ]
     document = msgspec.structs.replace(whole.to_document(), results=tuple(results))
-    (tmp_path / "exposure.json").write_bytes(msgspec.json.encode(document))
+    write_sealed(tmp_path / "exposure.json", document)
     findings = findings_of(read_run(tmp_path))
     (full,) = [one for one in findings if one.code == "CM101"]
     assert (full.estimates[0].value, full.estimates[0].n) == (1.0, 2)

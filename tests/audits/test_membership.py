@@ -31,6 +31,7 @@ from coalmine.statistics.epsilon_best import CoinScores, headline_test
 from coalmine.statistics.guessing import compare_with_guessing
 from coalmine.statistics.membership_scores import MembershipScores
 from coalmine.statistics.roc import tpr_p_value
+from resealing import resealed, vouch_again
 
 DIGITS = "0123456789"
 FORM = Format("pin {digits:4}")
@@ -128,15 +129,14 @@ def test_results_say_all_that_the_bound_from_one_run_needs(exposures, tmp_path):
 def test_results_that_do_not_say_it_give_no_such_bound(exposures, tmp_path):
     exposures.save(tmp_path)
     path = tmp_path / "exposure.json"
-    document = json.loads(path.read_text())
-    document["inclusion"] = None
-    path.write_text(json.dumps(document))
+    with resealed(path) as document:
+        document["inclusion"] = None
     unknown = membership(tmp_path)
     assert {estimate.status for estimate in one_run_bounds(unknown)} == {"not_measured"}
     assert "say it with --inclusion" in one_run_bounds(unknown)[0].statement
-    for result in document["results"]:
-        del result["planned_repetitions"]
-    path.write_text(json.dumps(document))
+    with resealed(path) as document:
+        for result in document["results"]:
+            del result["planned_repetitions"]
     older = one_run_bounds(membership(tmp_path, inclusion=0.5))
     assert [estimate.status for estimate in older] == ["not_measured", "not_measured", "lower_bound"]
     assert "--canaries" in older[0].statement
@@ -480,9 +480,8 @@ def test_a_model_is_no_reference_for_itself(exposures):
 )
 def test_results_that_were_tampered_with(tmp_path, exposures, change, words):
     exposures.save(tmp_path)
-    document = json.loads((tmp_path / "exposure.json").read_text())
-    change(document["results"])
-    (tmp_path / "exposure.json").write_text(json.dumps(document))
+    with resealed(tmp_path / "exposure.json") as document:
+        change(document["results"])
     with pytest.raises(InputError, match=words):
         membership(tmp_path)
 
@@ -496,6 +495,7 @@ def test_a_table_of_scores_that_are_no_numbers(tmp_path, exposures):
     place = table.schema.get_field_index("log_perplexity_bits")
     words = table.set_column(place, "log_perplexity_bits", pa.array(["x"] * len(table)))
     pq.write_table(words, tmp_path / "scores.parquet")
+    vouch_again(tmp_path / "scores.parquet")
     with pytest.raises(InputError, match="not a scores"):
         membership(tmp_path)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coalmine.audits.exposure_results import CandidateScores, write_scores
-from coalmine.files import write_json
+from coalmine.audits.exposure_results import CandidateScores
 from coalmine.randomness import arrays
 from coalmine.reports.figures.drawing import save_drawing
 from coalmine.reports.figures.recitation_curves import draw_recitation
@@ -317,10 +316,8 @@ def test_hostile_text_does_nothing(opened, tmp_path):
     ]
     document = made.exposure_document(results, method="references", warnings=(hostile,))
     document.model["weights"] = hostile
-    write_json(tmp_path / "exposure.json", document)
-    write_scores(
-        tmp_path / "scores.parquet",
-        [CandidateScores("f0", "reference", np.arange(100), np.arange(20.0, 120.0))],
+    made.save_exposures(
+        tmp_path, document, CandidateScores("f0", "reference", np.arange(100), np.arange(20.0, 120.0))
     )
     path = tmp_path / "hostile.html"
     path.write_text(report_page([read_run(tmp_path)]), encoding="utf-8")
@@ -338,13 +335,16 @@ def test_a_large_report_is_small_and_opens(opened, tmp_path):
     scores = generator.normal(60.0, 5.0, 1_000_000)
     times = np.repeat([0, 1, 4, 16, 64], 2_000)
     bits = generator.normal(60.0, 5.0, 10_000) - 3.0 * np.log2(1 + times)
-    write_scores(tmp_path / "scores.parquet", [CandidateScores("f0", "sample", np.arange(1_000_000), scores)])
     estimates = reference_exposures(bits, scores[:10_000])
     results = [
         made.exposure_result(f"canary-{number}", one, times=int(times[number]), bits=float(bits[number]))
         for number, one in enumerate(estimates)
     ]
-    write_json(tmp_path / "exposure.json", made.exposure_document(results, method="references"))
+    made.save_exposures(
+        tmp_path,
+        made.exposure_document(results, method="references"),
+        CandidateScores("f0", "sample", np.arange(1_000_000), scores),
+    )
     path = tmp_path / "large.html"
     path.write_text(report_page([read_run(tmp_path)]), encoding="utf-8")
     one = opened(path)

@@ -12,10 +12,11 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, default_da
 from coalmine import CanarySet, ExposureWatch, expose, plant
 from coalmine.audits.directories import audit_directory
 from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.errors import InputError, ManifestError, ModelError
+from coalmine.errors import AlteredError, InputError, ManifestError, ModelError
 from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
 from coalmine.models.huggingface import from_transformers
+from coalmine.sealing import write_sealed
 from integrations.tiny_training import SECRET, planted_corpus, rows_of, tiny_gpt2
 from models.tiny_masked import TOKENIZERS, tiny_masked
 from models.tiny_transformers import byte_level
@@ -346,10 +347,10 @@ def test_what_cannot_be_watched_is_refused(planted, tmp_path):
     with pytest.raises(ModelError, match="sharded"):
         ExposureCallback(planted.manifest).on_train_begin(Sharded(), None, None)
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(AlteredError, match="make the exposure during training again"):
         read_watched(tmp_path / "bad.json")
-    (tmp_path / "other.json").write_text(
-        '{"schema": "coalmine.watched/9", "watch": {}, "trainer": "", "watched": []}'
+    write_sealed(
+        tmp_path / "other.json", {"schema": "coalmine.watched/9", "watch": {}, "trainer": "", "watched": []}
     )
     with pytest.raises(InputError, match="schema"):
         read_watched(tmp_path / "other.json")

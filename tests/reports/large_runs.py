@@ -3,12 +3,10 @@
 import msgspec
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.extraction import verify_extraction
 from coalmine.audits.membership import membership
 from coalmine.audits.recitation_results import ModelFacts
-from coalmine.files import write_json
 from coalmine.records import Canary
-from coalmine.reports.runs.reading import Verified
+from coalmine.sealing import write_sealed
 from reports import report_runs as made
 
 TEMPLATES = {
@@ -56,10 +54,7 @@ def save_large_run(directory, **options):
     )
     canaries.save(directory / "canaries.json")
     expose(model, canaries, method="exact").save(directory / "exposure")
-    results, extractions = verify_extraction(model, canaries, top=3, budget=2_500)
-    for format_id, extraction in extractions.items():
-        extraction.save(directory / "extraction", f"extraction-{format_id}.json")
-    write_json(directory / "extraction" / "verified.json", Verified(canaries=tuple(results)))
+    made.save_verified(directory / "extraction", model, canaries, top=3, budget=2_500)
     membership(directory / "exposure", canaries=canaries, claimed_epsilon=1.0).save(directory / "membership")
     made.save_training(directory, watched=made.watch_records(canaries))
     save_family(directory / "recitation", model.describe())
@@ -90,4 +85,4 @@ def save_family(directory, description, sizes=9):
         groups=tuple(group for one in documents for group in one.groups),
         trends=tuple(trend for one in documents for trend in one.trends),
     )
-    write_json(directory / "recitation.json", whole)
+    write_sealed(directory / "recitation.json", whole)

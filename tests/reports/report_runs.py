@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts, write_scores
 from coalmine.audits.extraction import verify_extraction
+from coalmine.audits.extraction_results import save_verification
 from coalmine.audits.membership import membership
 from coalmine.audits.recitation_results import (
     Example,
@@ -16,9 +17,10 @@ from coalmine.audits.recitation_results import (
     Settings,
     share_estimate,
 )
-from coalmine.files import write_json
+from coalmine.files import sha256_of_file
 from coalmine.records import Canary
-from coalmine.reports.runs.reading import Located, Run, Verified
+from coalmine.reports.runs.reading import Located, Run
+from coalmine.sealing import write_sealed
 from coalmine.statistics.exposure import exact_exposure, reference_exposures
 from coalmine.statistics.trends import log_linear_trend
 from coalmine.training.options import TrainingOptions
@@ -70,15 +72,22 @@ def audited_run(directory, *, remembered=2, name="scripted", **claims):
 
 def save_verified(directory, model, canaries, **options):
     results, extractions = verify_extraction(model, canaries, **options)
-    for format_id, extraction in extractions.items():
-        extraction.save(directory, f"extraction-{format_id}.json")
-    write_json(directory / "verified.json", Verified(canaries=tuple(results)))
+    save_verification(
+        directory, results, extractions, manifest_sha256=canaries.sha256, model=model.describe()
+    )
 
 
 def save_training(directory, data_sha256="0" * 64, watched=(), parameters=5_000):
     record = TrainingRecord(
         options=TrainingOptions(),
         data_sha256=data_sha256,
+        **{
+            field: sha256_of_file(directory / name) if (directory / name).is_file() else digit * 64
+            for field, name, digit in (
+                ("weights_sha256", "model.safetensors", "1"),
+                ("config_sha256", "config.json", "2"),
+            )
+        },
         documents=100,
         tokens=10_000,
         parameters=parameters,
@@ -91,7 +100,7 @@ def save_training(directory, data_sha256="0" * 64, watched=(), parameters=5_000)
         watch={"kind": "exposure", "method": "references"} if watched else None,
         watched=list(watched),
     )
-    write_json(directory / "training.json", record)
+    write_sealed(directory / "training.json", record)
     return record
 
 
@@ -230,6 +239,14 @@ def exposure_document(results, *, size=2**20, method="exact", **parts):
         results=tuple(results),
         **parts,
     )
+
+
+def save_exposures(directory, document, *candidates):
+    """Write exposures as `expose` does, with the scores of these candidates beside them if there are any."""
+    if candidates:
+        digest = write_scores(directory / "scores.parquet", candidates)
+        document = msgspec.structs.replace(document, scores_sha256=digest)
+    write_sealed(directory / "exposure.json", document)
 
 
 def run_with(tmp_path, document=None, **parts):

@@ -23,6 +23,7 @@ from coalmine.audits.comparing import compare
 from coalmine.cli.main import app
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
+from coalmine.files import sha256_of_file
 from coalmine.reports.comparison import compare_runs, given_utility, labeled_runs, save_comparison
 from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
 from coalmine.reports.figures.comparison import comparison_figure, save_figure
@@ -362,7 +363,11 @@ def test_the_command(trained, tmp_path):
         check=False,
     )
     assert process.returncode == 0, process.stderr
-    assert json.loads(process.stdout) == json.loads((tmp_path / "comparison.json").read_text())
+    kept = json.loads((tmp_path / "comparison.json").read_text())
+    assert kept.pop("checksum")
+    assert json.loads(process.stdout) == kept
+    digests = {name: sha256_of_file(trained / f"{name}/exposure/exposure.json") for name in ("long", "short")}
+    assert {run["name"]: run["exposures_sha256"] for run in kept["runs"]} == digests
     assert (tmp_path / "run.json").exists()
 
 

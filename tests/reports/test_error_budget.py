@@ -121,7 +121,13 @@ def test_more_canaries_came_out_than_chance_explains(tmp_path):
         else msgspec.structs.replace(one, extracted=False, place=None)
         for one in results
     ]
-    save_verification(tmp_path / "extraction", changed, extractions)
+    save_verification(
+        tmp_path / "extraction",
+        changed,
+        extractions,
+        manifest_sha256=canaries.sha256,
+        model=made.scripted().describe(),
+    )
     findings = findings_of(read_run(tmp_path))
     (found,) = by_code(findings, "CM201")
     assert found.severity == "high"

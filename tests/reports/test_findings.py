@@ -16,7 +16,6 @@ from coalmine.audits.membership import membership_of_scores
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.files import write_json
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.reports.findings.catalog import CATALOG, docs_path
@@ -24,8 +23,10 @@ from coalmine.reports.findings.chance import group_test, judged
 from coalmine.reports.findings.findings import SEVERITIES, Finding, findings_of, worst_severity
 from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.reports.runs.reading import Located, names_of, read_run, read_runs
+from coalmine.sealing import write_sealed
 from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
 from reports import report_runs as made
+from resealing import resealed
 
 ROOT = Path(__file__).parents[2]
 
@@ -374,9 +375,8 @@ def test_results_that_do_not_belong_together(tmp_path):
     made.save_training(tmp_path, data_sha256="3" * 64)
     findings = findings_of(read_run(tmp_path))
     assert the(findings, "CM501").severity == the(findings, "CM502").severity == "high"
-    verified = json.loads((tmp_path / "extraction/verified.json").read_text())
-    verified["canaries"][0]["canary_id"] = "stranger"
-    write_json(tmp_path / "extraction/verified.json", verified)
+    with resealed(tmp_path / "extraction/verified.json") as verified:
+        verified["canaries"][0]["canary_id"] = "stranger"
     assert the(findings_of(read_run(tmp_path)), "CM503").subject == ("stranger",)
 
 
@@ -418,6 +418,7 @@ def test_a_byte_that_is_no_text_is_named(tmp_path, name):
 def test_a_damaged_look_during_training_is_named(tmp_path, name, entry):
     made.save_training(tmp_path, watched=made.watch_records(made.canary_set()))
     document = json.loads((tmp_path / "training.json").read_text())
+    del document["checksum"]
     (tmp_path / "training.json").unlink()
     if name != "training.json":
         looks = [
@@ -425,11 +426,11 @@ def test_a_damaged_look_during_training_is_named(tmp_path, name, entry):
         ]
         document = {"schema": "coalmine.watched/1", "watch": {}, "watched": looks}
         made.canary_set().save(tmp_path / "canaries.json")
-    write_json(tmp_path / name, document)
+    write_sealed(tmp_path / name, document)
     assert read_run(tmp_path).watched is not None
     seen = document["watched"][1]["seen"][2]
     document["watched"][1]["seen"][2] = {**seen, **entry} if entry else {}
-    write_json(tmp_path / name, document)
+    write_sealed(tmp_path / name, document)
     with pytest.raises(InputError, match=re.escape(name)):
         read_run(tmp_path)
 
@@ -449,8 +450,8 @@ def test_no_result_is_left_out_because_another_came_first(tmp_path):
     # Without the search beside it, it belongs to the only model there is.
     (tmp_path / "extraction-later" / "extraction-f0.json").unlink()
     assert the(findings_of(read_run(tmp_path)), "CM201").status == "found"
-    write_json(tmp_path / "recitation.json", made.recitation(hits=(0, 0, 0, 0), of=500))
-    write_json(tmp_path / "later" / "recitation.json", made.recitation())
+    write_sealed(tmp_path / "recitation.json", made.recitation(hits=(0, 0, 0, 0), of=500))
+    write_sealed(tmp_path / "later" / "recitation.json", made.recitation())
     findings = [one for run in read_runs(tmp_path) for one in findings_of(run)]
     assert {one.status for one in by_code(findings, "CM401")} == {"clear", "found"}
 
@@ -462,7 +463,7 @@ def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
     document = expose(model, others, method="references").to_document()
     # The same model, as far as its description goes.
     first = read_run(tmp_path).exposure
-    write_json(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))
+    write_sealed(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))
     findings = findings_of(read_run(tmp_path))
     assert "other/exposure.json" in the(findings, "CM503").evidence
     found = conclusion_of(findings)
@@ -511,9 +512,8 @@ def test_results_of_two_models_are_two_runs(tmp_path):
         made.save_training(tmp_path / name)
         # Scripted models describe themselves alike, so say which is which.
         path = tmp_path / name / "exposure/exposure.json"
-        document = json.loads(path.read_text())
-        document["model"]["weights"] = name
-        write_json(path, document)
+        with resealed(path) as document:
+            document["model"]["weights"] = name
     canaries.save(tmp_path / "canaries.json")
     runs = read_runs(tmp_path)
     assert [run.name for run in runs] == ["one", "two"]

@@ -10,7 +10,6 @@ import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.membership import membership
-from coalmine.files import write_json
 from coalmine.randomness import arrays
 from coalmine.records import Canary
 from coalmine.reports.gate.checking import check
@@ -19,6 +18,7 @@ from coalmine.reports.gate.policy import TEMPLATE, parse_policy
 from coalmine.reports.gate.rules import judge_exposures
 from coalmine.reports.gate.table import gate_in_words
 from coalmine.reports.runs.reading import read_run
+from coalmine.sealing import write_sealed
 from coalmine.statistics.exposure import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
 from reports.test_policy import checked, measured, outcomes
@@ -163,7 +163,7 @@ def test_canaries_of_the_manifest_without_a_result_are_not_shown(half_measured, 
     kept = [one for one in document.results if one.format_id == "f0"]
     formats = [one for one in document.formats if one.format_id == "f0"]
     part = msgspec.structs.replace(document, results=tuple(kept), formats=tuple(formats))
-    write_json(tmp_path / "run" / "exposure" / "exposure.json", part)
+    write_sealed(tmp_path / "run" / "exposure" / "exposure.json", part)
     found = checked(tmp_path / "run", 'require = ["exposure"]\n[exposure]\nat_most = 12')
     assert set(outcomes(found).values()) == {"not_shown"}
     assert all("my pin is not {digits:4}" in one.evidence for one in found.rules)

@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure_results import ExposureResult
 from coalmine.audits.extraction import verify_extraction
-from coalmine.audits.extraction_results import CanaryExtraction
+from coalmine.audits.extraction_results import CanaryExtraction, save_verification
 from coalmine.audits.membership import membership_of_scores
 from coalmine.audits.recitation_results import Group, ModelFacts, Recitation, Settings, share_estimate
 from coalmine.cli.main import app
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
-from coalmine.files import write_json
 from coalmine.records import Canary, Estimate
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.outcomes import RuleOutcome
@@ -39,6 +38,7 @@ from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
 from coalmine.reports.runs.reading import read_run
 from coalmine.statistics.exposure import exact_exposure, reference_exposure, sampled_exposures
 from coalmine.statistics.importance import bounded_exposure
+from resealing import resealed
 
 
 def measured(estimate, size_bits=20.0, repetitions=4, canary_id="c"):
@@ -316,10 +316,12 @@ def run(tmp_path_factory):
     model = ScriptedModel("pin 0123456789", memory={texts[0]: 0.5}, frequencies={"1": 9})
     expose(model, canaries).save(folder / "exposure")
     results, extractions = verify_extraction(model, canaries, top=3)
-    for name, one in extractions.items():
-        one.save(folder / "extraction", f"extraction-{name}.json")
-    write_json(
-        folder / "extraction" / "verified.json", {"schema": "coalmine.verified/1", "canaries": results}
+    save_verification(
+        folder / "extraction",
+        results,
+        extractions,
+        manifest_sha256=canaries.sha256,
+        model=model.describe(),
     )
     return folder
 
@@ -380,9 +382,8 @@ def test_the_extraction_of_a_run(run):
 def test_two_manifests_of_one_model_are_both_judged(run, tmp_path):
     shutil.copytree(run / "exposure", tmp_path / "one")
     shutil.copytree(run / "exposure", tmp_path / "two")
-    other = json.loads((tmp_path / "two" / "exposure.json").read_text())
-    other["manifest_sha256"] = "another"
-    (tmp_path / "two" / "exposure.json").write_text(json.dumps(other))
+    with resealed(tmp_path / "two" / "exposure.json") as other:
+        other["manifest_sha256"] = "another"
     assert checked(tmp_path, "[exposure]\nat_most = 14").rules[0].judged == 4
 
 
@@ -397,20 +398,16 @@ def test_every_membership_counts_and_not_the_first_alone(tmp_path):
 
 def test_what_the_audit_warned_of_is_told_again(run, tmp_path):
     shutil.copytree(run / "exposure", tmp_path / "exposure")
-    path = tmp_path / "exposure" / "exposure.json"
-    document = json.loads(path.read_text())
-    document["warnings"] = ["the model was trained on other data"]
-    path.write_text(json.dumps(document))
+    with resealed(tmp_path / "exposure" / "exposure.json") as document:
+        document["warnings"] = ["the model was trained on other data"]
     found = checked(tmp_path, "[exposure]\nat_most = 13.2")
     assert "Warning (exposure.at_most): the model was trained on other data." in gate_in_words(found)
 
 
 def test_results_of_other_weights_could_not_be_measured(run, tmp_path):
     shutil.copytree(run / "exposure", tmp_path / "m" / "exposure")
-    path = tmp_path / "m" / "exposure" / "exposure.json"
-    document = json.loads(path.read_text())
-    document["model"] = {"name": "m", "weights_sha256": "of the model as it was"}
-    path.write_text(json.dumps(document))
+    with resealed(tmp_path / "m" / "exposure" / "exposure.json") as document:
+        document["model"] = {"name": "m", "weights_sha256": "of the model as it was"}
     assert checked(tmp_path / "m", "[exposure]\nat_most = 13").outcome == "broken"
     (tmp_path / "m" / "model.safetensors").write_bytes(b"trained again")
     stale = checked(tmp_path / "m", "[exposure]\nat_most = 13")
@@ -421,12 +418,10 @@ def test_results_of_other_weights_could_not_be_measured(run, tmp_path):
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "model-00002-of-00002.safetensors"])
 def test_results_of_other_weights_are_seen_whatever_the_files_are_called(run, tmp_path, name):
     shutil.copytree(run / "exposure", tmp_path / "m" / "exposure")
-    path = tmp_path / "m" / "exposure" / "exposure.json"
-    document = json.loads(path.read_text())
     (tmp_path / "m" / name).write_bytes(b"as it was")
     digest = hashlib.sha256(b"as it was").hexdigest()
-    document["model"] = {"name": "m", "weights_sha256": ["of another file", digest]}
-    path.write_text(json.dumps(document))
+    with resealed(tmp_path / "m" / "exposure" / "exposure.json") as document:
+        document["model"] = {"name": "m", "weights_sha256": ["of another file", digest]}
     assert checked(tmp_path / "m", "[exposure]\nat_most = 13").outcome == "broken"
     (tmp_path / "m" / name).write_bytes(b"trained again")
     assert checked(tmp_path / "m", "[exposure]\nat_most = 13").outcome == "not_shown"

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coalmine import expose
-from coalmine.audits.exposure_results import CandidateScores, write_scores
+from coalmine.audits.exposure_results import CandidateScores
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
-from coalmine.files import write_json
 from coalmine.randomness import arrays
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
@@ -31,8 +30,10 @@ from coalmine.reports.findings.findings import Finding
 from coalmine.reports.page.html import report_page, reported
 from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
 from coalmine.reports.runs.reading import Located, read_run, read_runs
+from coalmine.sealing import write_sealed
 from coalmine.statistics.roc import roc_curve, tpr_at_fpr
 from reports import report_runs as made
+from resealing import resealed, vouch_again
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[2J\u202e`*_[x](http://x)"
 
@@ -159,16 +160,17 @@ def test_figures_show_what_was_measured(run):
 def test_the_roc_is_that_of_the_scores(tmp_path):
     generator = arrays(0, "report", "roc")
     references, planted = generator.normal(size=500), generator.normal(size=40) - 1.0
-    write_scores(
-        tmp_path / "scores.parquet", [CandidateScores("f0", "reference", np.arange(500), references + 50)]
-    )
     from coalmine.statistics.exposure import reference_exposures
 
     results = [
         made.exposure_result(f"c{n}", one, times=4, bits=float(planted[n] + 50))
         for n, one in enumerate(reference_exposures(planted + 50, references + 50))
     ]
-    write_json(tmp_path / "exposure.json", made.exposure_document(results, method="references"))
+    made.save_exposures(
+        tmp_path,
+        made.exposure_document(results, method="references"),
+        CandidateScores("f0", "reference", np.arange(500), references + 50),
+    )
     figure = next(one for one in figures_of(read_run(tmp_path)) if one.figure_id == "roc")
     fpr, tpr, _ = roc_curve(-planted, -references)
     true = {(round(float(x), 7), round(float(y), 4)) for x, y in zip(fpr, tpr, strict=True)}
@@ -188,10 +190,9 @@ def test_two_runs_are_compared(tmp_path):
         made.audited_run(tmp_path / name, remembered=remembered)
         made.save_training(tmp_path / name)
         for path in (tmp_path / name).rglob("*.json"):
-            document = json.loads(path.read_text())
-            if "model" in document:
-                document["model"]["weights"] = name
-                write_json(path, document)
+            if path.name != "canaries.json" and "model" in json.loads(path.read_text()):
+                with resealed(path) as document:
+                    document["model"]["weights"] = name
     runs = read_runs(tmp_path)
     assert [run.name for run in runs] == ["one", "two"]
     (figure,) = utility_figures(runs)
@@ -230,10 +231,9 @@ def hostile_run(tmp_path_factory):
     expose(model, canaries).save(directory / "exposure")
     made.save_verified(directory / "extraction", model, canaries)
     for path in directory.rglob("*.json"):
-        document = json.loads(path.read_text())
-        if "model" in document:
-            document["model"]["weights"] = HOSTILE
-            write_json(path, document)
+        if path.name != "canaries.json" and "model" in json.loads(path.read_text()):
+            with resealed(path) as document:
+                document["model"]["weights"] = HOSTILE
     return directory
 
 
@@ -306,14 +306,15 @@ def test_scores_that_are_no_numbers_are_not_drawn(full_run, tmp_path, scores):
     shutil.copytree(full_run, tmp_path / "run")
     table = {"format_id": ["f0", "f0"], "kind": ["reference", "reference"], "log_perplexity_bits": scores}
     pq.write_table(pa.table(table), tmp_path / "run" / "references" / "scores.parquet")
-    with pytest.raises(InputError, match=r"scores\.parquet is not"):
+    vouch_again(tmp_path / "run" / "references" / "scores.parquet")
+    with pytest.raises(InputError, match=r"scores\.parquet is not a scores"):
         report_page(read_runs(tmp_path / "run"))
 
 
 def test_addresses_carry_no_keys(full_run, tmp_path):
     shutil.copytree(full_run, tmp_path / "run")
     command = ["coalmine", "expose", "https://me:hunter2@host/v1?key=hunter3", "canaries.json"]
-    write_json(tmp_path / "run" / "run.json", {"schema": "coalmine.run/1", "command": command})
+    write_sealed(tmp_path / "run" / "run.json", {"schema": "coalmine.run/1", "command": command})
     page = report_page(read_runs(tmp_path / "run"))
     assert "https://•@host/v1?•" in page
     assert "hunter" not in page

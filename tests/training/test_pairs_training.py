@@ -35,6 +35,7 @@ from coalmine.training.data import IGNORED, Sources, TrainingData, load_training
 from coalmine.training.lessons import PairLessons
 from coalmine.training.options import TrainingOptions, options_of
 from coalmine.training.snapshot import SNAPSHOT_FILE
+from resealing import resealed
 
 PRESETS = ["translation", "translation-attention"]
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "epochs": 2}
@@ -485,15 +486,17 @@ class TestWrongInput:
     def test_damaged_configs(self, planted, tmp_path):
         out = tmp_path / "model"
         train(planted.corpus.parent, out=out, preset="translation", **{**SMALL, "epochs": 1})
-        config = json.loads((out / "config.json").read_text())
+        whole = (out / "config.json").read_bytes()
+        (out / "training.json").unlink()  # without it, config.json is all that says what the weights are
         for change, message in (
             ({"architecture": "attention"}, "does not fit"),
             ({"hidden": 17}, "does not fit"),
             ({"hidden": 0}, "damaged"),
             ({"architecture": "magic"}, "damaged"),
         ):
-            changed = {**config, "network": {**config["network"], **change}}
-            (out / "config.json").write_text(json.dumps(changed))
+            (out / "config.json").write_bytes(whole)
+            with resealed(out / "config.json") as config:
+                config["network"] |= change
             with pytest.raises(ModelError, match=message):
                 load_model(out)
 

@@ -1,6 +1,5 @@
 """The reference trainer: learns, stops at the minimum, and ends with the same bytes whatever stopped it on the way."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,10 +11,11 @@ import torch
 
 from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
 from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.errors import InputError, ModelError, ModelOutputError
+from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
 from coalmine.models.conformance import check_model
 from coalmine.training.options import PRESETS, options_of
 from coalmine.training.snapshot import SNAPSHOT_FILE
+from resealing import resealed
 
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "window": 16, "epochs": 2}
 
@@ -209,11 +209,14 @@ def test_damaged_models_are_refused(planted, tmp_path):
         load_model(tmp_path / "nowhere")
     weights = (out / "model.safetensors").read_bytes()
     (out / "model.safetensors").write_bytes(weights[:-100])
-    with pytest.raises(ModelError, match="damaged"):
+    with pytest.raises(AlteredError, match="not what was written"):
         load_model(out)
     (out / "model.safetensors").write_bytes(weights)
-    config = json.loads((out / "config.json").read_text())
-    (out / "config.json").write_text(json.dumps({**config, "network": {**config["network"], "hidden": 17}}))
+    with resealed(out / "config.json") as config:
+        config["network"]["hidden"] = 17
+    with pytest.raises(AlteredError, match="not what the training wrote"):
+        load_model(out)
+    (out / "training.json").unlink()
     with pytest.raises(ModelError, match="does not fit"):
         load_model(out)
     (out / "config.json").write_text("{")

@@ -262,6 +262,8 @@ def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _O
         format_id=_planted(one, options)[0].format_id,
         template=options.template,
         manifest_sha256=one.exposure.manifest_sha256,
+        weights_sha256=one.exposure.model.get("weights_sha256"),
+        exposures_sha256=one.exposures_sha256,
         methods=tuple(sorted({result.method for result in _planted(one, options)})),
         canaries=len(_planted(one, options)),
         exposure=_median(one, options),

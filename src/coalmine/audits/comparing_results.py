@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Strategy(NamedTuple):
     others: Mapping[str, CandidateScores] = MappingProxyType({})
     # The way of training; runs with the same one are seeds of it. None where the run is the only one of its kind.
     side: str | None = None
+    # Of the exposure.json, where it was read from one.
+    exposures_sha256: str | None = None
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,9 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     format_id: str = ""
     template: str = ""
     manifest_sha256: str
+    # As the model describes itself: one, or one for each file of the weights; None where it does not say.
+    weights_sha256: Any = None
+    exposures_sha256: str | None = None
     methods: tuple[str, ...]
     canaries: int
     # The median over planted canaries, in bits.

@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
-from coalmine.files import PRIVATE, read_bytes, whole_file, write_json
+from coalmine.errors import MissingExtraError, NotMeasurableError
+from coalmine.files import PRIVATE, sha256_of_file, together, whole_file
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
+from coalmine.sealing import check_companion, read_record, write_sealed
 from coalmine.search.resolution import Resolution
 from coalmine.statistics.tail import TailFit
 
@@ -170,6 +171,8 @@ class Exposures(Sequence[ExposureResult]):
         self.inclusion = inclusion
         # By format, what `auto` measured before it chose; it differs from run to run, and is not in exposure.json.
         self.choices = dict(choices or {})
+        # The SHA-256 of the exposure.json that they were last written to, and None before that.
+        self.saved_sha256: str | None = None
 
     @overload
     def __getitem__(self, place: int) -> ExposureResult: ...
@@ -184,7 +187,7 @@ class Exposures(Sequence[ExposureResult]):
     def __iter__(self) -> Iterator[ExposureResult]:
         return iter(self.results)
 
-    def to_document(self) -> ExposureDocument:
+    def to_document(self, *, scores_sha256: str | None = None) -> ExposureDocument:
         """What exposure.json holds."""
         return ExposureDocument(
             seed=self.seed,
@@ -194,6 +197,7 @@ class Exposures(Sequence[ExposureResult]):
             formats=self.formats,
             expansions=self.expansions,
             inclusion=self.inclusion,
+            scores_sha256=scores_sha256,
             tail_fits=self.fits,
             results=self.results,
             warnings=self.warnings,
@@ -202,8 +206,11 @@ class Exposures(Sequence[ExposureResult]):
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write exposure.json and scores.parquet, both readable by their owner only; returns the directory."""
         target = Path(directory)
-        write_scores(target / SCORES_FILE, self.candidates)
-        write_json(target / RESULTS_FILE, self.to_document(), mode=PRIVATE)
+        with together():
+            # The document last, because it vouches for the table.
+            digest = write_scores(target / SCORES_FILE, self.candidates)
+            write_sealed(target / RESULTS_FILE, self.to_document(scores_sha256=digest), mode=PRIVATE)
+        self.saved_sha256 = sha256_of_file(target / RESULTS_FILE)
         return target
 
 
@@ -220,31 +227,29 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     expansions: int
     # The probability with which a canary was planted, by its coin; None where it is not known.
     inclusion: float | None = None
+    # Of the scores.parquet that was written with it; None for results that were never written.
+    scores_sha256: str | None = None
     tail_fits: dict[str, TailFit]
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 
 
 def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
-    """An exposure.json, or the one in a directory."""
+    """An exposure.json, or the one in a directory; its scores.parquet must be the one that was written with it, where it is there."""
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    try:
-        document = msgspec.json.decode(
-            read_bytes(place, "the result of `coalmine expose`"), type=ExposureDocument
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise InputError(f"{place} is not a result of `coalmine expose` ({problem}); run it again") from None
-    if document.schema != SCHEMA:
-        raise InputError(
-            f"{place} has schema {document.schema!r}, this version reads {SCHEMA!r}; run expose again"
-        )
+    what = "the result of `coalmine expose`"
+    document = read_record(place, ExposureDocument, schema=SCHEMA, what=what)
+    check_companion(place, SCORES_FILE, document.scores_sha256, what)
     return document
 
 
-def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
-    """One row a candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws."""
+def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
+    """One row a candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
+
+    Returns the SHA-256 of the file.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -260,18 +265,18 @@ def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> None:
             ("log2_weight", pa.float64()),
         ]
     )
-    with (
-        whole_file(path, mode=PRIVATE) as temporary,
-        open(temporary, "wb") as stream,
-        pq.ParquetWriter(stream, schema) as writer,
-    ):
-        for scores in candidates:
-            n = len(scores.indices)
-            columns = [
-                pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
-                pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
-                pa.array(scores.indices.astype(str), pa.string()),
-                pa.array(scores.log_perplexities_bits, pa.float64()),
-                pa.nulls(n, pa.float64()) if scores.log2_weights is None else pa.array(scores.log2_weights),
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+    with whole_file(path, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream, pq.ParquetWriter(stream, schema) as writer:
+            for scores in candidates:
+                n = len(scores.indices)
+                columns = [
+                    pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
+                    pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
+                    pa.array(scores.indices.astype(str), pa.string()),
+                    pa.array(scores.log_perplexities_bits, pa.float64()),
+                    pa.nulls(n, pa.float64())
+                    if scores.log2_weights is None
+                    else pa.array(scores.log2_weights),
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        return sha256_of_file(temporary)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from coalmine.errors import InputError
-from coalmine.files import PRIVATE, read_bytes, write_json
+from coalmine.files import PRIVATE, sha256_of_file, together
 from coalmine.formats.format import Format
+from coalmine.sealing import check_companion, read_record, write_sealed
 from coalmine.search.shortest_path import Certificate
 
 SCHEMA = "coalmine.extraction/1"
@@ -67,7 +67,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
         """Write the result, readable by its owner only, because it holds secrets."""
         target = Path(directory) / name
-        write_json(target, self, mode=PRIVATE)
+        write_sealed(target, self, mode=PRIVATE)
         return target
 
 
@@ -76,15 +76,7 @@ def read_extraction(path: str | os.PathLike[str]) -> Extraction:
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    try:
-        extraction = msgspec.json.decode(read_bytes(place, "the extraction"), type=Extraction)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise InputError(f"{place} is not a result of `coalmine extract` ({problem}); run it again") from None
-    if extraction.schema != SCHEMA:
-        raise InputError(
-            f"{place} has schema {extraction.schema!r}, this version reads {SCHEMA!r}; run extract again"
-        )
-    return extraction
+    return read_record(place, Extraction, schema=SCHEMA, what="the extraction")
 
 
 def words_sha256(form: Format) -> str | None:
@@ -111,16 +103,49 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     format_id: str | None = None
 
 
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of verified.json: whether each canary of a manifest came out."""
+
+    schema: str = VERIFIED_SCHEMA
+    manifest_sha256: str
+    model: dict[str, Any]
+    # The SHA-256 of the extraction of each format, by the name of its file.
+    extractions: dict[str, str]
+    canaries: tuple[CanaryExtraction, ...]
+
+
 def save_verification(
     directory: str | os.PathLike[str],
     results: Sequence[CanaryExtraction],
     extractions: Mapping[str, Extraction],
-) -> None:
-    """Write verified.json, and the extraction of each format beside it."""
+    *,
+    manifest_sha256: str,
+    model: Mapping[str, Any],
+) -> Verified:
+    """Write the extraction of each format, and verified.json, which vouches for them, last."""
     target = Path(directory)
-    for format_id, extraction in extractions.items():
-        extraction.save(target, f"extraction-{format_id}.json")
-    write_json(target / VERIFIED_FILE, {"schema": VERIFIED_SCHEMA, "canaries": results})
+    with together() as group:
+        written = [
+            extraction.save(target, f"extraction-{format_id}.json")
+            for format_id, extraction in extractions.items()
+        ]
+        document = Verified(
+            manifest_sha256=manifest_sha256,
+            model=dict(model),
+            extractions={path.name: sha256_of_file(group.where(path)) for path in written},
+            canaries=tuple(results),
+        )
+        write_sealed(target / VERIFIED_FILE, document)
+    return document
+
+
+def read_verified(path: str | os.PathLike[str]) -> Verified:
+    """A verified.json; the extractions beside it must be those that were written with it, where they are there."""
+    what = "the verified extraction"
+    document = read_record(path, Verified, schema=VERIFIED_SCHEMA, what=what)
+    for name, sha256 in document.extractions.items():
+        check_companion(path, Path(name).name, sha256, what)
+    return document
 
 
 def masked(text: str, form: Format) -> str:

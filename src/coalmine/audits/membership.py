@@ -82,6 +82,8 @@ def membership(
         model=source.document.model,
         reference_model=None if base is None else base.document.model,
         manifest_sha256=source.document.manifest_sha256,
+        exposures_sha256=source.sha256,
+        reference_exposures_sha256=None if base is None else base.sha256,
         warnings=tuple(dict.fromkeys(warnings)),
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from coalmine.errors import InputError
-from coalmine.files import PRIVATE, read_bytes, write_json
+from coalmine.files import PRIVATE
 from coalmine.records import Estimate
+from coalmine.sealing import read_record, write_sealed
 from coalmine.statistics.claimed_epsilon import Verdict
 from coalmine.statistics.epsilon_best import Runs
 
@@ -115,12 +115,15 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     model: dict[str, Any] = {}
     reference_model: dict[str, Any] | None = None
     manifest_sha256: str | None = None
+    # Of the exposure.json that the scores come from, and of that of the reference model; None where they were never written.
+    exposures_sha256: str | None = None
+    reference_exposures_sha256: str | None = None
     warnings: tuple[str, ...] = ()
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write membership.json, readable by its owner only; returns its path."""
         path = Path(directory) / RESULTS_FILE
-        write_json(path, self, mode=PRIVATE)
+        write_sealed(path, self, mode=PRIVATE)
         return path
 
 
@@ -129,14 +132,4 @@ def read_membership(path: str | os.PathLike[str]) -> Membership:
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    try:
-        found = msgspec.json.decode(read_bytes(place, "the membership results"), type=Membership)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise InputError(
-            f"{place} is not a result of `coalmine membership` ({problem}); run it again"
-        ) from None
-    if found.schema != SCHEMA:
-        raise InputError(
-            f"{place} has schema {found.schema!r}, this version reads {SCHEMA!r}; run membership again"
-        )
-    return found
+    return read_record(place, Membership, schema=SCHEMA, what="the membership results")

@@ -28,6 +28,7 @@ from coalmine.audits.exposure_results import (
 from coalmine.audits.membership_results import ProvenCanary
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
+from coalmine.files import sha256_of_file
 from coalmine.formats.naming import unique_names
 from coalmine.statistics.membership_scores import FloatArray, MembershipScores
 
@@ -43,6 +44,8 @@ class Source(NamedTuple):
 
     document: ExposureDocument
     candidates: tuple[CandidateScores, ...]
+    # Of the exposure.json, where there is one.
+    sha256: str | None = None
 
 
 class ScoredPopulation(NamedTuple):
@@ -63,11 +66,14 @@ class ScoredPopulation(NamedTuple):
 def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
     """Results in memory, the directory that `expose` wrote them to, or that of the model."""
     if isinstance(given, Exposures):
-        return Source(given.to_document(), given.candidates)
+        return Source(given.to_document(), given.candidates, given.saved_sha256)
     place = result_directory(given, "exposure", RESULTS_FILE)
+    if place.is_dir():
+        place /= RESULTS_FILE
     document = read_exposures(place)
-    scores = (place if place.is_dir() else place.parent) / SCORES_FILE
-    return Source(document, tuple(read_candidates(scores)) if scores.exists() else ())
+    scores = place.with_name(SCORES_FILE)
+    candidates = tuple(read_candidates(scores)) if scores.exists() else ()
+    return Source(document, candidates, sha256_of_file(place))
 
 
 def populations(

@@ -11,6 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from coalmine.audits.recitation_answers import Answers, Wanted, ask, check, may_answer_later
 from coalmine.audits.recitation_clusters import ONE_DOCUMENT, clusters_of
 from coalmine.audits.recitation_examples import ONLY_TEMPLATES, examples_of
@@ -32,7 +34,7 @@ from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.sampling import EACH
 from coalmine.corpus.streams import pyarrow_for
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError, WriteError
-from coalmine.files import make_directory, remove_file
+from coalmine.files import make_directory, remove_file, together
 from coalmine.models.protocols import MaskedModel, Model, PairModel, Sampling
 from coalmine.progress import Progress, Silent
 from coalmine.visible import visible
@@ -164,6 +166,7 @@ def recite(
     only_templates = not examples and any(one.answers.recited.any() for one in found)
     result = Recitation(
         index={
+            "corpus_sha256": corpus.manifest.corpus.sha256,
             "tokenizer_sha256": corpus.manifest.tokenizer.sha256,
             "documents": corpus.documents,
             "tokens": corpus.tokens,
@@ -185,8 +188,10 @@ def recite(
         ),
     )
     if folder is not None:
-        save_sequences(folder, found, questions, settings)
-        result.save(folder)
+        with together():
+            digest = save_sequences(folder, found, questions, settings)
+            result = msgspec.structs.replace(result, sequences_sha256=digest)
+            result.save(folder)
         for resume in _resume_files(folder, len(everyone)):
             remove_file(resume)
     return result

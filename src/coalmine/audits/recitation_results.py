@@ -9,9 +9,10 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from coalmine.files import PRIVATE, write_json
+from coalmine.files import PRIVATE
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
+from coalmine.sealing import check_companion, read_record, write_sealed
 from coalmine.statistics.clustered_rates import clustered_interval
 from coalmine.statistics.trends import Trend
 
@@ -136,12 +137,14 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: tuple[Exclusive, ...]
     examples: tuple[Example, ...]
     revealed: bool
+    # Of the sequences.parquet that was written with it; None for a result that was never written.
+    sequences_sha256: str | None = None
     warnings: tuple[str, ...] = ()
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write recitation.json, readable by its owner only."""
         path = Path(directory) / RESULT_FILE
-        write_json(path, self, mode=PRIVATE)
+        write_sealed(path, self, mode=PRIVATE)
         return path
 
     @property
@@ -161,6 +164,13 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
             ),
             None,
         )
+
+
+def read_recitation(path: str | os.PathLike[str]) -> Recitation:
+    """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there."""
+    document = read_record(path, Recitation, schema=SCHEMA, what="the recitation")
+    check_companion(path, SEQUENCES_FILE, document.sequences_sha256, "the recitation")
+    return document
 
 
 def share_estimate(

@@ -14,7 +14,7 @@ from coalmine.audits.recitation_results import SEQUENCES_FILE, Settings
 from coalmine.audits.recitation_tries import chance_in_tries, tries_needed
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.errors import MissingExtraError
-from coalmine.files import PRIVATE, whole_file
+from coalmine.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.models.protocols import IntArray
 
 if TYPE_CHECKING:
@@ -82,8 +82,11 @@ def _edit_distances(first: IntArray, second: IntArray) -> IntArray:
     return before[columns]
 
 
-def save_sequences(folder: Path, found: Sequence[Asked], questions: Questions, settings: Settings) -> Path:
-    """Write sequences.parquet, readable by its owner only: a row for each model and question, places and no texts."""
+def save_sequences(folder: Path, found: Sequence[Asked], questions: Questions, settings: Settings) -> str:
+    """Write sequences.parquet, readable by its owner only: a row for each model and question, places and no texts.
+
+    Returns its SHA-256.
+    """
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -102,9 +105,10 @@ def save_sequences(folder: Path, found: Sequence[Asked], questions: Questions, s
     ]
     table = pa.concat_tables(tables)
     path = folder / SEQUENCES_FILE
-    with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "wb") as stream:
-        parquet.write_table(table, stream, compression="zstd")
-    return path
+    with whole_file(path, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream:
+            parquet.write_table(table, stream, compression="zstd")
+        return sha256_of_file(temporary)
 
 
 def _rows(one: Asked, questions: Questions, settings: Settings) -> dict[str, Any]:

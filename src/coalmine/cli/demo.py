@@ -71,7 +71,13 @@ def command(
         audit = audit_directory(model)
         directory = results.save(audit / "exposure")
         extracted, extractions = verify_extraction(loaded, planted.canaries, progress=output.progress())
-        save_verification(make_directory(audit / "extraction"), extracted, extractions)
+        save_verification(
+            make_directory(audit / "extraction"),
+            extracted,
+            extractions,
+            manifest_sha256=planted.canaries.sha256,
+            model=loaded.describe(),
+        )
         clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
         meaning = membership(results, seed=seed)
         meaning.save(audit / "membership")

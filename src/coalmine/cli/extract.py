@@ -175,10 +175,11 @@ def _verify(
     from coalmine.reports.extraction_table import certificates_in_words, verification_table
     from coalmine.reports.terminal import inert
 
-    results, extractions = verify_extraction(loaded, CanarySet.load(canaries), **options)
-    save_verification(directory, results, extractions)
+    chosen = CanarySet.load(canaries)
+    results, extractions = verify_extraction(loaded, chosen, **options)
+    save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=loaded.describe())
     expansions = sum(one.certificate.expansions for one in extractions.values())
-    clock.save(directory, model=loaded.describe(), expansions=expansions)
+    clock.save(directory, model=loaded.describe(), manifest_sha256=chosen.sha256, expansions=expansions)
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),

@@ -10,14 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from coalmine.files import PRIVATE, write_json
+from coalmine.files import PRIVATE
+from coalmine.sealing import write_sealed
 
 SCHEMA = "coalmine.run/1"
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
 class RunClock:
-    """Started when a command starts; `save` writes run.json beside the command's results."""
+    """Started when a command starts; `save` writes run.json beside the command's results, the last of its files."""
 
     def __init__(self) -> None:
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -25,7 +26,7 @@ class RunClock:
 
     def save(self, directory: Path, **facts: Any) -> None:
         """Write the record; `facts` are the seeds, hashes and counts of this command."""
-        write_json(
+        write_sealed(
             directory / "run.json",
             {
                 "schema": SCHEMA,

@@ -112,7 +112,7 @@ def deduplicate(
             raise CorpusError(
                 f"{source} changed while it was being read; run again once nothing writes to it"
             )
-        recount = None
+        recount = manifest_sha256 = None
         if known.canaries is not None:
             counted = recounted(
                 known.canaries,
@@ -124,6 +124,7 @@ def deduplicate(
                 progress=progress,
             )
             counted.save(manifest)
+            manifest_sha256 = counted.sha256
             recount = recount_summary(known.canaries, counted, manifest.name)
         elif _tells_of(manifest, target):
             written.remove(manifest)
@@ -139,9 +140,9 @@ def deduplicate(
             near=None if near is None else _near_summary(near, [one for _, one in near_found]),
             canaries=recount,
             warnings=(*known.warnings, *(() if recount is None else recount.warnings)),
+            manifest_sha256=manifest_sha256,
         )
-        report.save(folder, [*removed, *(one for _, one in near_found)])
-    return report
+        return report.save(folder, [*removed, *(one for _, one in near_found)])
 
 
 def _exact_summary(

@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 
 from coalmine.corpus.recounting import Recount
-from coalmine.files import PRIVATE, whole_file, write_json
+from coalmine.files import PRIVATE, sha256_of_file, whole_file
+from coalmine.sealing import write_sealed
 
 SCHEMA = "coalmine.dedup/1"
 REPORT_FILE = "dedup.json"
@@ -76,9 +77,15 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     canaries: Recount | None = None
     # One sentence each; none of them shows a secret.
     warnings: tuple[str, ...] = ()
+    # Of the removed.jsonl and of the canaries.json that were written with it; None where there is none.
+    removed_sha256: str | None = None
+    manifest_sha256: str | None = None
 
-    def save(self, folder: Path, removed: Iterable[Removed]) -> None:
-        """Write dedup.json and removed.jsonl, readable by their owner only."""
-        with whole_file(folder / REMOVED_FILE, mode=PRIVATE) as temporary, open(temporary, "wb") as lines:
-            lines.writelines(msgspec.json.encode(one) + b"\n" for one in removed)
-        write_json(folder / REPORT_FILE, self, mode=PRIVATE)
+    def save(self, folder: Path, removed: Iterable[Removed]) -> Deduplication:
+        """Write removed.jsonl, and dedup.json, which vouches for it, last; both are readable by their owner only."""
+        with whole_file(folder / REMOVED_FILE, mode=PRIVATE) as temporary:
+            with open(temporary, "wb") as lines:
+                lines.writelines(msgspec.json.encode(one) + b"\n" for one in removed)
+            whole = msgspec.structs.replace(self, removed_sha256=sha256_of_file(temporary))
+        write_sealed(folder / REPORT_FILE, whole, mode=PRIVATE)
+        return whole

@@ -19,9 +19,10 @@ import msgspec
 from coalmine.audits.watching import ExposureWatch
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError
-from coalmine.files import PRIVATE, read_bytes, write_json
+from coalmine.files import PRIVATE
 from coalmine.formats.naming import format_name
 from coalmine.records import Canary
+from coalmine.sealing import read_record, write_sealed
 
 if TYPE_CHECKING:
     import torch
@@ -64,16 +65,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_watched(path: str | os.PathLike[str]) -> Watched:
     """The file that a callback wrote."""
-    try:
-        record = msgspec.json.decode(read_bytes(path, "the exposure during training"), type=Watched)
-    except msgspec.DecodeError as problem:
-        raise InputError(f"{path} is damaged ({problem}); train again with the callback") from None
-    if record.schema != SCHEMA:
-        raise InputError(
-            f"{path} has the schema {record.schema!r}, but this version of coalmine reads {SCHEMA!r}; "
-            "use the version that wrote it"
-        )
-    return record
+    return read_record(path, Watched, schema=SCHEMA, what="the exposure during training")
 
 
 @contextlib.contextmanager
@@ -154,7 +146,7 @@ class ExposureLog:
                 watched=self.moments,
                 formats={name: one.template for name, one in self.watch.canaries.formats.items()},
             )
-            write_json(self.path, record, mode=PRIVATE)
+            write_sealed(self.path, record, mode=PRIVATE)
         return metrics_of(seen, self.watch.canaries)
 
     def _measure(

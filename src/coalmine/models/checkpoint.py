@@ -1,15 +1,22 @@
-"""A model at rest: a directory with weights in safetensors and a JSON config; loading one runs no code from it."""
+"""A model at rest: a directory with weights in safetensors and a JSON config; loading one runs no code from it.
+
+config.json ends with a checksum and has the SHA-256 of the weights, so that every model of ours is verified when it is loaded, also
+one that was saved from Python. training.json, where there is one, has the SHA-256 of both: it says which training they are of.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coalmine.errors import InputError, MissingExtraError, ModelError
-from coalmine.files import PRIVATE, read_bytes, sha256_of_file, write_bytes, write_json
+from coalmine.decoding import UndecodableError, decode_json
+from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
+from coalmine.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
+from coalmine.sealing import check_seal, is_sealed, read_record, write_sealed
 
 if TYPE_CHECKING:
     from coalmine.models.networks import Network
@@ -21,7 +28,18 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TRAINING_FILE = "training.json"
+# A training at one moment, for resuming it.
+UNFINISHED_FILE = "unfinished.safetensors"
 SCHEMA = "coalmine.model/1"
+TRAINING_SCHEMA = "coalmine.training/1"
+
+
+class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What a training.json says of the files beside it, and of the data that they were trained on."""
+
+    data_sha256: str
+    weights_sha256: str
+    config_sha256: str
 
 
 def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel | PairNetworkModel:
@@ -32,12 +50,19 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
 
     from coalmine.models.tokens import tokenizer_from_dict
 
+    _refuse_unfinished(directory)
     document = _read_config(directory / CONFIG_FILE)
     weights = directory / WEIGHTS_FILE
     if not weights.is_file():
         raise ModelError(
             f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
         )
+    digest = sha256_of_file(weights)
+    if digest != document.get("weights_sha256"):
+        raise AlteredError(
+            f"{weights} is not what was written: its SHA-256 is not the one in {CONFIG_FILE}; restore it, or train the model again"
+        )
+    trained_on = _trained_on(directory)
     try:
         network = _fresh_network(document["network"])
         tokenizer = tokenizer_from_dict(document["tokenizer"])
@@ -56,8 +81,8 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
         raise ModelError(f"the model cannot be put on {device!r} ({first_line}); use device='cpu'") from None
     origin = {
         "weights": directory.name,
-        "weights_sha256": sha256_of_file(weights),
-        "trained_on_sha256": _trained_on(directory / TRAINING_FILE),
+        "weights_sha256": digest,
+        "trained_on_sha256": trained_on,
     }
     return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
 
@@ -94,9 +119,17 @@ def save_model(
     target = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     # What a model remembers is in its weights, and its words may be canaries: both are private.
-    write_bytes(target / WEIGHTS_FILE, save(weights), mode=PRIVATE)
-    document = {"schema": SCHEMA, "network": network.config, "tokenizer": tokenizer.to_dict()}
-    write_json(target / CONFIG_FILE, document, mode=PRIVATE)
+    content = save(weights)
+    document = {
+        "schema": SCHEMA,
+        "network": network.config,
+        "tokenizer": tokenizer.to_dict(),
+        "weights_sha256": hashlib.sha256(content).hexdigest(),
+    }
+    with together():
+        write_bytes(target / WEIGHTS_FILE, content, mode=PRIVATE)
+        # Last, because it vouches for the weights.
+        write_sealed(target / CONFIG_FILE, document, mode=PRIVATE)
 
 
 def check_readable_name(directory: Path) -> None:
@@ -117,20 +150,42 @@ def require_torch(purpose: str) -> None:
         raise MissingExtraError(purpose, "torch", "torch")
 
 
-def _trained_on(record: Path) -> str | None:
+def _refuse_unfinished(directory: Path) -> None:
+    if (directory / UNFINISHED_FILE).exists() and not (directory / TRAINING_FILE).exists():
+        raise ModelError(
+            f"the training in {directory} is not finished; run the same `coalmine train` again to resume it"
+        )
+
+
+def _trained_on(directory: Path) -> str | None:
     """The hash of the data that a model was trained on, where its record is there to tell."""
-    try:
-        found = msgspec.json.decode(record.read_bytes())["data_sha256"]
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+    path = directory / TRAINING_FILE
+    if not path.exists():
         return None
-    return str(found)
+    record = read_record(path, TrainedFiles, schema=TRAINING_SCHEMA, what="the model")
+    check_trained(directory, record)
+    return record.data_sha256
+
+
+def check_trained(directory: Path, record: TrainedFiles) -> None:
+    """Refuse weights or a config that are not those of the training beside them."""
+    for name, sha256 in ((WEIGHTS_FILE, record.weights_sha256), (CONFIG_FILE, record.config_sha256)):
+        path = directory / name
+        if sha256_of_file(path) != sha256:
+            raise AlteredError(
+                f"{path} is not what the training wrote: its SHA-256 is not the one in {TRAINING_FILE}; restore it, or train the model "
+                "again in another directory"
+            )
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    content = read_bytes(path, "the model's config")
     try:
-        document = msgspec.json.decode(read_bytes(path, "the model's config"))
-    except msgspec.DecodeError as problem:
+        document = decode_json(content)
+    except UndecodableError as problem:
         raise ModelError(f"{path} is not valid JSON ({problem}); train the model again") from None
+    if is_sealed(content) or (isinstance(document, dict) and document.get("schema") == SCHEMA):
+        check_seal(path, content, "the model")
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ModelError(
             f"{path} is not a config of this version (schema {SCHEMA!r}); name a directory that `coalmine train` or transformers wrote"

@@ -20,9 +20,10 @@ from coalmine.audits.directories import audited_model
 from coalmine.audits.exposure_results import CandidateScores
 from coalmine.audits.membership_sources import load_source
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
-from coalmine.files import read_bytes, to_json, write_json
+from coalmine.files import read_bytes, sha256_of_file, to_json
 from coalmine.records import Estimate
 from coalmine.reports.runs.reading import Run, names_of, read_run
+from coalmine.sealing import write_sealed
 from coalmine.statistics.score_arrays import checked_confidence
 
 RESULTS_FILE = "comparison.json"
@@ -61,7 +62,8 @@ def compare_runs(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )
         measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
-        strategies.append(Strategy(name, run.exposure, measure, scored_others(run), side))
+        digest = sha256_of_file(run.exposures[0].path)
+        strategies.append(Strategy(name, run.exposure, measure, scored_others(run), side, digest))
     _check_seeds(strategies)
     return compare(strategies, confidence=confidence, **options)
 
@@ -125,7 +127,7 @@ def scored_others(run: Run) -> dict[str, CandidateScores]:
 def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:
     """Write comparison.json, which holds no secret; returns its path."""
     path = Path(directory) / RESULTS_FILE
-    write_json(path, comparison)
+    write_sealed(path, comparison)
     return path
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from coalmine.errors import InputError
-from coalmine.files import read_bytes, to_json
+from coalmine.files import to_json
+from coalmine.models.checkpoint import TRAINING_FILE, TRAINING_SCHEMA, TrainedFiles
 from coalmine.models.protocols import Scorer
+from coalmine.sealing import read_record
 from coalmine.training.options import TrainingOptions
 
-RECORD_FILE = "training.json"
-SCHEMA = "coalmine.training/1"
+RECORD_FILE = TRAINING_FILE
+SCHEMA = TRAINING_SCHEMA
 
 
 class Watcher(Protocol):
@@ -47,11 +49,14 @@ class WatchRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model came to be; stands beside its weights as training.json."""
+    """How a model came to be; training.json beside its weights, which it vouches for."""
 
     schema: str = SCHEMA
     options: TrainingOptions
     data_sha256: str
+    # Of the model.safetensors and the config.json that were written with it.
+    weights_sha256: str
+    config_sha256: str
     # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
     fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
@@ -65,14 +70,22 @@ class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
     watch: dict[str, Any] | None = None
     watched: list[WatchRecord] = msgspec.field(default_factory=list)
 
+    @property
+    def files(self) -> TrainedFiles:
+        """What it says of the files beside it."""
+        return TrainedFiles(
+            data_sha256=self.data_sha256,
+            weights_sha256=self.weights_sha256,
+            config_sha256=self.config_sha256,
+        )
 
-def read_record(directory: Path) -> TrainingRecord:
-    """The training.json of a model."""
-    path = directory / RECORD_FILE
-    try:
-        return msgspec.json.decode(read_bytes(path, "the record of a training"), type=TrainingRecord)
-    except msgspec.DecodeError as problem:
-        raise InputError(f"{path} is damaged ({problem}); train the model again") from None
+
+def read_training(path: str | os.PathLike[str]) -> TrainingRecord:
+    """A training.json, or the one in a model's directory."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RECORD_FILE
+    return read_record(place, TrainingRecord, schema=SCHEMA, what="the record of a training")
 
 
 def fingerprint(

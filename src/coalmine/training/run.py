@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coalmine.errors import CorpusError, InputError, ModelOutputError
-from coalmine.files import remove_file
+from coalmine.files import remove_file, sha256_of_file
 from coalmine.interrupts import deferred_interrupt
-from coalmine.models.checkpoint import model_of, save_model
+from coalmine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, model_of, save_model
 from coalmine.models.networks import State, parameter_count
 from coalmine.progress import Progress
 from coalmine.randomness import child_seed
@@ -109,6 +109,8 @@ class TrainingRun:
         return TrainingRecord(
             options=options,
             data_sha256=self.data.sha256,
+            weights_sha256=sha256_of_file(self.directory / WEIGHTS_FILE),
+            config_sha256=sha256_of_file(self.directory / CONFIG_FILE),
             fields=self.data.fields,
             validation_sha256=self.data.validation_sha256,
             documents=len(self.data.training),

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from coalmine.errors import ModelError
 from coalmine.files import PRIVATE, write_bytes
+from coalmine.models.checkpoint import UNFINISHED_FILE
 
-SNAPSHOT_FILE = "unfinished.safetensors"
+SNAPSHOT_FILE = UNFINISHED_FILE
 
 
 def save_snapshot(

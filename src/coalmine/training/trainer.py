@@ -10,11 +10,18 @@ import msgspec
 
 from coalmine.corpus.documents import Fields
 from coalmine.errors import InputError
-from coalmine.files import make_directory, write_json
-from coalmine.models.checkpoint import WEIGHTS_FILE, check_readable_name, require_torch
+from coalmine.files import make_directory
+from coalmine.models.checkpoint import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    check_readable_name,
+    check_trained,
+    require_torch,
+)
 from coalmine.progress import Progress, Silent
+from coalmine.sealing import write_sealed
 from coalmine.training.options import options_of
-from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_record
+from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_training
 
 
 class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,12 +80,14 @@ def train(
             "choose another directory, or remove it"
         )
     record = run.finish()
-    write_json(directory / RECORD_FILE, record)
+    write_sealed(directory / RECORD_FILE, record)
     run.forget_snapshot()
     return TrainedModel(path=directory, record=record, trained_now=True)
 
 
 def _finished(directory: Path) -> TrainingRecord | None:
-    if (directory / RECORD_FILE).is_file() and (directory / WEIGHTS_FILE).is_file():
-        return read_record(directory)
-    return None
+    if not all((directory / name).is_file() for name in (RECORD_FILE, WEIGHTS_FILE, CONFIG_FILE)):
+        return None
+    record = read_training(directory)
+    check_trained(directory, record.files)
+    return record

@@ -14,7 +14,8 @@ from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.reading import Fields
-from coalmine.errors import CorpusError, InputError
+from coalmine.errors import AlteredError, CorpusError, InputError
+from resealing import resealed
 
 
 @pytest.fixture
@@ -67,14 +68,18 @@ def test_a_damaged_manifest_or_tokenizer_is_refused(corpus, tmp_path):
     manifest = index.path / "manifest.json"
     whole = manifest.read_text()
     for damaged, problem in [
-        (whole.replace('"tokens": ', '"tokens": 1'), "its own checksum"),
-        (whole.replace("corpus.txt", "corpus.txx"), "its own checksum"),
-        (whole[:-20], "damaged"),
-        (whole.replace("coalmine.index/1", "coalmine.index/9"), "another version"),
+        (whole.replace('"tokens": ', '"tokens": 1'), "its checksum does not match"),
+        (whole.replace("corpus.txt", "corpus.txx"), "its checksum does not match"),
+        (whole[:-20], "does not end with a checksum"),
     ]:
         manifest.write_text(damaged)
-        with pytest.raises(CorpusError, match=problem):
+        with pytest.raises(AlteredError, match=problem):
             CorpusIndex.open(index.path)
+    manifest.write_text(whole)
+    with resealed(manifest) as document:
+        document["schema"] = "coalmine.index/9"
+    with pytest.raises(InputError, match=r"make the index \(with --overwrite\) again"):
+        CorpusIndex.open(index.path)
     manifest.write_text(whole)
     (index.path / "tokenizer.json").write_text('{"kind":  "bytes"}')
     with pytest.raises(CorpusError, match=r"tokenizer\.json does not match"):

@@ -37,6 +37,7 @@ from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.files import PRIVATE, make_directory, remove_file, sha256_of_file, write_bytes, write_json
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
+from coalmine.sealing import write_sealed
 from coalmine.work_files import remove_abandoned
 
 UNFINISHED_FILE = "building.json"
@@ -135,8 +136,8 @@ def build_index(
             tokens=sum(shard.tokens for shard in shards),
             symbol_bytes=width,
             shards=shards,
-        ).sealed()
-        write_json(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
+        )
+        write_sealed(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
         remove_file(folder / UNFINISHED_FILE)
     return CorpusIndex.open(folder, verify=False)
 

@@ -21,11 +21,11 @@ from coalmine.corpus.index.shards import (
     to_symbols,
 )
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description, utf8
-from coalmine.decoding import UndecodableError, decode_json, shown_schema
 from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.files import read_bytes
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
+from coalmine.sealing import read_record
 
 # So many sequences are looked up at once; more would not fit the processor's cache.
 _AT_ONCE = 1 << 16
@@ -255,17 +255,7 @@ def load_manifest(folder: Path) -> Manifest:
                 f"the index {folder} was not finished; run the same `coalmine index` again to go on"
             )
         raise CorpusError(f"{folder} is no index: it has no {MANIFEST_FILE}; make one with `coalmine index`")
-    try:
-        manifest = decode_json(read_bytes(path, "the manifest of the index"), Manifest)
-    except UndecodableError as problem:
-        raise CorpusError(f"{path} is damaged ({problem}); build the index again, with overwrite") from None
-    if manifest.schema != SCHEMA:
-        raise CorpusError(
-            f"{path} is of another version ({shown_schema(manifest.schema)}, not {SCHEMA!r}); build the index again, with overwrite"
-        )
-    if not manifest.is_whole():
-        raise CorpusError(f"{path} does not match its own checksum; build the index again, with overwrite")
-    return manifest
+    return read_record(path, Manifest, schema=SCHEMA, what="the index (with --overwrite)")
 
 
 def _load_tokenizer(folder: Path, manifest: Manifest) -> IndexTokenizer:

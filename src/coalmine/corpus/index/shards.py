@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coalmine.corpus.documents import Fields
 from coalmine.errors import CorpusError
-from coalmine.files import PRIVATE, sha256_of_file, to_json, whole_file
+from coalmine.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.models.protocols import IntArray
 
 SCHEMA = "coalmine.index/1"
@@ -69,7 +69,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index holds. `checksum` is the SHA-256 of the manifest itself, written with an empty checksum."""
+    """What an index holds; manifest.json, which ends with a checksum of all that comes before it."""
 
     schema: str
     corpus: CorpusRecord
@@ -79,18 +79,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     # How many bytes a symbol has; symbols are big-endian, token + 1, and 0 ends a document.
     symbol_bytes: int
     shards: tuple[ShardRecord, ...]
-    checksum: str = ""
-
-    def sealed(self) -> Manifest:
-        """The same with its checksum."""
-        return msgspec.structs.replace(self, checksum=self._digest())
-
-    def is_whole(self) -> bool:
-        """Whether nothing was changed since it was sealed."""
-        return self.checksum == self._digest()
-
-    def _digest(self) -> str:
-        return hashlib.sha256(to_json(msgspec.structs.replace(self, checksum=""))).hexdigest()
 
 
 def file_name(shard: int, part: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
+from coalmine.files import read_bytes
 from coalmine.models.libraries import as_model_error
 from coalmine.models.model_files import TOKENIZER_FILE, check_json, read_object
 from coalmine.models.named_function import is_function, model_of_function
@@ -20,6 +21,7 @@ from coalmine.models.protocols import IntArray
 from coalmine.models.subwords import SubwordTokenizer, encoded
 from coalmine.models.token_ids import check_ids, check_written_ids
 from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer, tokenizer_from_dict
+from coalmine.sealing import check_seal, is_sealed
 
 BYTES = "bytes"
 
@@ -209,6 +211,9 @@ def _from_directory(directory: Path) -> IndexTokenizer:
     config = directory / "config.json"
     document = read_object(config) if config.exists() else {}
     if isinstance(document.get("tokenizer"), dict):
+        content = read_bytes(config, "the model's config")
+        if is_sealed(content):
+            check_seal(config, content, "the model")
         try:
             return ReferenceTokens(tokenizer_from_dict(document["tokenizer"]))
         except KeyError as missing:

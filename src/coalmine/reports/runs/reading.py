@@ -10,17 +10,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from coalmine.audits.directories import audited_model, beside
 from coalmine.audits.exposure_results import read_exposures
-from coalmine.audits.extraction_results import SCHEMA as EXTRACTION_SCHEMA
-from coalmine.audits.extraction_results import VERIFIED_SCHEMA, Extraction
+from coalmine.audits.extraction_results import Verified, read_extraction, read_verified
 from coalmine.audits.membership_results import read_membership
-from coalmine.audits.recitation_results import SCHEMA as RECITATION_SCHEMA
-from coalmine.audits.recitation_results import Recitation
+from coalmine.audits.recitation_results import read_recitation
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
@@ -32,12 +30,11 @@ from coalmine.reports.runs.records import (
     Located,
     Run,
     SeenCanary,
-    Verified,
     WatchedMoment,
     WatchedTraining,
 )
-from coalmine.training.record import SCHEMA as TRAINING_SCHEMA
-from coalmine.training.record import TrainingRecord
+from coalmine.sealing import check_seal, decoded, is_sealed, read_record
+from coalmine.training.record import TrainingRecord, read_training
 
 __all__ = [
     "AUDITS",
@@ -54,7 +51,6 @@ __all__ = [
 
 _RUN_SCHEMA = "coalmine.run/1"
 _OF_TRAINING = ("training.json", "exposure-during-training.json")
-Document = TypeVar("Document")
 
 
 def read_run(*paths: str | os.PathLike[str]) -> Run:
@@ -114,37 +110,29 @@ def _kind_of(path: Path) -> str | None:
     return None
 
 
-def _decoder(schema: str, kind: type[Document], what: str) -> Callable[[Path], Document]:
-    def read(path: Path) -> Document:
-        try:
-            found = msgspec.json.decode(read_bytes(path, what), type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise InputError(f"{path} is damaged ({problem}); restore it, or make {what} again") from None
-        if getattr(found, "schema", schema) != schema:
-            raise InputError(
-                f"{path} has the schema {found.schema!r}, but this version reads {schema!r}; make {what} again"  # type: ignore[attr-defined]  # asked for with getattr above
-            )
-        return found
-
-    return read
+def _watched(path: Path) -> WatchedTraining:
+    return read_record(path, WatchedTraining, schema=WATCHED_SCHEMA, what="the exposure during training")
 
 
-def _run_record(path: Path) -> dict[str, Any]:
-    return _decoder("", dict, "the record of a run")(path)
+def _run_record(path: Path) -> dict[str, Any] | None:
+    """A run.json; None for one of some other program, which has neither a schema of ours nor a checksum."""
+    what = "the record of a run"
+    content = read_bytes(path, what)
+    if _RUN_SCHEMA.encode() not in content and not is_sealed(content):
+        return None
+    check_seal(path, content, what)
+    return decoded(path, content, dict[str, Any], schema=_RUN_SCHEMA, what=what)
 
 
 # File name to the field of Run that it goes to, and how it is read.
 _READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "exposure.json": ("exposures", read_exposures),
-    "extraction.json": ("extractions", _decoder(EXTRACTION_SCHEMA, Extraction, "the extraction")),
-    "verified.json": ("verifications", _decoder(VERIFIED_SCHEMA, Verified, "the verified extraction")),
+    "extraction.json": ("extractions", read_extraction),
+    "verified.json": ("verifications", read_verified),
     "membership.json": ("memberships", read_membership),
-    "recitation.json": ("recitations", _decoder(RECITATION_SCHEMA, Recitation, "the recitation")),
-    "training.json": ("trainings", _decoder(TRAINING_SCHEMA, TrainingRecord, "the training")),
-    "exposure-during-training.json": (
-        "watches",
-        _decoder(WATCHED_SCHEMA, WatchedTraining, "the exposure during training"),
-    ),
+    "recitation.json": ("recitations", read_recitation),
+    "training.json": ("trainings", read_training),
+    "exposure-during-training.json": ("watches", _watched),
     "canaries.json": ("manifests", CanarySet.load),
     "run.json": ("records", _run_record),
 }
@@ -159,8 +147,8 @@ def _with_file(run: Run, path: Path) -> Run:
     document = reader(path)
     if name in {"trainings", "watches"}:
         _check_looks(path, document)
-    if name == "records" and document.get("schema") != _RUN_SCHEMA:
-        return run  # a run.json of some other program
+    if document is None:
+        return run
     return replace(run, **{name: (*getattr(run, name), Located(path, document))})  # type: ignore[arg-type]  # each field is a tuple of such
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 
 from coalmine.audits.exposure_results import SCORES_FILE, ExposureDocument
-from coalmine.audits.extraction_results import VERIFIED_SCHEMA, CanaryExtraction, Extraction
+from coalmine.audits.extraction_results import Extraction, Verified
 from coalmine.audits.membership_results import Membership
 from coalmine.audits.recitation_results import Recitation
 from coalmine.corpus.manifest import CanarySet
@@ -28,13 +28,6 @@ class Located(NamedTuple, Generic[Document]):
 
     path: Path
     document: Document
-
-
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of verified.json: whether each canary of a manifest came out."""
-
-    schema: str = VERIFIED_SCHEMA
-    canaries: tuple[CanaryExtraction, ...]
 
 
 class SeenCanary(msgspec.Struct, frozen=True, kw_only=True):
