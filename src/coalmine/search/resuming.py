@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import InputError
-from coalmine.files import PRIVATE, remove_file, whole_file
+from coalmine.files import remove_file
+from coalmine.guarded_files import guarded_file, read_guarded
 
 SECONDS_BETWEEN_SAVES = 10.0
 Arrays = dict[str, NDArray[Any]]
@@ -33,25 +34,18 @@ class ResumeFile:
 
     def is_there(self) -> bool:
         """Whether something of this search was kept; a file that cannot be read, or of another search, is not of this one."""
-        if self.path is None or not self.path.exists():
-            return False
         try:
-            with np.load(self.path, allow_pickle=False) as saved:
-                return str(saved["fingerprint"]) == self.fingerprint
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            return self.load() is not None
+        except InputError:
             return False
 
     def load(self) -> Arrays | None:
         """What was kept, or None where nothing was."""
         if self.path is None or not self.path.exists():
             return None
-        try:
-            with np.load(self.path, allow_pickle=False) as saved:
-                arrays: Arrays = {name: saved[name] for name in saved.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as problem:
-            raise InputError(
-                f"{self.path} is damaged ({problem}); remove it to start the search over"
-            ) from None
+        content = read_guarded(self.path, "a search that was stopped")
+        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            arrays: Arrays = {name: saved[name] for name in saved.files}
         if str(arrays.pop("fingerprint")) != self.fingerprint:
             raise InputError(
                 f"{self.path} is of another search (another model, other canaries or other options); "
@@ -63,7 +57,7 @@ class ResumeFile:
         """Keep the state if it is time to, or `now`."""
         if self.path is None or not (now or time.monotonic() - self._saved_at >= self._seconds):
             return
-        with whole_file(self.path, mode=PRIVATE) as temporary, open(temporary, "wb") as stream:
+        with guarded_file(self.path) as stream:
             np.savez(stream, fingerprint=np.array(self.fingerprint), **arrays())  # type: ignore[arg-type]  # the stubs take a flag here
         self._saved_at = time.monotonic()
 

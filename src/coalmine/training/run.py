@@ -24,7 +24,7 @@ from coalmine.training.data import IGNORED, TrainingData
 from coalmine.training.lessons import Batch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
-from coalmine.training.snapshot import SNAPSHOT_FILE, read_facts, restore, save_snapshot
+from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot, restore, save_snapshot
 from coalmine.work_files import remove_abandoned
 
 if TYPE_CHECKING:
@@ -139,8 +139,9 @@ class TrainingRun:
         self.position = _Position()
         self.best = self._copied_weights()
         self.carried: State = ()
-        facts = read_facts(self.directory)
-        if facts is not None:
+        kept = read_snapshot(self.directory)
+        if kept is not None:
+            facts, tensors = kept
             if facts["fingerprint"] != self._fingerprint:
                 raise InputError(
                     f"{self.directory} holds an unfinished training on other data or with other options; "
@@ -153,7 +154,7 @@ class TrainingRun:
                     f"{self.directory / SNAPSHOT_FILE} was written by another version of coalmine, and cannot be gone on from; "
                     "remove it to train from the start"
                 ) from None
-            self.best, self.carried = restore(self.directory, self.network, self.optimizer)
+            self.best, self.carried = restore(tensors, self.network, self.optimizer)
         self._saved_at = time.monotonic()
 
     def _run_epoch(self) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from coalmine.errors import ModelError
-from coalmine.files import PRIVATE, write_bytes
+from coalmine.guarded_files import read_guarded, write_guarded
 from coalmine.models.checkpoint import UNFINISHED_FILE
 
 SNAPSHOT_FILE = UNFINISHED_FILE
+_LENGTH_BYTES = 8
 
 
 def save_snapshot(
@@ -36,31 +36,34 @@ def save_snapshot(
         tensors |= {f"optimizer/{place}/{name}": torch.as_tensor(value) for name, value in entries.items()}
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # Not by the library, which would write to a temporary file of its own that nobody removes after a kill.
-    write_bytes(directory / SNAPSHOT_FILE, save(copies, metadata={"facts": json.dumps(facts)}), mode=PRIVATE)
+    write_guarded(directory / SNAPSHOT_FILE, save(copies, metadata={"facts": json.dumps(facts)}))
 
 
-def read_facts(directory: Path) -> dict[str, Any] | None:
-    """The facts of an unfinished run, or None where there is none."""
-    from safetensors import SafetensorError, safe_open
+class Snapshot(NamedTuple):
+    """An unfinished run, as it was kept."""
+
+    facts: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def read_snapshot(directory: Path) -> Snapshot | None:
+    """The unfinished run in a directory, or None where there is none; an InputError where it is damaged."""
+    from safetensors.torch import load
 
     path = directory / SNAPSHOT_FILE
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        with safe_open(path, framework="pt") as snapshot:
-            facts: dict[str, Any] = json.loads(snapshot.metadata()["facts"])
-            return facts
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as problem:
-        raise ModelError(f"{path} is damaged ({problem}); remove it to train from the start") from None
+    content = read_guarded(path, "a training that was stopped", advice="remove it to train from the start")
+    # The library does not give the metadata of bytes: it is in the header, after the length of it.
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    header = json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])
+    return Snapshot(json.loads(header["__metadata__"]["facts"]), load(content))
 
 
 def restore(
-    directory: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+    tensors: dict[str, Tensor], network: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
     """Put a snapshot back into a network, an optimizer and torch's generator; returns the best weights and carried state."""
-    from safetensors.torch import load_file
-
-    tensors = load_file(directory / SNAPSHOT_FILE)
 
     def under(folder: str) -> dict[str, Tensor]:
         return {

@@ -15,6 +15,7 @@ from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.reading import Fields
 from coalmine.errors import AlteredError, CorpusError, InputError
+from coalmine.guarded_files import read_guarded, write_guarded
 from resealing import resealed
 
 
@@ -163,7 +164,7 @@ def test_a_killed_build_goes_on_after_its_last_shard_and_ends_with_the_same_byte
     process.wait()
     process.stdout.close()
     killed = tmp_path / "killed"
-    done = json.loads((killed / "building.json").read_text())["shards"]
+    done = json.loads(read_guarded(killed / "building.json", "an index"))["shards"]
     assert len(done) == 2
     first = (killed / "shard-00000.suffixes").stat()
     (killed / f".shard-00002.symbols.{0:016x}-{process.pid}.part").write_bytes(b"half of a file")
@@ -187,9 +188,8 @@ def test_a_corpus_that_changed_is_begun_anew(corpus, tmp_path):
     }
     # As if the build had been killed after its second shard, and the corpus then changed.
     (tmp_path / "index" / "manifest.json").unlink()
-    (tmp_path / "index" / "building.json").write_text(
-        json.dumps({"plan": plan, "shards": manifest["shards"][:2]})
-    )
+    kept = json.dumps({"plan": plan, "shards": manifest["shards"][:2]})
+    write_guarded(tmp_path / "index" / "building.json", kept.encode())
     with open(corpus, "a") as out:
         out.write("one more document\n")
     os.utime(corpus, ns=(found.st_atime_ns, found.st_mtime_ns))

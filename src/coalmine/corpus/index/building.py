@@ -33,8 +33,17 @@ from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
 from coalmine.corpus.index.tokenizing import BYTES, IndexTokenizer, description_bytes, index_tokenizer
 from coalmine.corpus.reading import open_corpus
 from coalmine.corpus.streams import kind_of
+from coalmine.decoding import UndecodableError, decode_json
 from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
-from coalmine.files import PRIVATE, make_directory, remove_file, sha256_of_file, write_bytes, write_json
+from coalmine.files import (
+    PRIVATE,
+    make_directory,
+    remove_file,
+    sha256_of_file,
+    to_json,
+    write_bytes,
+)
+from coalmine.guarded_files import read_guarded, write_guarded
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.sealing import write_sealed
@@ -165,17 +174,26 @@ def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None
 
 def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
     remove_abandoned(folder)  # of a build that was killed in the middle of a file
-    try:
-        found = msgspec.json.decode((folder / UNFINISHED_FILE).read_bytes(), type=_Unfinished)
-    except (OSError, msgspec.DecodeError):
-        found = None
+    found = _read_unfinished(folder)
     if found is None or found.plan != plan:
         # The manifest first: without it, what is left of the old index is no index.
         for old in [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]:
             remove_file(old)
         found = _Unfinished(plan)
-        write_json(folder / UNFINISHED_FILE, found, mode=PRIVATE)
+        write_guarded(folder / UNFINISHED_FILE, to_json(found))
     return found
+
+
+def _read_unfinished(folder: Path) -> _Unfinished | None:
+    """What is kept of a build that was stopped, or None where nothing is."""
+    path = folder / UNFINISHED_FILE
+    if not path.exists():
+        return None
+    what, advice = "an index whose building was stopped", f"remove {folder} to start over"
+    try:
+        return decode_json(read_guarded(path, what, advice=advice), _Unfinished)
+    except UndecodableError:
+        raise InputError(f"{path}, which is kept of {what}, is of another version; {advice}") from None
 
 
 def _write_shards(
@@ -187,7 +205,7 @@ def _write_shards(
 
     def finish(waiting: _Waiting) -> None:
         shards.append(waiting.write(folder, len(shards), width))
-        write_json(folder / UNFINISHED_FILE, _Unfinished(plan, tuple(shards)), mode=PRIVATE)
+        write_guarded(folder / UNFINISHED_FILE, to_json(_Unfinished(plan, tuple(shards))))
 
     with open_corpus(source, plan.fields, hashed=True) as corpus:
         progress.start("indexing the corpus", corpus.size)
