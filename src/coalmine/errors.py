@@ -11,7 +11,8 @@
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
-    └── ModelOutputError         the model answered with something that is not a log-probability
+    ├── ModelOutputError         the model answered with something that is not a log-probability
+    └── ModelChangedError        an endpoint answers as another model than before; what it said is not put together
 
 The command line prints the message of any of them as one line and exits with 2. Any other exception is a bug.
 """
@@ -114,3 +115,11 @@ class TooLongError(NotMeasurableError):
 
 class ModelOutputError(CoalmineError):
     """The model answered with something that is not a log-probability; nothing can be concluded from it."""
+
+
+class ModelChangedError(CoalmineError):
+    """An endpoint began to answer as another model than the one that a run began with.
+
+    It is neither a ModelError nor a NotMeasurableError, which audits turn into a remark on a part of their result: of a run with
+    two models no part can be relied on.
+    """

@@ -104,16 +104,19 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Switch:
-    """Which requests another server answers: every n-th of those from number `first` (from 1) to `last`."""
+    """Which requests another server answers: of those from number `first` (from 1) to `last`, every n-th, or some by chance."""
 
     upstream: str
     first: int = 1
     last: int | None = None
     every: int = 1
+    rate: float = 1.0
 
     def takes(self, number):
-        within = self.first <= number and (self.last is None or number <= self.last)
-        return within and (number - self.first) % self.every == 0
+        if number < self.first or (self.last is not None and number > self.last):
+            return False
+        by_chance = self.rate == 1 or random.Random(f"switch {number}").random() < self.rate
+        return by_chance and (number - self.first) % self.every == 0
 
 
 class FaultProxy:
@@ -190,6 +193,11 @@ class FaultProxy:
                     return number, fault.kind
             self.requests["passed"] += 1
             return number, "passed"
+
+    def count_from_here(self):
+        """The next request is number 1."""
+        with self._lock:
+            self._number = 0
 
     def wait(self):
         """The delay; it ends early when the proxy is closed."""

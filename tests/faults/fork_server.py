@@ -46,7 +46,7 @@ WARM = (
         "rich.console",
         "rich.table",
         "rich._emoji_codes",
-        "httpx",
+        "httpcore",
         "altair",
         "vl_convert",
         "pydivsufsort",

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from coalmine.errors import CoalmineError, InputError, ModelError, NotMeasurableError
+from coalmine.errors import CoalmineError, InputError, ModelChangedError, ModelError, NotMeasurableError
 from coalmine.models.checkpoint import save_model
 from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, check_length, read_answer
 from coalmine.models.endpoints.cache import AnswerCache
@@ -104,6 +104,7 @@ def test_many_kinds_at_once_by_chance(url, expected):
 @pytest.fixture(scope="module")
 def through_a_proxy(url):
     with FaultProxy(url, delay=1.5, retry_after=0) as proxy, connect(proxy.url, **QUICK, retries=2) as model:
+        bits(model, ["a"])
         yield proxy, model
 
 
@@ -117,7 +118,8 @@ def test_more_faults_than_retries_are_an_error_and_never_a_number(through_a_prox
     proxy.faults = []
     asked = sum(proxy.requests.values())
     assert len(bits(model, [f"asked under {kind.replace('_', ' ')}"])) == 1
-    assert sum(proxy.requests.values()) == asked + 1  # nothing of what came before was kept
+    # Nothing of what came before was kept; the second is whether the server still is the same.
+    assert sum(proxy.requests.values()) == asked + 2
 
 
 def test_answers_that_always_come_too_late(url):
@@ -180,7 +182,9 @@ class TestCache:
                 bits(model)
             with serve(random_model("lstm", seed=1), port=0) as second:
                 proxy.upstream = proxy.upstream._replace(netloc=second.url.split("/")[2])
-                with pytest.raises(ModelError, match="no longer gives the answers that are in the cache"):
+                with pytest.raises(
+                    ModelChangedError, match="no longer gives the answers that are in the cache"
+                ):
                     connect(proxy.url, **QUICK, cache=tmp_path / "answers")
 
     def test_damage_is_as_good_as_nothing(self, tmp_path):
@@ -397,7 +401,9 @@ class TestConcurrency:
         with twisted(url, twist) as place, connect(place.url, **QUICK, concurrency=3) as model:
             assert bits(model, [*texts, *texts]) == pytest.approx([*own, *own], abs=TOLERANCE_BITS)
             asked = [body["prompt"] for body in place.bodies if body["prompt"] in texts]
-            assert sorted(asked) == sorted(texts)  # equal texts are asked about once
+            # Equal texts are asked about once; one may come again, to see that the server still is the same.
+            assert sorted(asked[:12]) == sorted(texts)
+            assert len(asked) <= 13
             assert most == 3
 
     def test_a_failure_keeps_what_was_answered(self, url):
@@ -408,7 +414,9 @@ class TestConcurrency:
             asked = [prompt for prompt in prompts_of(proxy) if prompt in texts]
             model.score_text(texts)
             again = [prompt for prompt in prompts_of(proxy) if prompt in texts]
-            assert sorted(again) == sorted(texts)
+            # One may come again, to see that the server still is the same.
+            assert sorted(again[:12]) == sorted(texts)
+            assert len(again) <= 13
             assert len(asked) < len(texts)
 
     def test_progress_is_told(self, url):

@@ -71,6 +71,7 @@ class EndpointGenerator:
             "context": self._context_in_words(),
             "tokens": self._tokens_in_words(),
             "resolution_bits": self.resolution_bits,
+            "identity_sha256": self.capability.identity_sha256,
         }
 
     def spent(self) -> dict[str, float]:
@@ -246,10 +247,11 @@ class EndpointScorer(EndpointRanker):
         longer = self._asking_for(self._before + text, most_tokens=1, top=TOP)
         return longer if self._client.cached(longer) is not None else question
 
-    def _pieces(self, questions: Sequence[Question]) -> list[Sequence[Piece]]:
+    def _pieces(self, questions: Sequence[Question], *, provisional: bool = False) -> list[Sequence[Piece]]:
         """The pieces of each text, without those of the context before it; nothing is asked about empty texts."""
         asked = [question for question in questions if len(question.prompt) > len(self._before)]
-        answers = dict(zip(asked, self._client.ask_all(asked, self._echo), strict=True))
+        said = self._client.ask_all(asked, self._echo, provisional=provisional)
+        answers = dict(zip(asked, said, strict=True))
         return [
             self._behind_context(self._echo(question, answers[question]).prompt)
             if question in answers
@@ -312,7 +314,8 @@ class EndpointScorer(EndpointRanker):
         return self._echo(question, answer).next_tokens
 
     def _cut(self, text: str) -> list[str]:
-        return [piece.text for piece in self._pieces([self._scoring(text)])[0]]
+        # Texts are often cut one by one; they are scored, and their answers confirmed, together.
+        return [piece.text for piece in self._pieces([self._scoring(text)], provisional=True)[0]]
 
     def _context_in_words(self) -> str:
         words = super()._context_in_words()

@@ -14,6 +14,7 @@ from coalmine.errors import ModelOutputError
 ABOVE_ZERO = 1e-5
 # The values of a list of likeliest tokens may sum to this much; servers round, some of them to 16 bits.
 SUM_OF_PROBABILITIES = 1.02
+LONGEST_NAME = 1000
 
 
 class UnusableAnswerError(ModelOutputError):
@@ -74,6 +75,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     answer_id: str | None = None
     # Why the text ends: "length" where as much was written as was asked for.
     finish_reason: str | None = None
+    # Which model the server says that it asked, and which state of it; None where it does not say.
+    model: str | None = None
+    fingerprint: str | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -95,6 +99,9 @@ class _Response(msgspec.Struct):
     choices: list[_Choice]
     usage: _Usage | None = None
     id: str | None = None
+    # Nothing is read from these, so a server may write there what it likes.
+    model: Any = None
+    system_fingerprint: Any = None
 
 
 class _Columns(msgspec.Struct):
@@ -145,6 +152,8 @@ def read_answer(content: bytes) -> Answer:
         tokens_used=usage.total_tokens,
         answer_id=response.id,
         finish_reason=response.choices[0].finish_reason,
+        model=_name(response.model),
+        fingerprint=_name(response.system_fingerprint),
     )
     _check(answer)
     return answer
@@ -156,6 +165,10 @@ def check_length(question: Question, answer: Answer, generated: int | None) -> N
         raise UnusableAnswerError(
             f"the answer stops for its length after {generated} tokens, and {question.most_tokens} were asked for"
         )
+
+
+def _name(value: object) -> str | None:
+    return value[:LONGEST_NAME] if isinstance(value, str) and value else None
 
 
 def _columns(logprobs: dict[str, Any] | None) -> _Columns | None:

@@ -11,8 +11,9 @@ import hashlib
 import os
 import sqlite3
 import threading
+import weakref
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,14 @@ class AnswerCache:
         self._url = url
         self._model = model
         self._fields = dict(request_fields or {})
+        self._server = hashlib.sha256(
+            msgspec.json.encode([url, model, self._fields], order="sorted")
+        ).digest()
         self._path = None if path is None else Path(path)
         self._lock = threading.Lock()
         self._connection = self._open()
+        # Also when the process ends, so that no journal of it is left.
+        self._finish = weakref.finalize(self, self._connection.close)
 
     def get(self, question: Question) -> Answer | None:
         """The answer to a question, or None; an answer whose checksum is wrong is as good as none."""
@@ -60,13 +66,46 @@ class AnswerCache:
         return msgspec.json.decode(zlib.decompress(row[0]), type=Answer)
 
     def put(self, question: Question, answer: Answer) -> None:
-        """Keep an answer; when this returns, killing the process does not lose it."""
+        """Keep an answer, not confirmed as yet; when this returns, killing the process does not lose it."""
         key = self._key(question)
         content = zlib.compress(msgspec.json.encode(answer), 1)
         with self._lock, self._readable(), self._connection:
             self._connection.execute(
                 "INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (key, content, _checksum(key, content))
             )
+            self._connection.execute("INSERT OR REPLACE INTO unconfirmed VALUES (?, ?)", (key, self._server))
+
+    def is_confirmed(self, question: Question) -> bool:
+        """Whether the server was recognized after it gave this answer."""
+        with self._lock, self._readable():
+            return not self._connection.execute(
+                "SELECT count(*) FROM unconfirmed WHERE key = ?", (self._key(question),)
+            ).fetchone()[0]
+
+    def has_confirmed(self) -> bool:
+        """Whether answers of this server were ever confirmed."""
+        with self._lock, self._readable():
+            return bool(
+                self._connection.execute(
+                    "SELECT count(*) FROM recognized WHERE server = ?", (self._server,)
+                ).fetchone()[0]
+            )
+
+    def confirm(self, questions: Iterable[Question]) -> None:
+        """The server was recognized after it gave these answers."""
+        keys = [(self._key(question),) for question in questions]
+        with self._lock, self._readable(), self._connection:
+            self._connection.executemany("DELETE FROM unconfirmed WHERE key = ?", keys)
+            self._connection.execute("INSERT OR IGNORE INTO recognized VALUES (?)", (self._server,))
+
+    def remove_unconfirmed(self) -> None:
+        """Forget what this server answered since it was last recognized."""
+        with self._lock, self._readable(), self._connection:
+            self._connection.execute(
+                "DELETE FROM answers WHERE key IN (SELECT key FROM unconfirmed WHERE server = ?)",
+                (self._server,),
+            )
+            self._connection.execute("DELETE FROM unconfirmed WHERE server = ?", (self._server,))
 
     def remove(self, question: Question) -> None:
         """Forget an answer that came to be doubted."""
@@ -76,7 +115,7 @@ class AnswerCache:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._connection.close()
+            self._finish()
 
     def _key(self, question: Question) -> bytes:
         body = question.body(self._model, self._fields)
@@ -124,6 +163,13 @@ class AnswerCache:
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) "
                 "WITHOUT ROWID"
+            )
+            # Answers that were given since their server was last recognized, and the servers that ever were.
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS unconfirmed (key BLOB PRIMARY KEY, server BLOB NOT NULL) WITHOUT ROWID"
+            )
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS recognized (server BLOB PRIMARY KEY) WITHOUT ROWID"
             )
 
     @contextlib.contextmanager

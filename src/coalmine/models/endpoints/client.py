@@ -5,21 +5,23 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from coalmine.errors import InputError
+from coalmine.errors import CoalmineError, InputError
 from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, read_answer
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.http import Connection
+from coalmine.models.endpoints.standing import ANSWERS_PER_CHECK, Standing
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.progress import Progress, Silent
 
 Check = Callable[[Question, Answer], object]
 
 IDS_REMEMBERED = 10_000
+ROUNDS_PER_CHECK = 16
 # How long an answer may be: so much, and so much for each token that it tells of, which is many times what servers write.
 BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
 
@@ -28,6 +30,12 @@ class Client:
     """Asks one model of one server, up to `concurrency` questions at a time.
 
     A `check` raises UnusableAnswerError for an answer that does not fit its question. Only answers that passed it are kept.
+
+    Attributes:
+        vouch: raises ModelChangedError unless the server still is the model that it was, given the questions that were asked since
+            that was last known, those of them whose answers are in doubt, and some that were asked earlier. No answer is handed out
+            before it was called; only while the server is tried there is none.
+        ids_are_unique: whether the server gives each answer an id of its own, so that the answer to another question can be told by it.
     """
 
     def __init__(
@@ -46,8 +54,9 @@ class Client:
         self.model = model
         self.request_fields = dict(request_fields or {})
         self.answered_from_cache = 0
-        # Whether the server gives each answer an id of its own, so that the answer to another question can be told by it.
+        self.vouch: Callable[[Sequence[Question], Sequence[Question], Sequence[Question]], None] | None = None
         self.ids_are_unique = False
+        self.standing = Standing(connection, model)
         self._cache = cache
         self._concurrency = concurrency
         self._progress: Progress = progress or Silent()
@@ -55,6 +64,7 @@ class Client:
         self._ids_lock = threading.Lock()
         self._together: set[Question] = set()
         self._doubted: set[Question] = set()
+        self._tried: set[Question] = set()
 
     def close(self) -> None:
         """Close connections and cache."""
@@ -67,39 +77,107 @@ class Client:
 
     def ask_now(self, question: Question, check: Check) -> Answer:
         """As `ask`, but neither from the cache nor kept."""
-        return self._asked(question, check)
+        with self.throwing_away():
+            return self._asked(question, check)
 
     def keep(self, question: Question, answer: Answer) -> None:
-        """Keep an answer that was examined in another way."""
-        self._cache.put(question, answer)
+        """Keep an answer that was examined in another way, unless it is the one that is kept."""
+        if self._cache.get(question) is None:
+            self._tried.add(question)
+            self._cache.put(question, answer)
+            self.standing.add([question])
 
     def cached(self, question: Question) -> Answer | None:
         """What was answered before, if anything was."""
         return self._cache.get(question)
 
-    def ask_all(self, questions: Sequence[Question], check: Check) -> list[Answer]:
+    def was_tried(self, question: Question) -> bool:
+        """Whether a question was first asked when this run tried the server."""
+        return question in self._tried
+
+    def has_confirmed_answers(self) -> bool:
+        """Whether the cache holds answers of this server that are known to be of one model."""
+        return self._cache.has_confirmed()
+
+    def ask_all(
+        self, questions: Sequence[Question], check: Check, *, provisional: bool = False
+    ) -> list[Answer]:
         """Answers in the order of the questions; equal questions are asked once.
 
-        At the first failure no further question is begun, and those under way are waited for, so that their answers are kept.
+        At the first failure no further question is begun, and those under way are waited for, so that their answers are kept. With
+        `provisional`, the server may not have been recognized since; it is before any other answers are handed out.
         """
+        with self.throwing_away():
+            answers, waiting = self._from_cache(questions)
+            if len(waiting) > 1:
+                self._progress.start("asking the endpoint", len(waiting))
+            # Waiting for the last of many costs little time.
+            step = max(ANSWERS_PER_CHECK, ROUNDS_PER_CHECK * self._concurrency)
+            try:
+                for start in range(0, len(waiting), step):
+                    part = waiting[start : start + step]
+                    answers.update(self._answered(part, check))
+                    self.standing.add(part)
+                    if len(self.standing.unconfirmed) >= step:
+                        self._confirm()
+            finally:
+                if len(waiting) > 1:
+                    self._progress.finish()
+            if not provisional:
+                self._confirm()
+        return [answers[question] for question in questions]
+
+    @contextlib.contextmanager
+    def throwing_away(self) -> Iterator[None]:
+        """Forget what was answered since the server was last recognized, if it turns out to be another model; nothing is asked then."""
+        self.standing.check()
+        try:
+            yield
+        except CoalmineError as problem:
+            if self.standing.error is None:
+                raise
+            self._cache.remove_unconfirmed()
+            if problem is self.standing.error:
+                raise
+            # Several threads may have failed, each for a reason of its own.
+            raise self.standing.error from None
+
+    def _from_cache(self, questions: Sequence[Question]) -> tuple[dict[Question, Answer], list[Question]]:
+        """The answers that are kept, and the questions that have none."""
         answers: dict[Question, Answer] = {}
         waiting: list[Question] = []
         for question in dict.fromkeys(questions):
-            cached = self._cache.get(question)
-            if cached is None:
+            kept = self._cache.get(question)
+            if kept is None:
                 waiting.append(question)
             else:
-                answers[question] = cached
+                answers[question] = kept
+                if not self._cache.is_confirmed(
+                    question
+                ):  # a run that was stopped left it, or one that shares the file
+                    self.standing.add([question])
         self.answered_from_cache += len(answers)
+        return answers, waiting
+
+    def _answered(self, waiting: Sequence[Question], check: Check) -> dict[Question, Answer]:
         if len(waiting) == 1:
-            answers[waiting[0]] = self._ask(waiting[0], check)
-        elif waiting:
-            answers.update(self._concurrently(waiting, check))
+            answers = {waiting[0]: self._ask(waiting[0], check)}
+        else:
+            answers = self._concurrently(waiting, check)
         for question in self._doubted.intersection(waiting):
             # One at a time: with nothing else under way, there is nothing that it could be mixed up with.
             answers[question] = self._ask(question, check)
         self._doubted.clear()
-        return [answers[question] for question in questions]
+        return answers
+
+    def _confirm(self) -> None:
+        """Ask whether the server still is the model that it was, if anything was answered since that was known."""
+        asked = list(self.standing.unconfirmed)
+        if self.vouch is None or not asked:
+            return
+        self.vouch(asked, list(self.standing.doubtful), self.standing.earlier)
+        self._cache.confirm(asked)
+        self.standing.confirm()
 
     def _concurrently(self, questions: Sequence[Question], check: Check) -> dict[Question, Answer]:
         stop = threading.Event()
@@ -122,7 +200,6 @@ class Client:
             threading.Thread(target=work, daemon=True) for _ in range(min(self._concurrency, len(questions)))
         ]
         answers: dict[Question, Answer] = {}
-        self._progress.start("asking the endpoint", len(questions))
         self._together = set(questions)
         try:
             for thread in threads:
@@ -141,11 +218,12 @@ class Client:
             self._together = set()
             for question in list(self._doubted):
                 self._cache.remove(question)
-            self._progress.finish()
         return answers
 
     def _ask(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
         answer = self._asked(question, check, stop)
+        if self.vouch is None:
+            self._tried.add(question)
         self._cache.put(question, answer)
         return answer
 
@@ -158,6 +236,7 @@ class Client:
             answer = read_answer(content)
             check(question, answer)
             self._refuse_stale(question, answer)
+            self.standing.read(question, answer)
             return answer, answer.tokens_used
 
         return self.connection.send(

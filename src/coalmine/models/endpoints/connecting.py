@@ -15,14 +15,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coalmine.errors import ModelError
+import msgspec
+
+from coalmine.errors import InputError, ModelError
 from coalmine.models.endpoints.adapters import EndpointGenerator, EndpointRanker, EndpointScorer
 from coalmine.models.endpoints.address import KEY_VARIABLE, checked_url, key_from_environment
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.client import Client, model_names
 from coalmine.models.endpoints.http import Connection
+from coalmine.models.endpoints.identity import Identity
 from coalmine.models.endpoints.limits import Budget, RateLimit
-from coalmine.models.endpoints.probing import PROBE_TEXTS, check_unchanged, probe, was_probed
+from coalmine.models.endpoints.probing import PROBE_TEXTS, probe
+from coalmine.models.endpoints.probing_scores import MOST_NOISE_BITS
 from coalmine.models.endpoints.tokens import LocalTokenizer
 from coalmine.progress import Progress
 
@@ -46,6 +50,7 @@ def connect(
     timeout: float = 60.0,
     back_off: float = 0.5,
     request_fields: Mapping[str, Any] | None = None,
+    noise_bits: float = 0.0,
     probe_texts: Sequence[str] = PROBE_TEXTS,
     progress: Progress | None = None,
 ) -> EndpointScorer | EndpointRanker | EndpointGenerator:
@@ -67,9 +72,14 @@ def connect(
         timeout: how many seconds an answer may take.
         back_off: how many seconds to wait before the first retry; the wait doubles from one to the next.
         request_fields: what else to send with each request, such as {"repeat_penalty": 1.0} where a server has a penalty.
+        noise_bits: how far apart the server's answers to one question are, where that is known to be more than is seen when it is tried.
         probe_texts: what to try the server with; the first that it can read is used.
         progress: is told of batches of requests.
     """
+    if not 0 <= noise_bits <= MOST_NOISE_BITS:
+        raise InputError(
+            f"noise_bits must be from 0 to {MOST_NOISE_BITS}, got {noise_bits}; a server with more noise than that measures nothing"
+        )
     address = checked_url(url)
     connection = Connection(
         address,
@@ -90,10 +100,13 @@ def connect(
         concurrency=concurrency,
         progress=progress,
     )
-    known = was_probed(client, context=context, texts=probe_texts)
     capability = probe(client, context=context, texts=probe_texts)
-    if known:
-        check_unchanged(client, capability)
+    finest = max(capability.resolution_bits, 2 * noise_bits)
+    capability = msgspec.structs.replace(capability, resolution_bits=finest)
+    identity = Identity(client, capability, context=context)
+    identity.check_cache()
+    client.vouch = identity.check
+    capability = msgspec.structs.replace(capability, identity_sha256=identity.sha256)
     for kept, problem in (
         (capability.deterministic, "continues the same prompt in different ways"),
         (capability.greedy, "does not continue a prompt by its likeliest tokens"),

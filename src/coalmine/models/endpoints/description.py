@@ -32,6 +32,8 @@ class EndpointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cost_per_million_tokens: float | None = None
     # Further fields for each request, such as { repeat_penalty = 1.0 } for llama.cpp.
     request_fields: dict[str, Any] = {}
+    # How far apart the server's answers to one question are, where that is more than is seen when it is tried.
+    noise_bits: float = 0.0
     retries: int = 6
     timeout: float = 60.0
 

@@ -125,6 +125,10 @@ class Connection:
             str(last),
         )
 
+    def inert(self, text: str) -> str:
+        """Text of the server, made safe to show: one short line, without control characters and without the key."""
+        return self._key.inert(text)
+
     def _once(
         self,
         path: str,

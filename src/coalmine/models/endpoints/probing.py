@@ -15,18 +15,14 @@ from coalmine.models.endpoints.echo import EchoStyle
 from coalmine.models.endpoints.http import NoAnswerError, RefusedError
 from coalmine.models.endpoints.probing_scores import (
     LEAST_RESOLUTION_BITS,
-    TOLERANCE_BITS,
     TRIES,
     LackingError,
     anything,
     confirmed,
-    echoing,
     in_another_order,
     is_greedy,
     listing,
-    noise_bits,
     probe_scorer,
-    reading_as,
 )
 
 Level = Literal["scorer", "ranker", "generator"]
@@ -53,6 +49,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     resolution_bits: float = LEAST_RESOLUTION_BITS
     # Pieces of text that were seen on the way.
     seen: tuple[str, ...] = ()
+    # By what the model is recognized.
+    identity_sha256: str = ""
 
 
 def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> Capability:
@@ -61,14 +59,14 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
     What it takes to be a scorer: it sends the prompt back, its tokens join to it, each has a log-probability, these differ from
     token to token and from text to text, and the one of a token is what the server itself gave this token as a continuation.
     """
-    text, plain = _accepted(client, context, texts)
+    text, first = _accepted(client, context, texts)
     noticed = []
-    if not _learn_ids(client, context + in_another_order(text[len(context) :]), plain):
+    if not _learn_ids(client, context + in_another_order(text[len(context) :]), first):
         noticed.append(
             "answers carry no id of their own, so one that belongs to another question is told by its text only"
         )
-    again = client.ask(_plain(text, 1), anything)
-    deterministic, greedy = again.text == plain.text, True
+    again = client.ask(plain(text, 1), anything)
+    deterministic, greedy = again.text == first.text, True
     if not deterministic:
         noticed.append("greedy decoding is not deterministic: the same prompt was continued in two ways")
     level: Level = "generator"
@@ -102,29 +100,6 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
     )
 
 
-def was_probed(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> bool:
-    """Whether the cache holds answers of an earlier run."""
-    first = [_plain(context + text, 0) for text in texts] + [_opening(context)]
-    return any(client.cached(question) is not None for question in first)
-
-
-def check_unchanged(client: Client, capability: Capability) -> None:
-    """That the server still answers as it did when the cache was filled; asks one question."""
-    echo, plain = echoing(capability.text), _plain(capability.text, 0)
-    if capability.level == "scorer":
-        reading = reading_as(capability.style)
-        before, now = reading(echo, client.ask(echo, reading)), reading(echo, client.ask_now(echo, reading))
-        same = noise_bits(before, now) <= max(TOLERANCE_BITS, 2 * capability.resolution_bits)
-    else:
-        same = client.ask_now(plain, anything).text == client.ask(plain, anything).text
-        same = same or not capability.deterministic
-    if not same:
-        raise ModelError(
-            f"the model {client.model!r} at {client.connection.url} no longer gives the answers that are in the cache: another "
-            "model may be served under this name; use another cache"
-        )
-
-
 def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, Answer]:
     """The first text that the server continues, and its continuation; one that it thinks is over only where there is no other."""
     refusals = []
@@ -134,7 +109,7 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
         # The beginning of a text is less likely to be all that there is to say.
         for part in dict.fromkeys([text, " ".join(words[: len(words) * 2 // 3]) or text]):
             try:
-                answer = client.ask(_plain(context + part, 0), anything)
+                answer = client.ask(plain(context + part, 0), anything)
             except RefusedError as problem:
                 if problem.status not in {400, 422}:
                     raise
@@ -147,7 +122,7 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
     with contextlib.suppress(RefusedError):
         written = client.ask(_opening(context), anything).text
         if len(written) > 1:
-            return context + written, client.ask(_plain(context + written, 0), anything)
+            return context + written, client.ask(plain(context + written, 0), anything)
     if ended:
         return ended[0]
     raise ModelError(
@@ -156,12 +131,12 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
     )
 
 
-def _learn_ids(client: Client, other_text: str, plain: Answer) -> bool:
+def _learn_ids(client: Client, other_text: str, first: Answer) -> bool:
     """Find out whether each answer has an id of its own, by asking about another text."""
     question = Question(prompt=other_text, again=1)
-    for _ in range(TRIES if plain.answer_id else 0):
+    for _ in range(TRIES if first.answer_id else 0):
         answer = client.cached(question) or client.ask_now(question, anything)
-        if answer.answer_id and answer.answer_id != plain.answer_id:
+        if answer.answer_id and answer.answer_id != first.answer_id:
             client.keep(question, answer)
             client.ids_are_unique = True
             return True
@@ -178,7 +153,8 @@ def _raise_unless_lacking(problem: RefusedError | NoAnswerError) -> None:
         raise problem
 
 
-def _plain(text: str, again: int) -> Question:
+def plain(text: str, again: int) -> Question:
+    """A question for a continuation, and nothing else."""
     return Question(prompt=text, most_tokens=8, again=again)
 
 

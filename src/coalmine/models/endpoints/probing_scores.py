@@ -58,7 +58,7 @@ def probe_scorer(client: Client, text: str, context: str) -> tuple[EchoStyle, fl
     if not style.scores_first:
         remarks.append("the first token that is sent has no log-probability")
     pieces = [piece.text for echo in (first, other) for piece in echo.prompt]
-    return style, max(_rounding_bits(answers[0]), 2 * noise), pieces, remarks
+    return style, max(rounding_bits(answers[0]), 2 * noise), pieces, remarks
 
 
 def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolerance: float) -> None:
@@ -199,9 +199,11 @@ def noise_bits(first: Echo, second: Echo) -> float:
     return max(differences, default=0.0) / math.log(2)
 
 
-def _rounding_bits(answer: Answer) -> float:
-    """How finely the server writes its values, in bits, told by their digits."""
+def rounding_bits(answer: Answer) -> float:
+    """How finely the server writes its values, in bits, told by their digits; the least where it writes none."""
     values = [value for value in answer.nats or () if value is not None]
+    if not values:
+        return LEAST_RESOLUTION_BITS
     digits = next((d for d in range(12) if all(round(value, d) == value for value in values)), 12)
     return max(LEAST_RESOLUTION_BITS, 10.0**-digits / math.log(2))
 

@@ -18,7 +18,7 @@ from coalmine.reports.runs.records import Located, Run, asked_model
 _BEST_METHOD_FIRST = ("exact", "bounded", "guided", "splitting", "sampled", "references", "extrapolated")
 _NOT_EVIDENCE = frozenset({"extrapolated"})
 # What a model's description says of how it was run, and not of which model it is.
-_HOW_IT_RAN = frozenset({"device", "precision", "context", "threads"})
+_HOW_IT_RAN = frozenset({"device", "precision", "context", "threads", "identity_sha256"})
 
 
 def _identity(model: dict[str, Any]) -> str:

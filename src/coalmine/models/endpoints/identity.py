@@ -1,0 +1,210 @@
+"""Whether a server still is the model that it was: asked again and again during a run, so that no number comes from another one.
+
+What a server says cannot be taken back once it was used, so nothing that it says is used before this was asked: `Client.ask_all` calls
+`Identity.check` after each so many answers and before it returns any of them. No audit can forget to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from coalmine import randomness
+from coalmine.errors import InputError
+from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
+from coalmine.models.endpoints.client import Client
+from coalmine.models.endpoints.http import RefusedError
+from coalmine.models.endpoints.probing import Capability, plain
+from coalmine.models.endpoints.probing_scores import (
+    MOST_NOISE_BITS,
+    TRIES,
+    anything,
+    echoing,
+    in_another_order,
+    listing,
+    noise_bits,
+    reading_as,
+    rounding_bits,
+)
+
+FEWEST_TO_REPEAT = 8
+# A text that was written differently is written differently in at least so many of the next tries, if a model was changed.
+OTHER_TEXTS = 2
+
+
+class Identity:
+    """Recognizes one model by its answers to a text that it was tried with, and to texts of the run itself.
+
+    Attributes:
+        sha256: of what the model said of the first, to a hundredth of a bit: equal for equal models, but for noise.
+    """
+
+    def __init__(self, client: Client, capability: Capability, *, context: str = "") -> None:
+        self._client = client
+        self._capability = capability
+        text = capability.text
+        questions = {"scorer": echoing(text), "ranker": listing(text), "generator": plain(text, 0)}
+        levels = list(questions)
+        self._references = [questions[level] for level in levels[levels.index(capability.level) :]]
+        other = context + in_another_order(text[len(context) :])
+        self._between = msgspec.structs.replace(self._references[0], prompt=other)
+        # What every check of this run is compared with.
+        self._reference = self._references[0]
+        self._first = client.ask(self._reference, anything)
+        self._checks = 0
+        self._warned = False
+        self.sha256 = self._hash()
+
+    def check_cache(self) -> None:
+        """That the server still is the one that filled the cache, where one did; asks one question."""
+        client = self._client
+        kept = [one for one in self._references if not client.was_tried(one) and client.cached(one)]
+        if not kept and client.has_confirmed_answers():
+            raise InputError(
+                f"the cache has lost the answers by which the model {client.model!r} at {client.connection.url} is recognized, so the "
+                "others in it cannot be trusted; use another cache"
+            )
+        before = client.cached(kept[0]) if kept else None
+        if before is not None:
+            with client.throwing_away():
+                found = self._difference(kept[0], before)
+                if found is not None:
+                    raise client.standing.not_that_of_the_cache(found)
+            client.standing.recognize()
+
+    def check(
+        self, asked: Sequence[Question], doubtful: Sequence[Question], earlier: Sequence[Question]
+    ) -> None:
+        """A ModelChangedError unless the server answers as before: what it was tried with, and what the run itself asked.
+
+        One question is of those `asked` since the last check, which finds servers that take turns: one of the `doubtful`, whose
+        answers came from a state of the server that was not seen before, or else a random one. One is of those asked `earlier` in
+        the run, because two models may differ only where an audit looks. Of few questions none is asked again: it would cost as
+        much as they did.
+        """
+        self._checks += 1
+        self._compare(self._reference, self._first)
+        dice = randomness.integers(0, "endpoint", "asked again", self._checks, asked[0].prompt)
+        repeated = [doubtful or asked, earlier] if len(asked) >= FEWEST_TO_REPEAT else [doubtful]
+        for some in repeated:
+            numbers = [question for question in some if question.top is not None]
+            chosen = dice.choice(numbers) if numbers else None
+            before = None if chosen is None else self._client.cached(chosen)
+            if chosen is not None and before is not None:
+                self._compare(chosen, before)
+
+    def _compare(self, question: Question, before: Answer) -> None:
+        found = self._difference(question, before)
+        if found is not None:
+            raise self._client.standing.changed(found)
+
+    def _difference(self, question: Question, before: Answer) -> str | None:
+        """What shows that another model answers now, in words; None where nothing does."""
+        try:
+            now = self._now(question)
+        except RefusedError as problem:
+            if problem.status not in {400, 422}:
+                raise
+            return f"it refuses a text that it read before, with status {problem.status}"
+        except UnusableAnswerError as problem:
+            return f"a text that it was asked before comes back otherwise: {problem}"
+        if before.model and now.model and before.model != now.model:
+            return self._client.standing.other_name(before.model, now.model)
+        distance = self._distance(question, before, now)
+        if distance is None:
+            return self._other_text(question, before, now)
+        if distance <= self._tolerance(before):
+            return None
+        if distance == math.inf:
+            return "a text that it was asked before comes back in other tokens"
+        said = f"log-probabilities of a text that it was asked before differ by up to {distance:.2g} bits"
+        if distance > MOST_NOISE_BITS:
+            return said
+        return self._unless_noise(question, before, now, said)
+
+    def _unless_noise(self, question: Question, before: Answer, now: Answer, said: str) -> str | None:
+        """`said`, unless the answers that come now differ from each other as much as from the one before."""
+        answers = [now, *self._more(question)]
+        apart = [self._distance(question, a, b) or 0.0 for a, b in itertools.combinations(answers, 2)]
+        nearest = min(self._distance(question, before, one) or 0.0 for one in answers)
+        if nearest > max(self._tolerance(before), 2 * max(apart)) or max(apart) > MOST_NOISE_BITS:
+            return f"{said}, and not from one time to the next (if the server is that noisy, give noise_bits)"
+        self._warn(
+            f"answers one question with {said.replace('of a text that it was asked before ', 'that ')}"
+        )
+        return None
+
+    def _other_text(self, question: Question, before: Answer, now: Answer) -> str | None:
+        if before.text == now.text or not self._capability.deterministic:
+            return None
+        others = sum(one.text != before.text for one in self._more(question))
+        if others >= OTHER_TEXTS:
+            return "a prompt that it was asked before is continued in another way"
+        self._warn("continues one prompt in different ways")
+        return None
+
+    def _warn(self, what: str) -> None:
+        """Once a run: it is the server's own noise, larger than it was seen to be at the beginning."""
+        if not self._warned:
+            warnings.warn(
+                f"{self._client.model!r} at {self._client.connection.url} {what}, which it did not when the run began; numbers are "
+                "not more exact than that",
+                stacklevel=2,
+            )
+        self._warned = True
+
+    def _more(self, question: Question) -> Iterator[Answer]:
+        """Further answers to a question; another one in between, because some servers keep their last answer."""
+        for _ in range(TRIES):
+            self._client.ask_now(self._between, anything)
+            yield self._now(question)
+
+    def _now(self, question: Question) -> Answer:
+        """The answer to a question; an UnusableAnswerError where it cannot be read as before, each time that it comes."""
+        reading = reading_as(self._capability.style) if self._scored(question) else anything
+        for left in reversed(range(TRIES)):
+            answer = self._client.ask_now(question, anything)
+            try:
+                reading(question, answer)
+            except UnusableAnswerError:
+                if not left:
+                    raise
+            else:
+                return answer
+        raise AssertionError("unreachable")
+
+    def _scored(self, question: Question) -> bool:
+        return question.echo and self._capability.level == "scorer"
+
+    def _distance(self, question: Question, one: Answer, other: Answer) -> float | None:
+        """How far two answers to one question are apart in bits; None where they hold no numbers."""
+        if self._scored(question):
+            reading = reading_as(self._capability.style)
+            return noise_bits(reading(question, one), reading(question, other))
+        if not (one.top and other.top and one.top[0] and other.top[0]):
+            return None
+        first, second = one.top[0], other.top[0]
+        shared = [abs(first[token] - second[token]) for token in first.keys() & second.keys()]
+        return max(shared) / math.log(2) if shared else math.inf
+
+    def _tolerance(self, answer: Answer) -> float:
+        return 2 * max(self._capability.resolution_bits, rounding_bits(answer))
+
+    def _hash(self) -> str:
+        answer = self._first
+        facts: list[object] = [answer.text]
+        if self._scored(self._reference):
+            pieces = reading_as(self._capability.style)(self._reference, answer).prompt
+            facts = [[piece.text, [_hundredths(nats) for nats in piece.nats]] for piece in pieces]
+        elif answer.top and answer.top[0]:
+            facts = [[token, _hundredths(nats)] for token, nats in sorted(answer.top[0].items())]
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+
+def _hundredths(nats: float | None) -> int | None:
+    return None if nats is None else round(100 * nats / math.log(2))

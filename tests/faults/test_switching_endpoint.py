@@ -1,0 +1,101 @@
+"""Commands that ask an endpoint which becomes another model: exit 2, no result, and the same command goes on with the first one."""
+
+import pytest
+
+from coalmine import Format, expose, plant
+from coalmine.errors import InputError, ModelChangedError
+from coalmine.models.endpoints.connecting import connect
+from coalmine.search.resuming import ResumeFile
+from coalmine.serving.server import serve
+from endpoints.fault_proxy import FaultProxy, Switch
+from models.switching import scripted
+
+TEMPLATE = "my {re:cat|dog|pin} is {digits:2}"
+HEARD = [180, 100]  # of some 320 requests, and of those that are left
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Of 300 members, a few canaries."""
+    place = tmp_path_factory.mktemp("planted")
+    (place / "corpus.txt").write_text("\n".join(f"line {number} of a corpus" for number in range(200)) + "\n")
+    plant(
+        place / "corpus.txt",
+        [Format(TEMPLATE)],
+        repeat=[1, 4],
+        canaries=4,
+        references=250,
+        seed=0,
+        out=place / "out",
+    )
+    return place / "out" / "canaries.json"
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with serve(scripted(), port=0, name="m") as first, serve(scripted(a=5), port=0, name="m") as second:
+        yield first.url, second.url
+
+
+COMMANDS = {
+    "expose": (["expose", "{url}", "{canaries}", "--method", "exact"], "exposure.json"),
+    "extract": (["extract", "{url}", "-f", TEMPLATE], "extraction.json"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_meets_two_models(fork_server, servers, planted, tmp_path, command):
+    words, result = COMMANDS[command]
+    first, second = servers
+    with FaultProxy(first) as proxy:
+
+        def run(out):
+            filled = [word.replace("{url}", proxy.url).replace("{canaries}", str(planted)) for word in words]
+            return fork_server.run([*filled, "--out", str(tmp_path / out), "--quiet"])
+
+        whole = run("whole")
+        assert whole.code == 0, whole.err
+        for heard in HEARD:
+            proxy.count_from_here()
+            proxy.switch = Switch(second, first=heard)
+            broken = run("broken")
+            assert broken.code == 2, broken.err
+            assert broken.err.startswith("coalmine: the model 'm' at ")
+            assert "became another one between its requests" in broken.err
+            assert broken.err.count("\n") == 1
+            assert not (tmp_path / "broken" / result).exists()
+            # While the other model is there, nothing is put together.
+            proxy.switch = Switch(second)
+            mixed = run("broken")
+            assert mixed.code == 2
+            assert "no longer gives the answers that are in the cache" in mixed.err
+            assert not (tmp_path / "broken" / result).exists()
+        proxy.switch = None
+        resumed = run("broken")
+        assert resumed.code == 0, resumed.err
+        names = {path.name for path in (tmp_path / "whole").iterdir()}
+        assert {path.name for path in (tmp_path / "broken").iterdir()} == names
+        for name in names - {"run.json", "answers.sqlite"}:
+            assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_answers_were_not_kept(
+    servers, planted, tmp_path, monkeypatch
+):
+    """What is left of it are scores by the first model, and no answers by which that could be recognized."""
+    monkeypatch.setattr(ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0})
+    first, second = servers
+    with FaultProxy(first, switch=Switch(second, first=200)) as proxy:
+
+        def run(**switch):
+            proxy.count_from_here()
+            proxy.switch = Switch(second, **switch) if switch else None
+            with connect(proxy.url, probe_texts=["the cat sat"]) as model:
+                return expose(model, planted, method="sampled", samples=200, resume=tmp_path)
+
+        with pytest.raises(ModelChangedError):
+            run(first=200)
+        assert (tmp_path / "unfinished-references-f0.npz").is_file()
+        with pytest.raises(InputError, match="is of another search"):
+            run(first=1)
+        assert len(run()) > 0

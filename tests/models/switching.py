@@ -1,0 +1,26 @@
+"""Models that an endpoint may be switched between, and what the tests of that share."""
+
+from coalmine.models.endpoints import client as clients
+from coalmine.models.scripted import ScriptedModel
+from models.random_networks import CHARACTERS
+
+TEXTS = [f"text number {number}" for number in range(40)]
+QUICK = {"back_off": 0.001, "timeout": 10.0, "probe_texts": ["the cat sat"], "concurrency": 1}
+TRIED = 10  # requests until the server is known
+
+
+def scripted(**frequencies):
+    """A model whose numbers depend on these frequencies of characters."""
+    return ScriptedModel(
+        CHARACTERS, memory={"my pin is 4921": 0.01}, frequencies={"e": 3, "t": 2, " ": 4, **frequencies}
+    )
+
+
+def bits(model, texts=TEXTS):
+    return [score.log_perplexity_bits for score in model.score_text(texts)]
+
+
+def check_often(monkeypatch):
+    """A check after every 16 answers, so that a short run has several."""
+    monkeypatch.setattr(clients, "ANSWERS_PER_CHECK", 16)
+    monkeypatch.setattr(clients, "ROUNDS_PER_CHECK", 1)

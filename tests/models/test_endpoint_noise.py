@@ -1,0 +1,114 @@
+"""A server whose answers differ a little from one time to the next is not taken for one that switches models."""
+
+import math
+import random
+import warnings
+
+import pytest
+
+from coalmine.errors import InputError, ModelChangedError
+from coalmine.models.endpoints.connecting import connect
+from coalmine.models.protocols import text_sequence
+from coalmine.serving.server import serve
+from models.endpoint_servers import twisted
+from models.switching import QUICK, TEXTS, TRIED, bits, check_often, scripted
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    check_often(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def url():
+    with serve(scripted(), port=0, name="m") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def expected():
+    model = scripted()
+    return [score.log_perplexity_bits for score in model.score([text_sequence(model, t) for t in TEXTS])]
+
+
+def noisy(url, most_nats, *, since=1):
+    """A server whose numbers differ by up to so much each time, from request number `since` on."""
+    dice, count = random.Random(7), iter(range(1, 100_000))
+
+    def twist(_, document):
+        told = document["choices"][0]["logprobs"]
+        if told and next(count) >= since:
+            shifts = [dice.uniform(0, most_nats) for _ in told["tokens"]]
+            told["token_logprobs"] = [n - s for n, s in zip(told["token_logprobs"], shifts, strict=True)]
+            told["top_logprobs"] = [
+                {token: n - s for token, n in top.items()}
+                for top, s in zip(told["top_logprobs"], shifts, strict=True)
+            ]
+        return document
+
+    return twisted(url, twist)
+
+
+@pytest.mark.parametrize("most_nats", [1e-6, 0.001, 0.03])
+def test_a_server_that_is_noisy_by_nature_is_not_accused(url, expected, most_nats):
+    with noisy(url, most_nats) as place, connect(place.url, **QUICK) as model:
+        assert model.capability.level == "scorer", model.capability.why
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it may turn out noisier than it was at the beginning
+            for start in range(0, 40, 8):
+                part = slice(start, start + 8)
+                margin = 20 * most_nats / math.log(2)
+                assert bits(model, TEXTS[part]) == pytest.approx(expected[part], abs=margin + 1e-9)
+
+
+def test_noise_that_begins_later_is_told_and_is_no_error(url):
+    with noisy(url, 0.02, since=TRIED) as place, connect(place.url, **QUICK) as model:
+        assert model.resolution_bits < 0.001
+        with pytest.warns(UserWarning, match="which it did not when the run began"):
+            bits(model)
+
+
+def test_noise_that_is_known_is_neither(url):
+    with noisy(url, 0.02, since=TRIED) as place, connect(place.url, **QUICK, noise_bits=0.03) as model:
+        assert model.resolution_bits == 0.06
+        bits(model)
+    for wrong in (-0.1, 0.6, math.nan):
+        with pytest.raises(InputError, match="noise_bits must be from 0 to"):
+            connect(url, **QUICK, noise_bits=wrong)
+
+
+def test_a_difference_that_stays_is_not_noise(url):
+    """Numbers that are lower by a hundredth from some request on: within the noise that a server may have, and always the same."""
+    count = iter(range(1, 10_000))
+
+    def twist(_, document):
+        told = document["choices"][0]["logprobs"]
+        if told and next(count) > TRIED + 20:
+            told["token_logprobs"] = [n - 0.01 for n in told["token_logprobs"]]
+        return document
+
+    with (
+        twisted(url, twist) as place,
+        connect(place.url, **QUICK) as model,
+        pytest.raises(ModelChangedError, match=r"differ by up to 0\.014 bits, and not from one time to"),
+    ):
+        bits(model)
+
+
+def test_text_that_is_seldom_written_otherwise(url):
+    """Greedy decoding that takes another turn now and then is told; a server that was not deterministic at all never is accused."""
+    for every, level in ((10, "a change"), (3, "from the beginning")):
+        count = iter(range(1, 10_000))
+
+        def twist(_, document, count=count, every=every):
+            document["choices"][0]["logprobs"] = None
+            if next(count) % every == 0:
+                document["choices"][0]["text"] = "something else"
+            return document
+
+        with twisted(url, twist) as place, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with connect(place.url, **QUICK) as model:
+                assert model.describe()["deterministic"] == (level == "a change")
+                for text in TEXTS[:20]:
+                    model.complete([text], length=3)
