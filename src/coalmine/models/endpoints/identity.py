@@ -6,6 +6,7 @@ What a server says cannot be taken back once it was used, so nothing that it say
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import math
@@ -89,7 +90,10 @@ class Identity:
         """
         self._checks += 1
         self._compare(self._reference, self._first)
-        dice = randomness.integers(0, "endpoint", "asked again", self._checks, asked[0].prompt)
+        asked = [question for question in asked if not self._client.was_tried(question)]
+        dice = randomness.integers(
+            0, "endpoint", "asked again", self._checks, *(one.prompt for one in asked[:1])
+        )
         repeated = [doubtful or asked, earlier] if len(asked) >= FEWEST_TO_REPEAT else [doubtful]
         for some in repeated:
             numbers = [question for question in some if question.top is not None]
@@ -167,16 +171,14 @@ class Identity:
     def _now(self, question: Question) -> Answer:
         """The answer to a question; an UnusableAnswerError where it cannot be read as before, each time that it comes."""
         reading = reading_as(self._capability.style) if self._scored(question) else anything
-        for left in reversed(range(TRIES)):
+        for _ in range(TRIES - 1):
             answer = self._client.ask_now(question, anything)
-            try:
+            with contextlib.suppress(UnusableAnswerError):
                 reading(question, answer)
-            except UnusableAnswerError:
-                if not left:
-                    raise
-            else:
                 return answer
-        raise AssertionError("unreachable")
+        answer = self._client.ask_now(question, anything)
+        reading(question, answer)
+        return answer
 
     def _scored(self, question: Question) -> bool:
         return question.echo and self._capability.level == "scorer"
