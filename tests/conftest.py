@@ -15,6 +15,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Modules that train models, start servers or open a browser, by their place below tests/: more than half of the suite's time.
 SLOW = {
     "audits/test_exposure_search.py",
+    "browser/test_pages_cannot_ask.py",
     "browser/test_report_in_browser.py",
     "cli/test_command_line.py",
     "cli/test_demo.py",
@@ -34,6 +35,7 @@ SLOW = {
     "models/test_offline.py",
     "models/test_pairs.py",
     "models/test_peft_adapters.py",
+    "serving/test_admission.py",
     "serving/test_serve.py",
     "statistics/test_tail_extrapolation.py",
     "test_pytest_plugin.py",

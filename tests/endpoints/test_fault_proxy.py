@@ -42,7 +42,8 @@ def ask(url, document=None, *, timeout=10.0):
         if document is None:
             connection.request("GET", f"{parts.path}/models")
         else:
-            connection.request("POST", f"{parts.path}/completions", json.dumps(document))
+            kind = {"Content-Type": "application/json"}
+            connection.request("POST", f"{parts.path}/completions", json.dumps(document), kind)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
     finally:
@@ -201,7 +202,10 @@ def test_chance_is_seeded_whatever_the_order(upstream):
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_answers_are_sent_as_they_are(upstream, kind):
     body = json.dumps(ASKED).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n"
+        b"Content-Type: application/json\r\n\r\n"
+    )
     with FaultProxy(upstream, [kind]) as proxy:
         parts = urlsplit(proxy.url)
         with socket.create_connection((parts.hostname, parts.port), timeout=10) as line:

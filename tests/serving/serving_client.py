@@ -32,7 +32,8 @@ class Client:
         """The status and the document of an answer."""
         body = document if isinstance(document, bytes | None) else json.dumps(document).encode()
         method = "GET" if body is None else "POST"
-        self.connection.request(method, self.prefix + path, body, {**self.headers, **headers})
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        self.connection.request(method, self.prefix + path, body, {**kind, **self.headers, **headers})
         answer = self.connection.getresponse()
         return answer.status, json.loads(answer.read())
 
