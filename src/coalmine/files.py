@@ -201,6 +201,12 @@ def check_place(path: Path) -> None:
         raise write_error(path, refused, _what_is_at(path))
 
 
+def check_places(directory: str | os.PathLike[str], *names: str) -> None:
+    """Refuse a directory in which one of these files cannot be written; see `check_place`."""
+    for name in names:
+        check_place(Path(directory) / name)
+
+
 def check_replaceable(path: Path) -> None:
     """Refuse to put a file in the place of anything but a regular file; called before long work as well as at its end."""
     try:

@@ -38,6 +38,7 @@ def new_work_file(final: Path, mode: int) -> tuple[Path, int]:
     except BaseException:
         with contextlib.suppress(OSError):  # what went wrong first is what counts
             os.close(descriptor)
+        with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         raise
     return path, descriptor

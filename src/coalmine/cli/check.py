@@ -34,6 +34,7 @@ def command(
     """
     del seed
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.files import check_place
         from coalmine.reports.gate.checking import check
         from coalmine.reports.gate.policy import read_policy
         from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
@@ -41,6 +42,8 @@ def command(
 
         # The policy first: a mistake in it is told before anything is read.
         rules = read_policy(policy)
+        if junit is not None:
+            check_place(junit)
         result = check(read_run(*run), rules)
         if junit is not None:
             write_junit(result, junit)

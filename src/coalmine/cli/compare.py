@@ -59,13 +59,17 @@ def command(
     run `coalmine expose` on each model first.
     """
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.cli.run_record import RunClock
-        from coalmine.reports.comparison import compare_runs, labeled_runs, save_comparison
+        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.files import check_place, check_places
+        from coalmine.reports.comparison import RESULTS_FILE, compare_runs, labeled_runs, save_comparison
         from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
         from coalmine.reports.figures.comparison import save_figure
         from coalmine.reports.terminal import inert
 
         clock = RunClock()
+        check_places(out, RESULTS_FILE, RUN_FILE)
+        if figure is not None:
+            check_place(figure)
         labels, paths = labeled_runs(runs)
         comparison = compare_runs(
             paths,

@@ -55,6 +55,10 @@ def command(
         asked = [*(texts or []), *_lines(texts_file)]
         if bool(asked) == (repeated is not None):
             raise InputError("counting needs either texts to look up or --repeated LENGTH, and not both")
+        if out is not None:
+            from coalmine.files import check_place
+
+            check_place(out)
         from coalmine.corpus.index.queries import CorpusIndex
 
         opened = CorpusIndex.open(index, verify=not no_verify, progress=output.progress())

@@ -37,7 +37,7 @@ def command(
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.embedded import write_embedded_corpus
         from coalmine.corpus.planting import plant
-        from coalmine.files import make_directory, write_bytes
+        from coalmine.files import check_place, make_directory, write_bytes
         from coalmine.models.loading import load_model
         from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
         from coalmine.reports.extraction_table import extracted_in_plain_words
@@ -48,7 +48,8 @@ def command(
         from coalmine.training.trainer import train
 
         clock = RunClock()
-        corpus = out / "corpus.txt"
+        corpus, report = out / "corpus.txt", out / "report.html"
+        check_place(report)
         write_embedded_corpus(corpus, CORPUS_BYTES)
         planted = plant(
             corpus,
@@ -81,7 +82,6 @@ def command(
         clock.save(directory, seed=seed, model=results.model, manifest_sha256=planted.canaries.sha256)
         meaning = membership(results, seed=seed)
         meaning.save(audit / "membership")
-        report = out / "report.html"
         write_bytes(report, report_page(read_runs(model, out / "planted")).encode())
         space = f"{planted.canaries.formats['f0'].size:,}"
         output.say(

@@ -86,8 +86,10 @@ def command(
         no_empty_directory(results_directory(model, out, "exposure")),
     ):
         from coalmine.audits.exposure import expose
-        from coalmine.cli.run_record import RunClock
+        from coalmine.audits.exposure_results import RESULTS_FILE, SCORES_FILE
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.manifest import CanarySet
+        from coalmine.files import check_places
         from coalmine.reports.exposure_table import (
             exposure_table,
             exposure_warnings,
@@ -97,6 +99,7 @@ def command(
         from coalmine.reports.terminal import inert
 
         clock = RunClock()
+        check_places(results_directory(model, out, "exposure"), RESULTS_FILE, SCORES_FILE, RUN_FILE)
         loaded, directory = open_model(
             model,
             out,

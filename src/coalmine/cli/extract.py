@@ -116,9 +116,13 @@ def command(
         Output(json=json, quiet=quiet) as output,
         no_empty_directory(results_directory(model, out, "extraction")),
     ):
-        from coalmine.cli.run_record import RunClock
+        from coalmine.audits.extraction_results import RESULTS_FILE, VERIFIED_FILE
+        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.files import check_places
 
         clock = RunClock()
+        results_file = RESULTS_FILE if verify is None else VERIFIED_FILE
+        check_places(results_directory(model, out, "extraction"), results_file, RUN_FILE)
         loaded, directory = open_model(
             model,
             out,

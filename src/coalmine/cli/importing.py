@@ -51,10 +51,11 @@ def command(
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.corpus.importing import import_canaries
         from coalmine.corpus.manifest import MANIFEST_NAME
-        from coalmine.files import make_directory
+        from coalmine.files import check_places, make_directory
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import imported_summary
 
+        check_places(out, MANIFEST_NAME)
         if (out / MANIFEST_NAME).exists() and not overwrite:
             raise InputError(
                 f"{out / MANIFEST_NAME} exists already; write to another directory, or allow --overwrite"

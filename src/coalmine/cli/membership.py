@@ -119,6 +119,8 @@ def command(
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.membership import membership, membership_of_file, membership_of_scores
+        from coalmine.audits.membership_results import RESULTS_FILE
+        from coalmine.files import check_places
         from coalmine.reports.membership_table import (
             epsilon_table,
             format_in_words,
@@ -139,13 +141,14 @@ def command(
             "gaussian": gaussian,
             "seed": seed,
         }
+        directory = save or (Path() if results is None else _default_directory(results))
+        check_places(directory, RESULTS_FILE)
         if results is not None and in_scores is None and out_scores is None and scores is None:
             if copies != 1:
                 raise InputError("--copies belongs to --in and --out; RESULTS say how often each was planted")
             if runs is not RunsChoice.ONE:
                 raise InputError("--runs belongs to --in and --out; RESULTS are those of one training run")
             found = membership(results, reference=reference, canaries=canaries, **options)
-            directory = save or _default_directory(results)
         elif results is None and scores is None and in_scores is not None and out_scores is not None:
             if reference is not None or canaries is not None:
                 raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
@@ -157,7 +160,6 @@ def command(
                 runs=runs.value,
                 **options,
             )
-            directory = save or Path()
         elif scores is not None and results is None and in_scores is None and out_scores is None:
             if reference is not None or canaries is not None or copies != 1:
                 raise InputError(
@@ -166,7 +168,6 @@ def command(
             found = membership_of_file(
                 scores, lower_is_member=lower_is_member, column=column, runs=runs.value, **options
             )
-            directory = save or Path()
         else:
             raise InputError(
                 "membership needs either RESULTS, or both --in SCORES and --out SCORES, or --scores FILE"

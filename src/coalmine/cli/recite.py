@@ -115,10 +115,14 @@ def command(
         raise InputError("--family compares several models; give two or more, and the index last")
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.recitation import recite
-        from coalmine.cli.run_record import RunClock
+        from coalmine.audits.recitation_results import RESULT_FILE, SEQUENCES_FILE
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.index.queries import CorpusIndex
+        from coalmine.files import check_places
 
         clock = RunClock()
+        place = results_directory(names[0], out, "recitation")
+        check_places(place, RESULT_FILE, SEQUENCES_FILE, RUN_FILE)
         opened = CorpusIndex.open(index, progress=output.progress())
         options: dict[str, Any] = {"kind": kind, "device": device, "precision": precision, "source": source}
         asked: dict[str, Any] = {
@@ -140,7 +144,6 @@ def command(
             "reveal": reveal,
             "seed": seed,
         }
-        place = results_directory(names[0], out, "recitation")
         with no_empty_directory(place):
             first, directory = open_model(names[0], out, "recitation", **options)
             others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]

@@ -69,21 +69,23 @@ def command(
     if reveal and kind is not ReportFormat.HTML:
         raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.files import PRIVATE, PUBLIC, write_bytes
+        from coalmine.files import PRIVATE, PUBLIC, check_place, write_bytes
         from coalmine.reports import export
         from coalmine.reports.page.html import report_page, reported
         from coalmine.reports.runs.reading import read_runs
         from coalmine.reports.terminal import inert
 
+        target = out or Path(DEFAULT_NAMES[kind])
+        if kind is not ReportFormat.PNG:
+            if target.is_dir():
+                target /= DEFAULT_NAMES[kind]
+            check_place(target)
         found = read_runs(*runs)
         told = reported(found)
-        target = out or Path(DEFAULT_NAMES[kind])
         mode = PRIVATE if reveal else PUBLIC
         if kind is ReportFormat.PNG:
             written = export.write_pngs(told, target, mode=mode)
         else:
-            if target.is_dir():
-                target /= DEFAULT_NAMES[kind]
             content = {
                 ReportFormat.HTML: lambda: report_page(found, reveal=reveal, told=told).encode(),
                 ReportFormat.JSON: lambda: export.as_json(told) + b"\n",

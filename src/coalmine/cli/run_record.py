@@ -14,6 +14,7 @@ from coalmine.files import PRIVATE
 from coalmine.sealing import write_sealed
 
 SCHEMA = "coalmine.run/1"
+RUN_FILE = "run.json"
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
@@ -27,7 +28,7 @@ class RunClock:
     def save(self, directory: Path, **facts: Any) -> None:
         """Write the record; `facts` are the seeds, hashes and counts of this command."""
         write_sealed(
-            directory / "run.json",
+            directory / RUN_FILE,
             {
                 "schema": SCHEMA,
                 "command": ["coalmine", *sys.argv[1:]],

@@ -12,6 +12,7 @@ import numpy as np
 
 from coalmine.corpus.cuts import CutCorpus, Survey, as_change
 from coalmine.corpus.deduplication_report import (
+    REMOVED_FILE,
     REPORT_FILE,
     Deduplication,
     ExactSummary,
@@ -37,7 +38,15 @@ from coalmine.corpus.repeated_text import RepeatedPart, repeated_parts
 from coalmine.corpus.rewriting import Changes, write_with_changes
 from coalmine.corpus.streams import kind_of
 from coalmine.errors import CorpusError, InputError, ManifestError
-from coalmine.files import PRIVATE, make_directory, refused_writing, sha256_of_file, together, whole_file
+from coalmine.files import (
+    PRIVATE,
+    check_places,
+    make_directory,
+    refused_writing,
+    sha256_of_file,
+    together,
+    whole_file,
+)
 from coalmine.progress import Progress, Silent
 from coalmine.work_files import work_directory
 
@@ -290,6 +299,7 @@ def _check(
     for path in (target, target.parent / REPORT_FILE):
         if path.exists() and not overwrite:
             raise _exists(path)
+    check_places(target.parent, target.name, MANIFEST_NAME, REPORT_FILE, REMOVED_FILE)
 
 
 def _exists(path: Path) -> CorpusError:

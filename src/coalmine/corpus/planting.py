@@ -350,6 +350,7 @@ def _check_places(original: Path, target: Path, *, overwrite: bool) -> None:
             raise CorpusError(
                 f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
             )
+    files.check_places(target.parent, target.name, MANIFEST_NAME, EARLIER_NAME)
 
 
 def _earlier_corpus(original: Path, target: Path) -> tuple[Path, str] | None:

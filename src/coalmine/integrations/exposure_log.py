@@ -18,7 +18,7 @@ import msgspec
 
 from coalmine.audits.watching import ExposureWatch
 from coalmine.corpus.manifest import CanarySet
-from coalmine.errors import CoalmineError, InputError
+from coalmine.errors import CoalmineError, InputError, WriteError
 from coalmine.files import PRIVATE
 from coalmine.formats.naming import format_name
 from coalmine.records import Canary
@@ -124,8 +124,8 @@ class ExposureLog:
     ) -> dict[str, float]:
         """Measure, keep and write; returns numbers for a logger.
 
-        What cannot be measured at the start is an error, before any training is spent. Later it is a warning and a moment
-        with its problem: a measurement must not end a training.
+        What cannot be measured or written at the start is an error, before any training is spent. Later it is a warning, and a
+        moment with its problem: a measurement must not end a training.
         """
         import torch
 
@@ -146,7 +146,12 @@ class ExposureLog:
                 watched=self.moments,
                 formats={name: one.template for name, one in self.watch.canaries.formats.items()},
             )
-            write_sealed(self.path, record, mode=PRIVATE)
+            try:
+                write_sealed(self.path, record, mode=PRIVATE)
+            except WriteError as error:
+                if when == "start":
+                    raise
+                warnings.warn(f"the exposure at step {step} was not written: {error}", stacklevel=2)
         return metrics_of(seen, self.watch.canaries)
 
     def _measure(

@@ -10,9 +10,10 @@ import msgspec
 
 from coalmine.corpus.documents import Fields
 from coalmine.errors import InputError
-from coalmine.files import make_directory
+from coalmine.files import check_places, make_directory
 from coalmine.models.checkpoint import (
     CONFIG_FILE,
+    UNFINISHED_FILE,
     WEIGHTS_FILE,
     check_readable_name,
     check_trained,
@@ -61,6 +62,7 @@ def train(
     from coalmine.training.run import TrainingRun
 
     check_readable_name(Path(out))
+    check_places(out, WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, UNFINISHED_FILE)
     directory = make_directory(out)
     loaded = load_training_data(Path(data), None if valid is None else Path(valid), fields, chosen)
     run = TrainingRun(

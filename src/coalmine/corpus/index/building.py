@@ -37,6 +37,7 @@ from coalmine.decoding import UndecodableError, decode_json
 from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.files import (
     PRIVATE,
+    check_places,
     make_directory,
     remove_file,
     sha256_of_file,
@@ -152,7 +153,8 @@ def build_index(
 
 
 def _check_place(folder: Path) -> None:
-    """Refuse a directory in which a file of something else, such as a model, would be overwritten."""
+    """Refuse a directory in which a file of something else, such as a model, would be overwritten, or none can be written."""
+    check_places(folder, MANIFEST_FILE, UNFINISHED_FILE, TOKENIZER_FILE)
     index = any((folder / name).is_file() for name in (MANIFEST_FILE, UNFINISHED_FILE))
     if (folder / TOKENIZER_FILE).exists() and not index:
         raise InputError(

@@ -19,9 +19,10 @@ from typing import Any
 
 import msgspec
 
-from coalmine.errors import InputError
-from coalmine.files import PRIVATE, make_directory
+from coalmine.errors import CoalmineError, InputError, WriteError
+from coalmine.files import PRIVATE, check_replaceable, make_directory
 from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.refusals import write_error
 
 # "coal", so that a database of something else is not taken for ours.
 _APPLICATION = 0x636F616C
@@ -125,23 +126,20 @@ class AnswerCache:
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
             make_directory(self._path.parent)
+            for ending in ("", "-journal", "-wal", "-shm"):
+                check_replaceable(self._path.with_name(self._path.name + ending))
             try:
                 # Before SQLite touches it, so that it is private from its first byte; its journals take the same mode.
-                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, PRIVATE))
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), PRIVATE))
                 self._path.chmod(PRIVATE)
             except OSError as problem:
-                raise InputError(
-                    f"the cache {self._path} cannot be written ({problem.strerror}); choose another place"
-                ) from None
-        connection = sqlite3.connect(self._path or "", check_same_thread=False, timeout=30)
+                raise write_error(self._path, problem, "answers that are there are kept") from problem
+        with self._readable():
+            connection = sqlite3.connect(self._path or "", check_same_thread=False, timeout=30)
         try:
-            self._prepare(connection)
-        except sqlite3.DatabaseError:
-            connection.close()
-            raise InputError(
-                f"the cache {self._path} is not a cache of coalmine, or is damaged; choose another place, or remove it"
-            ) from None
-        except InputError:
+            with self._readable():
+                self._prepare(connection)
+        except CoalmineError:
             connection.close()
             raise
         return connection
@@ -176,10 +174,14 @@ class AnswerCache:
     def _readable(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as problem:
-            raise InputError(
+        except sqlite3.OperationalError as problem:  # what the disk refuses
+            raise WriteError(
                 f"the cache {self._path or 'in the temporary directory'} cannot be used ({problem}); "
-                "check that the disk is not full, or choose another place"
+                "check that the disk is not full, or choose another place (answers that are there are kept)"
+            ) from problem
+        except sqlite3.DatabaseError:
+            raise InputError(
+                f"the cache {self._path} is not a cache of coalmine, or is damaged; choose another place, or remove it"
             ) from None
 
 
