@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
-import ipaddress
-import re
+import io
+import socket
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import msgspec
 
 from coalmine.errors import CoalmineError, ModelOutputError
+from coalmine.serving.admission import (
+    check_content_type,
+    check_sender,
+    length_of_body,
+    read_head,
+)
 from coalmine.serving.requests import MOST_BYTES, RefusedError, read_completion, read_tokenize
 
 if TYPE_CHECKING:
     from coalmine.serving.server import _HTTPServer
 
 IDLE_SECONDS = 120
-# A body that is too large is read and thrown away up to this size, so that the refusal arrives; beyond it the line is cut.
+# From its first byte to its last, a request may take so long.
+REQUEST_SECONDS = 60
+DISCARD_SECONDS = 2
+# What comes after a refusal is thrown away up to this size, so that the refusal arrives; beyond it the line is cut.
 MOST_DISCARDED = 4 * MOST_BYTES
 
 
@@ -34,18 +43,52 @@ class Handler(BaseHTTPRequestHandler):
     timeout = IDLE_SECONDS
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body of an answer go out together
+    raw_requestline: bytes
 
     @property
     def _home(self) -> _HTTPServer:
         return cast("_HTTPServer", self.server)
 
+    def setup(self) -> None:
+        """Read from the connection by the clock."""
+        super().setup()
+        self._arriving = _Arriving(self.connection)
+        self.rfile = self._stream = io.BufferedReader(self._arriving)
+        # Whether something was sent that nobody will read.
+        self._unread = False
+
+    def handle_one_request(self) -> None:
+        """Answer a request."""
+        self._arriving.begin()
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the head of a request; False where it was refused. The library's own reading is more lenient than is safe."""
+        self.requestline, self.request_version, self.command = "", self.protocol_version, ""
+        self.close_connection = True
+        try:
+            try:
+                self._head = head = read_head(self.raw_requestline, self._stream)
+            except TimeoutError:
+                raise _too_slow() from None
+        except RefusedError as refusal:
+            self._unread = True
+            self._send(refusal.status, _error(str(refusal), refusal.status, refusal.code))
+            return False
+        self.command, self.path, self.close_connection = head.method, head.target, not head.keeps
+        return True
+
     def do_GET(self) -> None:
-        """Look."""
+        """Look; no model computes for it."""
         self._respond({"/health": self._health, "/v1/health": self._health, "/v1/models": self._models})
 
     def do_POST(self) -> None:
         """Ask."""
         self._respond({"/v1/completions": self._completions, "/v1/tokenize": self._tokenize})
+
+    def do_OPTIONS(self) -> None:
+        """What a page asks before it sends JSON to another site: there is no header in the answer that allows it anything."""
+        self._respond({})
 
     def _respond(self, routes: dict[str, Callable[[bytes], dict[str, Any]]]) -> None:
         began = time.monotonic()
@@ -53,7 +96,6 @@ class Handler(BaseHTTPRequestHandler):
         with self._home.busy():
             try:
                 body = self._body()
-                self._check_host()
                 if path not in {"/health", "/v1/health"}:
                     self._check_key()
                 status, document = 200, self._route(routes, path)(body)
@@ -78,6 +120,12 @@ class Handler(BaseHTTPRequestHandler):
     ) -> Callable[[bytes], dict[str, Any]]:
         if path in routes:
             return routes[path]
+        if self.command == "OPTIONS":
+            raise RefusedError(
+                405,
+                "method_not_allowed",
+                "this server is for programs, and allows no page of another site anything",
+            )
         if path == "/v1/chat/completions":
             said = "this server completes texts and does not chat; use POST /v1/completions"
             raise RefusedError(404, "no_chat", said)
@@ -124,55 +172,41 @@ class Handler(BaseHTTPRequestHandler):
         }
 
     def _body(self) -> bytes:
-        """The whole body, so that the next request on this connection begins where it should."""
-        lengths = self.headers.get_all("Content-Length") or []
-        if "Transfer-Encoding" in self.headers or (self.command == "POST" and not lengths):
+        """The whole body, so that the next request begins where it should."""
+        try:
+            length = self._admitted()
+        except RefusedError:
+            self.close_connection = self._unread = True
+            raise
+        if (self._head.one("expect") or "").lower() == "100-continue":
+            self.send_response_only(100)
+            self.end_headers()
+            self.wfile.flush()
+        try:
+            body = self._stream.read(length)
+        except TimeoutError:
             self.close_connection = True
-            raise RefusedError(
-                411, "length_required", "a request needs a Content-Length; send its body whole"
-            )
-        if not lengths:
-            return b""
-        if len(set(lengths)) > 1 or re.fullmatch("[0-9]{1,15}", lengths[0]) is None:
-            self.close_connection = True
-            raise RefusedError(
-                400, "invalid_request", "the Content-Length of the request is not one whole number"
-            )
-        length = int(lengths[0])
-        if length > MOST_BYTES:
-            self.close_connection = True
-            self._discard(length)
-            said = f"a request may have {MOST_BYTES:,} bytes, got {length:,}; send several requests"
-            raise RefusedError(413, "too_large", said)
-        body = self.rfile.read(length)
+            raise _too_slow() from None
         if len(body) < length:
             raise ConnectionError  # the client went away in the middle of its request
         return body
 
-    def _discard(self, length: int) -> None:
-        if length > MOST_DISCARDED:
-            return
-        while length > 0 and (some := self.rfile.read(min(length, 1 << 16))):
-            length -= len(some)
-
-    def _check_host(self) -> None:
-        """Refuse names that are not of this machine: a page in a browser may have bent its own name to this address."""
-        if not self._home.loopback:
-            return
-        try:
-            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-            local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            local = False
-        if not local:
-            said = "the Host header does not name this machine; use http://127.0.0.1 or http://localhost"
-            raise RefusedError(403, "wrong_host", said)
+    def _admitted(self) -> int:
+        """How long the body is, once it is clear who sends it and what."""
+        length = length_of_body(self._head)
+        check_sender(self._head, self._home.hosts)
+        if self.command == "POST":
+            check_content_type(self._head)
+        if length > MOST_BYTES:
+            said = f"a request may have {MOST_BYTES:,} bytes, got {length:,}; send several requests"
+            raise RefusedError(413, "too_large", said)
+        return length
 
     def _check_key(self) -> None:
         key = self._home.key
         if key is None:
             return
-        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        scheme, _, given = (self._head.one("authorization") or "").partition(" ")
         sent = given.strip().encode(
             "latin-1", "replace"
         )  # headers are read as Latin-1: these are the bytes that came
@@ -182,6 +216,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, document: dict[str, Any]) -> None:
         content = msgspec.json.encode(document)
+        self.connection.settimeout(IDLE_SECONDS)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -194,17 +229,22 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
         self.wfile.flush()
+        if self._unread:
+            self._discard()
 
-    def handle_expect_100(self) -> bool:
-        """A client with a large body first asks whether to send it; what it waits for must not stay in the buffer."""
-        going_on = super().handle_expect_100()
-        self.wfile.flush()
-        return going_on
+    def _discard(self) -> None:
+        """Read what is still coming: a connection that is closed with something unread may lose the answer."""
+        self._arriving.hurry()
+        left = MOST_DISCARDED
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (some := self._stream.read1(1 << 16)):
+                left -= len(some)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library refuses by itself (no HTTP, a method that is not known), in the same shape as the rest."""
         del message, explain
-        self.close_connection = True
+        self.close_connection = self._unread = True
         self._send(code, _error("this is not a request that the server understands", code, "invalid_request"))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
@@ -213,6 +253,44 @@ class Handler(BaseHTTPRequestHandler):
     def _tell(self, line: str) -> None:
         if self._home.log is not None:
             self._home.log(line)
+
+
+class _Arriving(io.RawIOBase):
+    """What comes on a connection: waited for patiently until a request begins, and from then on by the clock.
+
+    A time-out for each read alone would let a client that sends a byte now and then hold its connection for ever.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
+        self._connection = connection
+        self._ends: float | None = None
+
+    def begin(self) -> None:
+        """Another request may come."""
+        self._ends = None
+
+    def hurry(self) -> None:
+        """Nothing that comes now matters."""
+        self._ends = time.monotonic() + DISCARD_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = IDLE_SECONDS if self._ends is None else self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        came = self._connection.recv_into(buffer)
+        if self._ends is None:
+            self._ends = time.monotonic() + REQUEST_SECONDS
+        return came
+
+
+def _too_slow() -> RefusedError:
+    said = f"the request did not come within {REQUEST_SECONDS:g} seconds; send it whole"
+    return RefusedError(408, "too_slow", said)
 
 
 def _error(message: str, status: int, code: str) -> dict[str, Any]:

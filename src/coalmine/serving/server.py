@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from coalmine.errors import InputError, TooLongError
 from coalmine.models.protocols import MaskedModel, Model, PairModel
+from coalmine.serving.admission import own_hosts
 from coalmine.serving.batching import Batcher
 from coalmine.serving.completions import Answered, check_possible, complete
 from coalmine.serving.handler import Handler
@@ -24,6 +25,8 @@ from coalmine.serving.token_text import TokenTexts
 
 BATCH = 32
 PATIENCE_SECONDS = 10.0
+# Each has a thread.
+MOST_CONNECTIONS = 512
 
 
 class Server:
@@ -132,8 +135,10 @@ class _HTTPServer(ThreadingHTTPServer):
 
     def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
         self.address_family = family
-        self.loopback = _is_loopback(address)
         super().__init__(address, Handler)
+        # What requests may call this server; where others can reach it, it may have any name.
+        bound = str(self.server_address[0]).partition("%")[0]
+        self.hosts = own_hosts(bound, self.server_port) if _is_loopback(address) else None
         self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
         self._busy = 0
@@ -188,9 +193,14 @@ class _HTTPServer(ThreadingHTTPServer):
                 self._changed.notify_all()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Remember the connection."""
+        """Remember the connection; one too many is closed at once."""
         with self._changed:
-            self._connections.add(request)
+            full = len(self._connections) >= MOST_CONNECTIONS
+            if not full:
+                self._connections.add(request)
+        if full:
+            self.shutdown_request(request)
+            return
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
