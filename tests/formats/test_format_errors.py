@@ -230,3 +230,12 @@ def test_an_automaton_that_explodes_is_stopped(monkeypatch):
 
 def test_a_space_too_large_to_count_is_an_error():
     assert "counted exactly" in str(error_of("{digits:90000}"))
+
+
+def test_work_without_end_is_refused_although_the_automaton_is_small(monkeypatch):
+    """Nested repetitions of one letter: 401 states, and some 30,000 steps to find that out."""
+    template = "{re:((a{0,2}){0,20}){0,10}}"
+    assert Format(template).size == 401
+    monkeypatch.setattr("coalmine.formats.fragments.MAX_STEPS", 5_000)
+    with pytest.raises(FormatError, match="about as much work"):
+        Format(template)
