@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coalmine import Format, ScriptedModel
 from coalmine.errors import ModelError, ModelOutputError
 from coalmine.models.tokens import WordTokenizer
-from coalmine.search.enumeration import enumerate_members
+from coalmine.search.enumeration import enumerate_members, enumerate_unit, split_into_units
 from coalmine.search.frontier import Frontier
 from coalmine.search.lifting import TokenTree
 from models.random_networks import ARCHITECTURES, random_model
@@ -119,3 +119,22 @@ def test_a_score_that_is_not_finite_is_an_error():
         model._network.output.bias[3] = float("nan")
     with pytest.raises(ModelOutputError, match="not finite"):
         walk(model, Format("{digits:2}"))
+
+
+@pytest.mark.parametrize(("most", "units"), [(1000, 1), (999, 10), (100, 10), (99, 100), (1, 1000)])
+def test_units_hold_no_more_members_than_they_may_and_all_of_them_in_order(most, units):
+    model = ScriptedModel("0123456789", frequencies={"3": 5})
+    form = Format("{digits:3}")
+    frontier = Frontier(model, TokenTree(form, model.tokenizer), batch=7)
+    parts, above = split_into_units(frontier, most)
+    if most > 1:
+        assert len(parts) == units
+        assert not len(above.indices)
+        found = [np.concatenate([b.indices for b in enumerate_unit(frontier, part)]) for part in parts]
+        assert [len(one) for one in found] == [1000 // units] * units
+        assert np.sort(np.concatenate(found)).tolist() == list(range(1000))
+        assert [one.min() for one in found] == sorted(one.min() for one in found)
+    else:
+        # A member alone is no unit: it comes back beside them.
+        assert not parts
+        assert np.sort(above.indices).tolist() == list(range(1000))
