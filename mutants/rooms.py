@@ -13,6 +13,8 @@ MODELS = ("following", "gaps", "judging", "likeliest", "resolution", "stateful")
 # Tests of these folders, and the doctests of the mutated files. Others start processes, servers or a browser, train for
 # long, or ask about other rooms: a mutant that they alone would catch counts as missed.
 TESTS = ("tests/audits", "tests/formats", "tests/models", "tests/reports", "tests/search", "tests/statistics")
+# Tests of what runs when a module is imported, such as defaults; no trace can say so.
+ON_IMPORT = ("tests/test_defaults.py",)
 LEFT_OUT = ("tests/models/test_endpoint.py", "tests/models/test_endpoint_faults.py")
 
 
@@ -29,7 +31,8 @@ def test_files(root: Path) -> list[str]:
         path.relative_to(root).as_posix() for folder in TESTS for path in (root / folder).rglob("test_*.py")
     ]
     doctests = [file for file in mutated_files(root) if ">>> " in (root / file).read_text("utf-8")]
-    return sorted(set(tests) - set(LEFT_OUT)) + doctests
+    on_import = [file for file in ON_IMPORT if (root / file).exists()]
+    return sorted({*tests, *on_import} - set(LEFT_OUT)) + doctests
 
 
 def room(file: str) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from mutants.places import Mutant
-from mutants.rooms import mutated_files, room, test_files
+from mutants.rooms import ON_IMPORT, mutated_files, room, test_files
 from mutants.tracing import digest, record_of
 
 # Seconds of one core, as traced. Tests beyond the budget are not run: a mutant that only they would catch counts as missed.
@@ -52,13 +52,15 @@ class Selection:
     def tests(self, mutant: Mutant) -> list[Test]:
         """The tests for a mutant, in the order in which they are tried."""
         lines = self._lines(mutant)
+        on_import = _statement(self._sources[mutant.file], mutant.line)[1] is None
         found = {}
         for record in self._records:
             here = {
                 file: self._at_that_time(file, numbers, record["versions"]) for file, numbers in lines.items()
             }
             for name, test in record["tests"].items():
-                if any(not here[file].isdisjoint(test["lines"].get(file, ())) for file in here):
+                runs = any(not here[file].isdisjoint(test["lines"].get(file, ())) for file in here)
+                if runs or (on_import and name.split("::")[0] in ON_IMPORT):
                     found[name] = Test(name, test["seconds"])
         own = room(mutant.file)
         ordered = sorted(

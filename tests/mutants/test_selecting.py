@@ -93,3 +93,10 @@ def test_a_test_that_has_changed_since_is_traced_again_before_it_is_used(project
     trace(project, "tests/statistics/test_a.py", {"total": (0.1, [5])})
     (project / "tests/statistics/test_a.py").write_text("# changed\n")
     assert chosen(project, 5) == []
+
+
+def test_what_runs_on_import_is_tried_on_the_tests_of_it_too(project):
+    trace(project, "tests/statistics/test_a.py", {"runs": (0.1, [5, 10])})
+    trace(project, "tests/test_defaults.py", {"defaults": (0.1, [])})
+    assert chosen(project, 1) == chosen(project, 4) == ["runs", "defaults"]
+    assert chosen(project, 5) == ["runs"]
