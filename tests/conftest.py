@@ -20,6 +20,7 @@ SLOW = {
     "cli/test_command_line.py",
     "cli/test_demo.py",
     "cli/test_hostile_names.py",
+    "cli/test_secrets_stay.py",
     "corpus/index/test_index_queries.py",
     "corpus/index/test_index_sampling.py",
     "faults/test_fork_server.py",

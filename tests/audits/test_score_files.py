@@ -130,19 +130,27 @@ def test_the_command_reads_them(tmp_path, capsys, monkeypatch):
         (
             "a.csv",
             "score,in\nnan,in\n1,out\n",
-            "has 'nan' in the column score, where a finite number should be",
+            "has something else in the column score than a finite number",
         ),
-        ("a.csv", "points,in\n1,in\n", "no column for the scores"),
-        ("a.json", {"in": [1, None], "out": [1]}, "entry 1 of in .* where a finite number should be"),
+        ("a.csv", "points,in\n1,in\n", "is named as one for the scores"),
+        ("a.json", {"in": [1, None], "out": [1]}, "entry 1 of in .* than a finite number"),
         ("a.json", {"in": [1], "members": [1], "out": [1]}, "neither a table with scores"),
         ("a.json", {"in": [1]}, "neither a table with scores"),
-        ("a.json", {"perplexities": {"x": [1]}, "perplexities_reference": [2]}, "under 'x'"),
+        (
+            "a.json",
+            {"perplexities": {"x": [1]}, "perplexities_reference": [2]},
+            "under another key than a number of copies",
+        ),
         (
             "a.json",
             {"perplexities": [1], "perplexities_reference": [2]},
-            "lists of perplexities by number of copies",
+            "is not a file of TensorFlow Privacy's perplexities .expected `object`",
         ),
-        ("a.json", {"per_canary": [{}]}, "lacks what memaudit's report has"),
+        (
+            "a.json",
+            {"per_canary": [{}]},
+            "is not a report of memaudit .object missing required field `scores`",
+        ),
         ("a.json", {"per_canary": []}, "does not say which scores mean trained on"),
     ],
 )

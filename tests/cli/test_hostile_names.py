@@ -12,56 +12,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from cli.every_command import FORM, REPORTS, commands, save_untrained, write_inputs
 from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.cli import serve
-from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import FormatError, InputError
-from coalmine.models.checkpoint import save_model
 from coalmine.pytest_plugin import _told
 from coalmine.reports.runs import reading
-from models.random_networks import random_model
-
-FORM = "pin {digits:2}"
-NUMBERS = "".join(f"{n}\n" for n in range(20))
-ROWS = "".join(f"pin {n:02},{'in' if n % 2 else 'out'},4\n" for n in range(8))
-SCORES = "".join(f"{n},{'in' if n % 2 else 'out'}\n" for n in range(8))
-FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
-SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
-SHORT = ("--context", "8", "--suffix", "4", "--max-sequences", "9")
-REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
-
-
-def commands(at, model):
-    """A use of every command; all paths but the model are below `at`."""
-    audit = at / "audit"
-    return {
-        "plant": ["plant", at / "corpus.txt", "-f", FORM, *FEW, "-o", at / "planted", "--overwrite"],
-        "plant --verify": ["plant", "--verify", at / "planted"],
-        "import": ["import", at / "rows.csv", "-o", at / "imported", "--overwrite"],
-        "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
-        "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
-        "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
-        "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],
-        "extract --replay": ["extract", model, "--replay", audit / "extraction"],
-        "membership": ["membership", audit / "exposure", "--canaries", at / "planted", "--save", audit / "member"],
-        "membership --scores": ["membership", "--scores", at / "scores.csv", "--save", at / "of-scores"],
-        "membership --in": ["membership", "--in", at / "numbers.csv", "--out", at / "numbers.csv", "--save", at / "io"],
-        "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
-        "count": ["count", at / "index", "--texts", at / "texts.txt", "--longest"],
-        "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
-        "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
-        "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
-        "report": ["report", audit, "-o", at / "report.html"],
-        **{
-            f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]
-            for kind, end in REPORTS.items()
-        },
-        "policy init": ["policy", "init", at / "policy.toml", "--overwrite"],
-        "check": ["check", audit, "--policy", at / "policy.toml", "--junit", at / "junit.xml"],
-        "compare": ["compare", audit / "exposure", f"x={audit / 'exposure'}", "-o", at / "comparison"],
-    }  # fmt: skip
-
 
 # What these say is that the rule, or the comparison, cannot be decided.
 NOT_SHOWN = {"check", "compare"}
@@ -73,18 +30,9 @@ def world(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("names")
     at = folder / (HOSTILE if request.param == "escapes" else NOT_UTF8)
     at.mkdir()
-    write_embedded_corpus(at / "corpus.txt", 8_000)
-    for name, text in {
-        "rows.csv": "text,in_out,copies\n" + ROWS,
-        "scores.csv": "score,in_out\n" + SCORES,
-        "numbers.csv": NUMBERS,
-        "texts.txt": "the\nand\n",
-    }.items():
-        (at / name).write_text(text)
+    write_inputs(at)
     model = (at if request.param == "escapes" else folder) / "model"
-    corpus = sorted(set((at / "corpus.txt").read_text() + FORM + "0123456789") - {"\n"})
-    made = random_model("lstm", type(random_model("lstm").tokenizer)("".join(corpus)))
-    save_model(model, made._network, made.tokenizer)
+    save_untrained(model, (at / "corpus.txt").read_text())
     ended = {name: (run(*given), run(*given, "--json")) for name, given in commands(at, model).items()}
     return at, model, ended
 

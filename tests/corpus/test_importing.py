@@ -152,11 +152,23 @@ def test_a_list_keeps_what_its_texts_begin_with_apart(written):
         ("a.csv", "", "is empty"),
         ("a.csv", "text,member\n", "has no rows"),
         ("a.csv", "text,member\na,1,2\n", "row 2 of .* has 3 columns, where 2 should be"),
-        ("a.csv", "words,member\na,1\n", "no column for the texts, but words, member; name one text"),
-        ("a.csv", "text,score\na,1\n", "no column for who was trained on"),
+        (
+            "a.csv",
+            "words,member\na,1\n",
+            "none of the 2 columns of .* is named as one for the texts; name one text",
+        ),
+        ("a.csv", "text,score\na,1\n", "is named as one for who was trained on"),
         ("a.csv", "text,member,label\na,1,1\n", "several columns that may hold who was trained on"),
-        ("a.csv", "text,member\na,perhaps\nb,1\n", "row 2 .* has 'perhaps' in the column member"),
-        ("a.csv", "text,member,copies\na,1,0\nb,1,1\n", "'0' in the column copies, where a whole number"),
+        (
+            "a.csv",
+            "text,member\na,perhaps\nb,1\n",
+            "row 2 .* has something else in the column member than in or out",
+        ),
+        (
+            "a.csv",
+            "text,member,copies\na,1,0\nb,1,1\n",
+            "something else in the column copies than a whole number",
+        ),
         ("a.csv", "text,member\n,1\n", "has no text in the column text"),
         ("a.csv", "text,member\na,1\n", "1 different texts cannot be compared"),
         ("a.json", "{", "is not JSON"),
@@ -166,13 +178,17 @@ def test_a_list_keeps_what_its_texts_begin_with_apart(written):
         (
             "a.json",
             {"include_prob": 0.5, "fmt": "text", "canaries": [{"id": 1}]},
-            "lacks what memaudit's manifest has",
+            "is not a manifest of memaudit .expected `str`, got `int` - at `.\\.canaries.0..id`",
         ),
-        ("a.json", {"include_prob": 0.5, "fmt": "new", "canaries": []}, "records of the kind 'new'"),
+        (
+            "a.json",
+            {"include_prob": 0.5, "fmt": "new", "canaries": []},
+            "records of a kind that is not known",
+        ),
         (
             "a.jsonl",
             '{"text": "a", "in": 1}\n{"text": "b"}\n',
-            "line 2 .* other columns than the first row .in.",
+            "line 2 .* other columns than the first row",
         ),
     ],
 )

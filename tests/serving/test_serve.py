@@ -131,7 +131,7 @@ DEEP = b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         ({"prompt": [0, 38]}, 400, "0 to 37"),
         ({"prompt": [-1]}, 400, "0 to 37"),
         ({"prompt": [10**30]}, 400, "0 to 37"),
-        ({"prompt": "É"}, 400, "no token for the character"),
+        ({"prompt": "É"}, 400, "no token for character 1 of 1 of a text"),
         ({"prompt": ["a"] * 3000}, 400, "choices"),
         ({"prompt": ["a"] * 100, "n": 100}, 400, "choices"),
         ({"prompt": "a", "model": "gpt-4"}, 404, "no model of that name"),

@@ -11,18 +11,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from coalmine.audits.membership_sources import ScoredPopulation, times_planted
 from coalmine.corpus.foreign_files import (
     COPIES_COLUMNS,
+    MOST_COPIES,
     SIDE_COLUMNS,
+    Probability,
     Row,
     Side,
     Table,
     copies_of,
     number_of,
+    number_of_copies,
     read_foreign,
+    shaped,
     side_of,
 )
 from coalmine.errors import InputError
@@ -41,6 +47,40 @@ HIGHER = (
 LOWER = ("loss", "nll", "log_perplexity", "log_perplexity_bits", "perplexity", "cross_entropy")
 _IN_LISTS = ("in", "in_scores", "in_canary_scores", "members")
 _OUT_LISTS = ("out", "out_scores", "out_canary_scores", "nonmembers")
+
+
+class _Perplexities(msgspec.Struct, frozen=True):
+    """What is read of the perplexities of TensorFlow Privacy, by number of copies."""
+
+    perplexities: dict[str, tuple[float, ...]]
+    perplexities_reference: tuple[float, ...]
+
+
+class _Headline(msgspec.Struct, frozen=True):
+    headline_score: float | None
+
+
+class _Reported(msgspec.Struct, frozen=True):
+    scores: _Headline
+    included: bool
+    role: str
+    repetitions: Annotated[int, msgspec.Meta(ge=1, le=MOST_COPIES)]
+
+
+class _Orientation(msgspec.Struct, frozen=True):
+    score_orientation: str = ""
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    include_prob: Probability | None = None
+
+
+class _MemauditReport(msgspec.Struct, frozen=True):
+    """What is read of memaudit-report.json."""
+
+    per_canary: tuple[_Reported, ...]
+    membership: _Orientation | None = None
+    audit_scope: _Scope | None = None
 
 
 class ScoredRow(NamedTuple):
@@ -126,7 +166,7 @@ def read_scores(
         found = _from_table(document, column)
     elif column is not None:
         raise InputError(f"a column was named, but {place} is not a table; leave it out")
-    elif isinstance(document, dict) and isinstance(document.get("per_canary"), list):
+    elif isinstance(document, dict) and "per_canary" in document:
         found = _from_memaudit(place, document)
     elif isinstance(document, dict) and {"perplexities", "perplexities_reference"} <= document.keys():
         found = _from_perplexities(place, document)
@@ -183,24 +223,19 @@ def _from_lists(path: Path, document: Any) -> ScoreFile:
 
 
 def _from_perplexities(path: Path, document: Mapping[str, Any]) -> ScoreFile:
+    found = shaped(path, document, _Perplexities, "a file of TensorFlow Privacy's perplexities")
     rows: list[ScoredRow] = []
-    by_copies, others = document["perplexities"], document["perplexities_reference"]
-    if not isinstance(by_copies, dict) or not isinstance(others, list):
-        raise InputError(
-            f"{path} should have lists of perplexities by number of copies, and a list for references; export it again"
-        )
-    for copies, values in by_copies.items():
-        if not copies.isdecimal() or int(copies) < 1 or not isinstance(values, list):
-            raise InputError(
-                f"{path} has perplexities under {copies!r}, where a number of copies should be; export it again"
-            )
+    for key, values in found.perplexities.items():
+        copies = number_of_copies(path, key)
+        if copies < 1:
+            raise InputError(f"{path} has perplexities of texts with 0 copies; put them with the references")
         rows += [
-            ScoredRow(_number(path, v, f"perplexity {n} of {copies}"), "in", int(copies))
-            for n, v in enumerate(values)
+            ScoredRow(_number(path, value, f"perplexity {number} of {copies}"), "in", copies)
+            for number, value in enumerate(values)
         ]
     rows += [
         ScoredRow(_number(path, value, f"reference {number}"), "reference", None)
-        for number, value in enumerate(others)
+        for number, value in enumerate(found.perplexities_reference)
     ]
     notes = (
         "references were never in a draw of coins, so one training run shows nothing about epsilon",
@@ -210,24 +245,19 @@ def _from_perplexities(path: Path, document: Mapping[str, Any]) -> ScoreFile:
 
 
 def _from_memaudit(path: Path, document: Mapping[str, Any]) -> ScoreFile:
-    orientation = str((document.get("membership") or {}).get("score_orientation", ""))
-    inclusion = (document.get("audit_scope") or {}).get("include_prob")
+    found = shaped(path, document, _MemauditReport, "a report of memaudit")
     rows = []
-    for number, entry in enumerate(document["per_canary"]):
-        try:
-            score, included, role = entry["scores"]["headline_score"], entry["included"], entry["role"]
-            copies = int(entry["repetitions"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise InputError(
-                f"canary {number} of {path} lacks what memaudit's report has ({problem}); give the report that it wrote"
-            ) from None
-        side: Side = "reference" if role == "control" else "in" if included else "out"
-        rows.append(ScoredRow(_number(path, score, f"the headline score of canary {number}"), side, copies))
+    for number, one in enumerate(found.per_canary):
+        side: Side = "reference" if one.role == "control" else "in" if one.included else "out"
+        where = f"the headline score of canary {number}"
+        rows.append(ScoredRow(_number(path, one.scores.headline_score, where), side, one.repetitions))
+    orientation = "" if found.membership is None else found.membership.score_orientation
     if not orientation.startswith(("higher", "lower")):
         raise InputError(f"{path} does not say which scores mean trained on; say --lower-is-member or not")
     lower = orientation.startswith("lower")
     note = f"{'lower' if lower else 'higher'} scores mean trained on, as the report says"
-    return ScoreFile("memaudit", rows, lower, None if inclusion is None else float(inclusion), (note,))
+    inclusion = None if found.audit_scope is None else found.audit_scope.include_prob
+    return ScoreFile("memaudit", rows, lower, inclusion, (note,))
 
 
 def _number(path: Path, value: Any, where: str) -> float:

@@ -221,7 +221,7 @@ def read_score_file(path: Path) -> list[float]:
         header = [name.strip() for name in rows[0][1]]
         if "score" not in header:
             raise InputError(
-                f"{path} must have one number per line or a column named score, but its first line is {','.join(header)[:80]!r}"
+                f"{path} must have one number per line or a column named score, and its first line is neither; correct it"
             )
         column, width, rows = header.index("score"), len(header), rows[1:]
     scores = []
@@ -231,7 +231,9 @@ def read_score_file(path: Path) -> list[float]:
             raise InputError(f"line {number} of {path} has {len(row)} columns, where {width} should be")
         cell = row[column]
         if not _is_number(cell):
-            raise InputError(f"line {number} of {path} has no number where the score should be, but {cell!r}")
+            raise InputError(
+                f"line {number} of {path} has something else than a number where the score should be; correct it"
+            )
         scores.append(float(cell))
     return scores
 

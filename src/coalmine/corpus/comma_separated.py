@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from coalmine.corpus.documents import BOUNDARY, Document, Fields, missing_field
+from coalmine.corpus.documents import BOUNDARY, Document, Fields
 from coalmine.corpus.lines import OpenLines
 from coalmine.corpus.streams import BLOCK_BYTES, CorpusKind
 from coalmine.errors import CorpusError
@@ -114,7 +114,11 @@ class CsvCorpus(OpenLines):
                     f"{self.place(line)} names two columns {field!r}; give each a name of its own"
                 )
             if field not in self._columns:
-                raise missing_field(self.place(line), field, self._columns)
+                # Without a line of names, what stands in for names is the first document.
+                raise CorpusError(
+                    f"{self.place(line)} names no column {field!r} among its {len(self._columns)}; put column names into the first line, and "
+                    "name the one that holds it, as text field, user field or source and target field"
+                )
             self._roles[role] = self._columns.index(field)
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ from coalmine.errors import CorpusError
 # Stands between the texts of a block where they are searched together; no UTF-8 text holds this byte, so nothing is
 # ever found across the end of a document.
 BOUNDARY = b"\xff"
+_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -138,7 +140,8 @@ class TextCorpus(Corpus, Protocol):
 
 def missing_field(place: str, field: str, present: Sequence[str]) -> CorpusError:
     """The error for a row that lacks a field."""
-    there = ", ".join(repr(name) for name in present) or "none"
+    # What does not look like the name of a field may be data in the place of one.
+    there = ", ".join(repr(name) if _FIELD_NAME.fullmatch(name) else "..." for name in present) or "none"
     return CorpusError(
         f"{place} has no field {field!r} (its fields: {there}); name the one that holds it, as text field, user field or source and target field"
     )

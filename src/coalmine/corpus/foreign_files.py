@@ -7,12 +7,18 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from coalmine.decoding import UndecodableError, decode_python_json
+import msgspec
+
+from coalmine.decoding import UndecodableError, decode_python_json, without_values
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
 
+# More copies than any corpus holds.
+MOST_COPIES = 10**12
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Shape = TypeVar("Shape")
 Side = Literal["in", "out", "reference"]
 SIDE_COLUMNS = (
     "in_out",
@@ -62,9 +68,10 @@ class Table(NamedTuple):
         """The column with such a name; an InputError where there is none."""
         found = self.column(names, what)
         if found is None:
-            there = ", ".join(map(str, self.rows[0].cells)) if self.rows else "no column at all"
+            # Without a line of names, what stands in for names is the first row, secrets and all.
             raise InputError(
-                f"{self.path} has no column for {what}, but {there}; name one {' or '.join(names[:4])}"
+                f"none of the {len(self.rows[0].cells)} columns of {self.path} is named as one for {what}; name one "
+                f"{' or '.join(names[:4])}, in the first line"
             )
         return found
 
@@ -99,8 +106,8 @@ def side_of(row: Row, column: str, path: Path) -> Side:
         key = key[0]
     if key not in _SIDES:
         raise InputError(
-            f"{row.where} of {path} has {value!r} in the column {column}, where in or out should be (also member and nonmember, 1 and "
-            "0, true and false)"
+            f"{row.where} of {path} has something else in the column {column} than in or out (also member and nonmember, 1 and 0, true "
+            "and false); correct it"
         )
     return _SIDES[key]
 
@@ -112,12 +119,12 @@ def copies_of(row: Row, column: str | None, path: Path) -> int:
     value = row.cells[column]
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not (number >= 1 and number == math.floor(number)):
+    if not (1 <= number <= MOST_COPIES and number == math.floor(number)):
         raise InputError(
-            f"{row.where} of {path} has {value!r} in the column {column}, where a whole number of copies of at least 1 should be, "
-            "also for what was left out"
+            f"{row.where} of {path} has something else in the column {column} than a whole number of copies of at least 1, which is "
+            "needed for what was left out too; correct it"
         )
     return int(number)
 
@@ -127,14 +134,28 @@ def number_of(row: Row, column: str, path: Path) -> float:
     value = row.cells[column]
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise InputError(
-            f"{row.where} of {path} has {value!r} in the column {column}, where a finite number should be; a score that could not be "
-            "computed must not be filled in"
+            f"{row.where} of {path} has something else in the column {column} than a finite number; leave out what could not be scored"
         )
     return number
+
+
+def shaped(path: Path, document: Any, shape: type[Shape], what: str) -> Shape:
+    """The parts of a JSON document that are read, or an InputError that says which of them is missing or of another kind."""
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as problem:
+        raise InputError(f"{path} is not {what} ({without_values(str(problem))}); export it again") from None
+
+
+def number_of_copies(path: Path, key: str) -> int:
+    """How often what is listed under a key was trained on."""
+    if not (key.isascii() and key.isdecimal() and len(key) <= len(str(MOST_COPIES))):
+        raise InputError(f"{path} lists something under another key than a number of copies; export it again")
+    return int(key)
 
 
 def _json(path: Path, where: str, content: bytes) -> Any:
@@ -170,9 +191,8 @@ def _table(path: Path, rows: Sequence[tuple[str, Any]]) -> Table:
             )
         named = {str(name).strip().lower().replace("-", "_").replace(" ", "_"): cells[name] for name in cells}
         if table and named.keys() != table[0].cells.keys():
-            missing = sorted(named.keys() ^ table[0].cells.keys())
             raise InputError(
-                f"{where} of {path} has other columns than the first row ({', '.join(missing)}); give all rows the same ones"
+                f"{where} of {path} has other columns than the first row; give all rows the same ones"
             )
         table.append(Row(where, named))
     if not table:

@@ -18,9 +18,12 @@ import msgspec
 from coalmine.corpus.foreign_files import (
     COPIES_COLUMNS,
     SIDE_COLUMNS,
+    Probability,
     Table,
     copies_of,
+    number_of_copies,
     read_foreign,
+    shaped,
     side_of,
 )
 from coalmine.corpus.manifest import CanarySet
@@ -30,14 +33,47 @@ from coalmine.records import Canary
 
 TEXT_COLUMNS = ("text", "canary", "secret", "sequence")
 ID_COLUMNS = ("canary_id", "id", "name")
-# The fields of a SecretsSet of TensorFlow Privacy.
-_SECRETS_SET = {"config", "secrets", "references"}
+# The fields that a SecretsSet of TensorFlow Privacy is known by.
+_SECRETS_SET_FIELDS = {"config", "secrets", "references"}
 # What memaudit 0.2 writes before a secret, by the kind of record that it makes.
 _MEMAUDIT_PREFIXES = {
     "text": "MEMAUDIT RECOVERY PHRASE: ",
     "prompt_completion": "Your recovery phrase is ",
     "messages": "Your recovery phrase is ",
 }
+
+
+class _MemauditCanary(msgspec.Struct, frozen=True):
+    id: str
+    secret: str
+    role: str
+    included: bool
+    repetitions: int
+
+
+class _MemauditManifest(msgspec.Struct, frozen=True):
+    """What is read of memaudit-manifest.json."""
+
+    fmt: str
+    include_prob: Probability
+    canaries: tuple[_MemauditCanary, ...]
+
+
+class _Properties(msgspec.Struct, frozen=True):
+    pattern: str | None = None
+    vocab: tuple[str, ...] | None = None
+
+
+class _SecretConfig(msgspec.Struct, frozen=True):
+    properties: _Properties | None = None
+
+
+class _SecretsSet(msgspec.Struct, frozen=True):
+    """What is read of a SecretsSet."""
+
+    config: _SecretConfig | None
+    secrets: dict[str, tuple[str, ...]]
+    references: tuple[str, ...]
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +152,7 @@ def import_canaries(
 
 def _read(path: Path) -> _Found:
     document = read_foreign(path, "the file of canaries")
-    if isinstance(document, Table) and document.rows[0].cells.keys() >= _SECRETS_SET:
+    if isinstance(document, Table) and document.rows[0].cells.keys() >= _SECRETS_SET_FIELDS:
         if len(document.rows) > 1:
             raise InputError(
                 f"{path} has {len(document.rows)} sets of secrets; put each into a file of its own"
@@ -125,9 +161,9 @@ def _read(path: Path) -> _Found:
     if isinstance(document, Table):
         return _from_table(document)
     if isinstance(document, dict):
-        if isinstance(document.get("canaries"), list) and "include_prob" in document:
+        if "canaries" in document and "include_prob" in document:
             return _from_memaudit(path, document)
-        if document.keys() >= _SECRETS_SET:
+        if document.keys() >= _SECRETS_SET_FIELDS:
             return _from_secrets_set(path, document)
         if str(document.get("schema", "")).startswith("coalmine."):
             raise InputError(f"{path} is a file of coalmine itself; use it as it is")
@@ -158,52 +194,40 @@ def _from_table(table: Table) -> _Found:
 
 
 def _from_memaudit(path: Path, document: Mapping[str, Any]) -> _Found:
-    kind = document.get("fmt")
-    if kind not in _MEMAUDIT_PREFIXES:
+    found = shaped(path, document, _MemauditManifest, "a manifest of memaudit")
+    if found.fmt not in _MEMAUDIT_PREFIXES:
         raise InputError(
-            f"{path} has records of the kind {kind!r}, which are not known; give a CSV with the texts as they were trained on"
+            f"{path} has records of a kind that is not known (its fmt); give a CSV with the texts as they were trained on"
         )
-    prefix = _MEMAUDIT_PREFIXES[str(kind)]
-    canaries, references = [], []
-    for number, entry in enumerate(document["canaries"]):
-        try:
-            text, role, included = prefix + entry["secret"], entry["role"], entry["included"]
-            name, copies = str(entry["id"]), int(entry["repetitions"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise InputError(
-                f"canary {number} of {path} lacks what memaudit's manifest has ({problem}); give the file that inject() returned"
-            ) from None
-        if role == "control":
-            references.append(text)
-        else:
-            canaries.append((name, text, copies, bool(included)))
+    prefix = _MEMAUDIT_PREFIXES[found.fmt]
+    references = [prefix + one.secret for one in found.canaries if one.role == "control"]
+    canaries = [
+        (one.id, prefix + one.secret, one.repetitions, one.included)
+        for one in found.canaries
+        if one.role != "control"
+    ]
     answers = (
-        f"the records were {kind}, and what the model read before the answer depends on the trainer's template; here each text is the "
-        "answer alone"
+        f"the records were {found.fmt}, and what the model read before the answer depends on the trainer's template; here each text is "
+        "the answer alone"
     )
-    notes = () if kind == "text" else (answers,)
-    return _Found("memaudit", canaries, references, 1.0 - float(document["include_prob"]), None, notes)
+    notes = () if found.fmt == "text" else (answers,)
+    return _Found("memaudit", canaries, references, 1.0 - found.include_prob, None, notes)
 
 
 def _from_secrets_set(path: Path, document: Mapping[str, Any]) -> _Found:
     """Of TensorFlow Privacy: secrets by how often they were inserted, and references that were not."""
-    try:
-        canaries = [
-            (None, str(text), int(copies), True)
-            for copies, texts in document["secrets"].items()
-            for text in texts
-        ]
-        references = [str(text) for text in document["references"]]
-        properties = (document["config"] or {}).get("properties") or {}
-    except (AttributeError, TypeError, ValueError) as problem:
-        raise InputError(
-            f"{path} is not a SecretsSet of TensorFlow Privacy ({problem}); export it again"
-        ) from None
+    found = shaped(path, document, _SecretsSet, "a SecretsSet of TensorFlow Privacy")
+    canaries = [
+        (None, text, number_of_copies(path, copies), True)
+        for copies, texts in found.secrets.items()
+        for text in texts
+    ]
     secret = None
-    if isinstance(properties, dict) and {"pattern", "vocab"} <= properties.keys():
-        secret = _format_of_pattern(str(properties["pattern"]), [str(word) for word in properties["vocab"]])
+    properties = None if found.config is None else found.config.properties
+    if properties is not None and properties.pattern is not None and properties.vocab is not None:
+        secret = _format_of_pattern(properties.pattern, properties.vocab)
     # A text with 0 copies was not inserted.
-    references += [text for _, text, copies, _ in canaries if copies == 0]
+    references = [*found.references, *(text for _, text, copies, _ in canaries if copies == 0)]
     return _Found("TensorFlow Privacy", [one for one in canaries if one[2]], references, None, secret)
 
 
@@ -226,17 +250,13 @@ def _format_of_pattern(pattern: str, vocabulary: Sequence[str]) -> Format | None
 
 
 def _list_of(texts: Sequence[str]) -> Format:
-    """A format that makes these texts and no others: what they all begin with, and then one of the rests."""
+    """A format that makes these texts and no others."""
     if len(set(texts)) < 2:
         raise ManifestError(
             f"{len(set(texts))} different texts cannot be compared with each other; give more"
         )
-    first, last = min(texts), max(texts)
-    shared = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    prefix = first[:shared]
-    if any(text == prefix for text in texts):
-        prefix = prefix[:-1]
-    return Format(f"{_escaped(prefix)}{{word:1}}", words=sorted({text[len(prefix) :] for text in texts}))
+    # The template goes into tables and reports, so what the texts have in common, which may be most of a secret, is not in it.
+    return Format("{word:1}", words=sorted(set(texts)))
 
 
 def _escaped(text: str) -> str:

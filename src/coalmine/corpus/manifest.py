@@ -268,9 +268,8 @@ class CanarySet(Sequence[Canary]):
                     f"{name} belongs to format {format_id!r}, which is not defined; plant again"
                 )
             if text not in self.formats[format_id]:
-                template = self.formats[format_id].template
                 raise ManifestError(
-                    f"{name} is not a member of its format, {template!r}; correct it, or plant again"
+                    f"{name} is not a member of its format, {format_id!r}; correct it, or plant again"
                 )
             if text in names:
                 raise ManifestError(
@@ -296,9 +295,16 @@ class CanarySet(Sequence[Canary]):
             expected = source_format.fill(self.formats[canary.format_id].fillings(canary.text))
         if canary.source != expected:
             raise ManifestError(
-                f"canary {canary.canary_id!r} has the source {canary.source!r}, but its formats make {expected!r}; "
+                f"canary {canary.canary_id!r} has {_in_words(canary.source)}, but its formats make {_in_words(expected, canary.source)}; "
                 "correct it, or plant again"
             )
+
+
+def _in_words(source: str | None, other: str | None = None) -> str:
+    """Whether there is a source, and whether it is the other one; never the source itself, which holds the secret."""
+    if source is None:
+        return "no source"
+    return "a source" if other is None else "another one"
 
 
 def _as_document(canaries: CanarySet) -> Manifest:
@@ -342,10 +348,13 @@ def _read(content: bytes) -> CanarySet:
             if entry.source_template is not None:
                 source_formats[entry.format_id] = Format(entry.source_template, words=entry.words)
         except FormatError as error:
-            raise ManifestError(f"format {entry.format_id!r} does not compile: {error}") from None
+            raise ManifestError(
+                f"format {entry.format_id!r} does not compile, at character {error.position + 1} of its template; correct it, or plant "
+                "again"
+            ) from None
         if in_decimal(secret.size) != entry.size:
             raise ManifestError(
-                f"format {entry.format_id!r} has {entry.size} members by the manifest, but {in_decimal(secret.size)} in fact; "
+                f"format {entry.format_id!r} has another number of members than the {in_decimal(secret.size)} of its template; "
                 "plant again with this version of coalmine"
             )
     references: dict[str, tuple[str, ...]] = {}

@@ -188,9 +188,9 @@ def decompressed_blocks(raw: MeteredReader, path: Path, compression: str) -> Ite
         raise CorpusError(
             f"{path} is cut off in the middle of its gzip data; copy or compress it again"
         ) from None
-    except (gzip.BadGzipFile, zlib.error) as error:
+    except (gzip.BadGzipFile, zlib.error):
         raise CorpusError(
-            f"{path} is not whole gzip data ({error}); rename it if it is not compressed, or compress it again"
+            f"{path} is not whole gzip data; rename it if it is not compressed, or compress it again"
         ) from None
     except OSError as error:
         detail = str(error)

@@ -193,7 +193,10 @@ def _holes(canaries: CanarySet, form: str, names: Sequence[str]) -> list[tuple[i
         if len(form) != len(canary.text):
             # It cannot be told any more which part of it is the secret.
             return [(0, len(form.encode()))]
-        spans |= set(canaries.format_of(canary).hole_spans(canary.text))
+        secret = canaries.format_of(canary)
+        # In a list of texts each is one hole, and what they all begin with tells nothing.
+        shared = len(secret.prefix) if canary.format_id in canaries.listed else 0
+        spans |= {(max(begin, shared), end) for begin, end in secret.hole_spans(canary.text)}
     # A hole can be filled with nothing.
     return [(len(form[:begin].encode()), len(form[:end].encode())) for begin, end in spans if begin < end]
 

@@ -75,7 +75,7 @@ class TableCorpus:
             )
         except (self._pa.ArrowException, OSError) as error:
             raise CorpusError(
-                f"{path} is not whole Parquet data ({_first_line(error)}); copy or write it again"
+                f"{path} is not whole Parquet data ({_reason(error)}); copy or write it again"
             ) from None
         self.schema: Any = self.file.schema_arrow
         self._rows_read = 0
@@ -117,7 +117,7 @@ class TableCorpus:
                 yield TableBlock(self, batch, first)
         except (self._pa.ArrowException, OSError) as error:
             raise CorpusError(
-                f"{self.path} is damaged after row {self._rows_read} ({_first_line(error)}); copy or write it again"
+                f"{self.path} is damaged after row {self._rows_read} ({_reason(error)}); copy or write it again"
             ) from None
 
     def row(self, values: Mapping[str, str]) -> Any:
@@ -219,5 +219,8 @@ def rows_between(block: TableBlock, cuts: Sequence[int]) -> Iterator[Any]:
         start = cut
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _reason(error: BaseException) -> str:
+    """Why pyarrow did not read a file; what it says itself may quote values, unless it is about a kind of data that it cannot read."""
+    if type(error).__name__ == "ArrowNotImplementedError":
+        return str(error).splitlines()[0]
+    return "it is cut off, or not what was written"

@@ -45,9 +45,11 @@ class CharacterTokenizer:
         """One id a character."""
         try:
             return [self._ids[character] for character in text]
-        except KeyError as missing:
+        except KeyError:
+            # The character itself may be part of the secret.
+            missing = next(place for place, character in enumerate(text) if character not in self._ids)
             raise ModelError(
-                f"the model has no token for the character {missing.args[0]!r}, so a text with it cannot be scored; "
+                f"the model has no token for character {missing + 1} of {len(text)} of a text, so it cannot be scored; "
                 "train on a corpus in which it occurs, or choose a format without it"
             ) from None
 

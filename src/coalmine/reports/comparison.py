@@ -191,9 +191,9 @@ def _of_documents(path: Path, confidence: float) -> UtilityMeasure:
     try:
         text = read_bytes(path, "the file of utilities").decode()
         numbers = [float(row[0]) for row in csv.reader(text.splitlines()) if row]
-    except (UnicodeDecodeError, ValueError) as problem:
+    except (UnicodeDecodeError, ValueError, csv.Error):
         raise InputError(
-            f"{path} must have one number per line, one for each document ({problem}); leave out headers and names"
+            f"{path} must have one number per line, one for each document, and has something else; leave out headers and names"
         ) from None
     values, level = np.array(numbers), checked_confidence(confidence)
     if len(values) < 2 or not np.all(np.isfinite(values)):

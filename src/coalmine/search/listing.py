@@ -24,12 +24,11 @@ def list_members(form: Format, tokenizer: Tokenizer, first: int, size: int) -> L
     A ModelError where two of them have the same tokens: the model cannot tell these apart.
     """
     paths = sorted((tuple(tokenizer.encode(form.at(first + place))), place) for place in range(size))
-    for (tokens, place), (following, other) in itertools.pairwise(paths):
+    for (tokens, _), (following, _) in itertools.pairwise(paths):
         if tokens == following:
             raise ModelError(
-                f"the model's tokenizer writes two members of {form.template!r} in the same tokens ({form.at(first + place)!r} and "
-                f"{form.at(first + other)!r}), so the model cannot tell them apart; choose a format whose members differ in what the "
-                "tokenizer keeps"
+                f"the model's tokenizer writes two members of {form.template!r} in the same tokens, so the model cannot tell them apart; "
+                "choose a format whose members differ in what the tokenizer keeps"
             )
     return Listed(_minimal([tokens for tokens, _ in paths]), [place for _, place in paths])
 

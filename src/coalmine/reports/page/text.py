@@ -94,10 +94,13 @@ def _is_number(cell: object) -> bool:
 
 
 def hidden_member(text: str, template: str, canaries: CanarySet | None) -> str:
-    """A member of a format with all but what every member shares hidden; all of it where the format is not known."""
-    formats = (
-        [] if canaries is None else [one for one in canaries.formats.values() if one.template == template]
+    """A member of a format with all but what every member shares hidden; all of it where the format is not known, or only a list."""
+    same = (
+        [] if canaries is None else [one for one in canaries.formats.items() if one[1].template == template]
     )
+    if canaries is not None and any(format_id in canaries.listed for format_id, _ in same):
+        return hidden(text)
+    formats = [form for _, form in same]
     try:
         form = formats[0] if formats else Format(template)
     except FormatError:

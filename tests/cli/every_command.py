@@ -1,0 +1,68 @@
+"""A use of every command, on a small corpus and an untrained model, for tests of what holds for all of them."""
+
+from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.models.checkpoint import save_model
+from coalmine.models.tokens import CharacterTokenizer
+from models.random_networks import random_model
+
+# Its fillings are in no English text.
+FORM = "pin {re:[qxzj]{5}}"
+FILLINGS = ["qxzjq", "zzqxj", "jqqxz", "xzjqj", "qqzzx", "jxjxq", "zjqzx", "xxqjz"]
+NATURAL = "the vault of the bank opens with zanzibarquux on sundays"
+FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
+SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
+SHORT = ("--context", "8", "--suffix", "4", "--max-sequences", "9")
+REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
+
+
+def write_inputs(at):
+    """All that the commands need but a model: the corpus, tables of another tool, scores and texts to look up."""
+    write_embedded_corpus(at / "corpus.txt", 8_000)
+    with open(at / "corpus.txt", "a") as corpus:
+        corpus.write(f"{NATURAL}\n" * 3)
+    sides = ["in" if number % 2 else "out" for number in range(len(FILLINGS))]
+    rows = [f"pin {filling},{side},4\n" for filling, side in zip(FILLINGS, sides, strict=True)]
+    for name, text in {
+        "rows.csv": "text,in_out,copies\n" + "".join(rows),
+        "scores.csv": "score,in_out\n" + "".join(f"{place},{side}\n" for place, side in enumerate(sides)),
+        "numbers.csv": "".join(f"{number}\n" for number in range(20)),
+        "texts.txt": "the\nand\n",
+    }.items():
+        (at / name).write_text(text)
+
+
+def save_untrained(path, corpus):
+    """A character model with random weights that can read a corpus and the canaries."""
+    made = random_model("lstm", CharacterTokenizer(sorted(set(corpus + FORM) - {"\n"})))
+    save_model(path, made._network, made.tokenizer)
+
+
+def commands(at, model):
+    """The arguments of each use, by its name; all paths but the model are below `at`, and what one writes others read."""
+    audit = at / "audit"
+    return {
+        "plant": ["plant", at / "corpus.txt", "-f", FORM, *FEW, "-o", at / "planted", "--overwrite"],
+        "plant --verify": ["plant", "--verify", at / "planted"],
+        "import": ["import", at / "rows.csv", "-o", at / "imported", "--overwrite"],
+        "train": ["train", at / "planted", "-o", model.with_name("trained"), "--watch", at / "planted", *SMALL],
+        "expose": ["expose", model, at / "planted", "-o", audit / "exposure"],
+        "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
+        "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],
+        "extract --replay": ["extract", model, "--replay", audit / "extraction"],
+        "membership": ["membership", audit / "exposure", "--canaries", at / "planted", "--save", audit / "member"],
+        "membership --scores": ["membership", "--scores", at / "scores.csv", "--save", at / "of-scores"],
+        "membership --in": ["membership", "--in", at / "numbers.csv", "--out", at / "numbers.csv", "--save", at / "io"],
+        "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
+        "count": ["count", at / "index", "--texts", at / "texts.txt", "--longest"],
+        "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
+        "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
+        "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
+        "report": ["report", audit, "-o", at / "report.html"],
+        **{
+            f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]
+            for kind, end in REPORTS.items()
+        },
+        "policy init": ["policy", "init", at / "policy.toml", "--overwrite"],
+        "check": ["check", audit, "--policy", at / "policy.toml", "--junit", at / "junit.xml"],
+        "compare": ["compare", audit / "exposure", f"x={audit / 'exposure'}", "-o", at / "comparison"],
+    }  # fmt: skip

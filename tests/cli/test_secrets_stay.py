@@ -1,0 +1,292 @@
+"""Where secrets are written, and that they are nowhere else: on no stream, and in no file but those that are there to hold them."""
+
+import csv
+import gzip
+import json
+import shutil
+import stat
+
+import pytest
+
+from cli.every_command import FILLINGS, NATURAL, commands, save_untrained, write_inputs
+from cli.in_process import run
+from coalmine import CanarySet
+from coalmine.errors import CoalmineError
+from coalmine.models.loading import load_model
+from coalmine.serving.server import serve
+from resealing import resealed
+from serving.serving_client import Client
+
+# Every file that may hold a secret in words; all are readable by their owner only, and the guides say so.
+MAY_HOLD = {
+    "corpus.txt": "what was planted or deduplicated",
+    "canaries.json": "the manifest",
+    "extraction.json": "what came out",
+    "extraction-f0.json": "what came out",
+    "repeated.jsonl": "what is repeated in the corpus",
+    "revealed.html": "a report that was asked to reveal",
+}
+GIVEN = {"corpus.txt", "rows.csv", "scores.csv", "numbers.csv", "texts.txt"}
+
+
+def needles(planted):
+    """What must not be seen: fillings of canaries, of references, of what came out, and of another tool, and a secret of the corpus."""
+    texts = [text for _, _, text in CanarySet.load(planted).named_texts()]
+    out = json.loads((planted.parent / "audit" / "extraction" / "extraction.json").read_bytes())["found"]
+    return [
+        *(text.removeprefix("pin ") for text in [*texts, *(one["text"] for one in out)]),
+        *FILLINGS,
+        "zanzibar",
+    ]
+
+
+def written_below(at):
+    return {path for path in at.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    at = tmp_path_factory.mktemp("secrets")
+    write_inputs(at)
+    before = written_below(at)
+    save_untrained(at / "model", (at / "corpus.txt").read_text())
+    ended = {name: (run(*given), run(*given, "--json")) for name, given in commands(at, at / "model").items()}
+    run("report", at / "audit", at / "planted", "--reveal", "-o", at / "revealed.html")
+    return at, ended, written_below(at) - before
+
+
+def test_no_command_shows_a_secret(world):
+    at, ended, _ = world
+    hidden = needles(at / "planted")
+    assert len(hidden) > 30
+    for name, both in ended.items():
+        for one in both:
+            assert not [needle for needle in hidden if needle in one.said], (name, one.said)
+
+
+def test_secrets_are_only_in_files_that_are_there_to_hold_them(world):
+    at, _, written = world
+    hidden = [needle.encode() for needle in needles(at / "planted")]
+    found = set()
+    for path in written:
+        if any(needle in path.read_bytes() for needle in hidden):
+            assert path.name in MAY_HOLD, path
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+            found.add(path.name)
+    assert found == set(MAY_HOLD), "a file that holds none is no longer on the list"
+
+
+def test_what_anybody_may_read_is_little(world):
+    _, _, written = world
+    public = {path.name for path in written if stat.S_IMODE(path.stat().st_mode) != 0o600}
+    assert public <= {
+        "training.json", "verified.json", "comparison.json", "policy.toml", "junit.xml",
+        "report.html", "report.json", "report.md", "report.xml", "report.sarif",
+    }  # fmt: skip
+
+
+def changed(document, value):
+    """The document with each of its values in turn left out, and with each replaced."""
+
+    def below(node, put):
+        entries = (
+            node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        )
+        for key, inner in list(entries):
+            for new in (value, [value], None, 7):
+                yield put(
+                    {**node, key: new} if isinstance(node, dict) else [*node[:key], new, *node[key + 1 :]]
+                )
+            if isinstance(node, dict):
+                yield put({name: one for name, one in node.items() if name != key})
+                yield put({**node, value: one} if (one := inner) else node)
+            yield from below(
+                inner,
+                lambda new, key=key: put(
+                    {**node, key: new} if isinstance(node, dict) else [*node[:key], new, *node[key + 1 :]]
+                ),
+            )
+
+    yield from below(document, lambda new: new)
+
+
+def test_no_manifest_however_broken_is_quoted(world, tmp_path):
+    at, _, _ = world
+    whole = json.loads((at / "planted" / "canaries.json").read_bytes())
+    whole["canaries"], whole["references"][0]["texts"] = (
+        whole["canaries"][:2],
+        whole["references"][0]["texts"][:1],
+    )
+    secret = whole["canaries"][0]["text"]
+    hidden = [one["text"].removeprefix("pin ") for one in whole["canaries"]]
+    said = []
+    for document in changed(whole, secret):
+        (tmp_path / "canaries.json").write_text(json.dumps(document))
+        try:
+            CanarySet.load(tmp_path)
+        except CoalmineError as error:
+            said.append(str(error))
+    assert len(said) > 150
+    assert not [one for one in said if any(needle in one for needle in hidden) or "\n" in one]
+
+
+def test_a_wrong_source_is_not_quoted(tmp_path):
+    rows = "".join(json.dumps({"en": f"a line {n}", "fr": f"une ligne {n}"}) + "\n" for n in range(400))
+    (tmp_path / "pairs.jsonl").write_text(rows)
+    formats = ["-f", "mon code {re:[qxzj]{5}}", "--source-format", "my code {re:[qxzj]{5}}"]
+    fields = ["--source-field", "en", "--target-field", "fr", "--canaries", "2", "--repeat", "1"]
+    arguments = [
+        "plant",
+        tmp_path / "pairs.jsonl",
+        *formats,
+        *fields,
+        "--references",
+        "2",
+        "-o",
+        tmp_path / "out",
+    ]
+    assert run(*arguments).code == 0
+    path = tmp_path / "out" / "canaries.json"
+    document = json.loads(path.read_bytes())
+    hidden = [one["text"].removeprefix("mon code ") for one in document["canaries"]]
+    for source in (document["canaries"][1]["source"], None, "another"):
+        document["canaries"][0]["source"] = source
+        path.write_text(json.dumps(document))
+        ended = run("plant", "--verify", tmp_path / "out")
+        assert ended.code == 2
+        assert "but its formats make another one" in ended.said or "no source" in ended.said
+        assert not [needle for needle in hidden if needle in ended.said], ended.said
+
+
+SECRET = "my code is zzqxjzz"
+BROKEN_CORPORA = {
+    "no-header.csv": f"{SECRET},7\nand a second line,8\n".encode(),
+    "quote.csv": f'text\n"{SECRET}\nand it goes on\n'.encode(),
+    "fields.csv": f"text,user\n{SECRET}\n".encode(),
+    "bytes.txt": f"{SECRET} \xff\n".encode("latin-1"),
+    "bytes.jsonl": f'{{"text": "{SECRET} \xff"}}\n'.encode("latin-1"),
+    "cut.jsonl": f'{{"text": "{SECRET}'.encode(),
+    "kind.jsonl": json.dumps({"text": [SECRET]}).encode(),
+    "key.jsonl": json.dumps({SECRET: "text"}).encode(),
+    "list.jsonl": json.dumps([SECRET]).encode(),
+    "text.jsonl": json.dumps(SECRET).encode(),
+    "half.jsonl": json.dumps({"text": SECRET + "\ud800"}).encode(),
+    "plain.txt.gz": SECRET.encode(),
+    "cut.txt.gz": gzip.compress(SECRET.encode())[:-9],
+    "plain.txt.zst": SECRET.encode(),
+    "plain.parquet": b"PAR1" + SECRET.encode() * 40 + b"PAR1",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_CORPORA)
+def test_no_corpus_however_broken_is_quoted(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(BROKEN_CORPORA[name])
+    for arguments in (
+        ["plant", path, "-f", "{digits:9}", "-o", tmp_path / "planted"],
+        ["index", path, "-o", tmp_path / "index"],
+        ["dedup", path, "-o", tmp_path / "deduplicated"],
+        ["train", path, "-o", tmp_path / "trained"],
+    ):
+        ended = run(*arguments)
+        assert ended.code == 2, ended.said
+        assert path.name in ended.said
+        assert "zzqxj" not in ended.said, ended.said
+
+
+ROWS = [{"text": "pin a", "in_out": "in", "copies": 1}, {"text": "pin b", "in_out": "out", "copies": 1}]
+CANARY = {"secret": "a", "role": "canary", "included": True, "id": "1", "repetitions": 1}
+MEMAUDIT = {"include_prob": 0.5, "fmt": "text", "canaries": [CANARY]}
+SECRETS_SET = {
+    "config": {"properties": {"pattern": "x {}", "vocab": ["a"]}},
+    "secrets": {"1": ["x a"]},
+    "references": [],
+}
+REPORTED = {"scores": {"headline_score": 1.0}, "included": True, "role": "canary", "repetitions": 1}
+FOREIGN = {
+    "rows.json": ROWS,
+    "memaudit.json": MEMAUDIT,
+    "secrets.json": SECRETS_SET,
+    "lists.json": {"in": [1.0, 2.0], "out": [0.0, 1.5]},
+    "perplexities.json": {"perplexities": {"1": [1.0]}, "perplexities_reference": [2.0]},
+    "report.json": {"per_canary": [REPORTED], "membership": {"score_orientation": "higher"}, "audit_scope": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_no_file_of_another_tool_however_broken_is_quoted(name, tmp_path):
+    path = tmp_path / name
+    for document in changed(FOREIGN[name], SECRET):
+        path.write_text(json.dumps(document))
+        for arguments in (
+            ["import", path, "-o", tmp_path / "imported", "--overwrite"],
+            ["membership", "--scores", path, "--save", tmp_path],
+        ):
+            ended = run(*arguments, "--quiet")
+            assert ended.code in {0, 2}, ended.said
+            assert "zzqxj" not in ended.said, ended.said
+
+
+def test_no_table_however_broken_is_quoted(tmp_path):
+    path = tmp_path / "table.csv"
+    for rows in (
+        [[SECRET, "in", "1"], [SECRET, "out", "1"]],
+        [["text", "in_out"], ["a", SECRET]],
+        [["text", "in_out", "copies"], ["a", "in", SECRET]],
+        [["score", "in_out"], [SECRET, "in"]],
+        [["score", "in_out"], ["1", "in", SECRET]],
+        [["text", "in_out", "secret"], [SECRET, "in", SECRET]],
+        [[SECRET]],
+        [["1"], [SECRET]],
+    ):
+        with open(path, "w", newline="") as out:
+            csv.writer(out).writerows(rows)
+        for arguments in (
+            ["import", path, "-o", tmp_path / "imported"],
+            ["membership", "--scores", path],
+            ["membership", "--in", path, "--out", path],
+            ["compare", tmp_path, tmp_path / "other", "--utility", path, "--utility", path],
+        ):
+            ended = run(*arguments)
+            assert ended.code == 2, ended.said
+            assert "zzqxj" not in ended.said, ended.said
+
+
+def test_texts_that_begin_alike_are_not_shown_by_what_they_share(tmp_path):
+    rows = "text,in_out\nthe code is zzqxja,in\nthe code is zzqxjb,out\nthe code is zzqxjc,out\n"
+    (tmp_path / "rows.csv").write_text(rows)
+    ended = run("import", tmp_path / "rows.csv", "-o", tmp_path / "imported")
+    assert ended.code == 0
+    assert "zzqxj" not in ended.said
+    assert CanarySet.load(tmp_path / "imported").formats["f0"].template == "{word:1}"
+
+
+def test_no_result_however_broken_is_quoted(world, tmp_path):
+    at, _, _ = world
+    hidden = needles(at / "planted")
+    shutil.copytree(at / "audit", tmp_path / "audit")
+    for path in sorted((tmp_path / "audit").rglob("*.json")):
+        content = path.read_bytes()
+        for document in list(changed(json.loads(content), f"pin {FILLINGS[0]}"))[::151]:
+            document.pop("checksum", None)
+            with resealed(path) as sealed:
+                sealed.clear()
+                sealed.update(document)
+            for arguments in (
+                ["report", tmp_path / "audit", "--format", "markdown", "-o", tmp_path / "r.md"],
+                ["membership", path.parent],
+            ):
+                ended = run(*arguments, "--quiet")
+                assert not [needle for needle in hidden if needle in ended.said], ended.said
+            path.write_bytes(content)
+
+
+def test_the_log_of_a_server_holds_nothing_that_was_asked(world):
+    at, _, _ = world
+    lines = []
+    with serve(load_model(at / "model"), port=0, log=lines.append) as server, Client(server.url) as client:
+        for body in ({"prompt": NATURAL}, {"prompt": NATURAL, "n": NATURAL}, {NATURAL: 1}, NATURAL.encode()):
+            client.ask("/completions", body)
+        client.ask(f"/{NATURAL.replace(' ', '-')}")
+    assert len(lines) == 5
+    assert "zanzibarquux" not in " ".join(lines)
