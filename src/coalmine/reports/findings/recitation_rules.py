@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from coalmine.audits.recitation_results import Group, ModelFacts, Recitation, RecitationTrend
@@ -35,8 +35,10 @@ def recitation_suspicions(run: Run) -> Iterator[Suspicion]:
     """Whether each model recites more than its baseline, or than common text where there is none, at any context."""
     for number, (_, document) in enumerate(run.recitations):
         for model in document.models:
-            if model.role == "asked":
-                yield Suspicion("recitation", (str(number), model.name), _chance(document, model))
+            groups = _overall(document, model.name)
+            # A model that was asked nothing is not tested: it neither is shown to recite nor takes a share of the error.
+            if model.role == "asked" and groups:
+                yield Suspicion("recitation", (str(number), model.name), _chance(document, groups))
 
 
 def recitation_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
@@ -53,10 +55,9 @@ def recitation_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
         yield from _trends(document, shown)
 
 
-def _chance(document: Recitation, model: ModelFacts) -> float:
+def _chance(document: Recitation, groups: Sequence[Group]) -> float:
     """The probability of reciting so much without memorization, at most: the contexts share the error."""
-    groups = _overall(document, model.name)
-    return min(1.0, len(groups) * min((_excess(document, group) for group in groups), default=1.0))
+    return min(1.0, len(groups) * min(_excess(document, group) for group in groups))
 
 
 def _excess(document: Recitation, group: Group) -> float:

@@ -33,7 +33,7 @@ def lower_limit(estimate: Estimate, level: float) -> float:
     if better is not None:
         return min(estimate.low, bits(clopper_pearson(better, estimate.n, level)[1]))
     middle = estimate.value if estimate.value is not None else estimate.high
-    if middle is None or not 0 < estimate.confidence < 1:
+    if middle is None or estimate.confidence <= 0:
         return -math.inf
     freedom = _FEW_RUNS if estimate.method == "splitting" else math.inf
     return middle - (middle - estimate.low) * _width(level, freedom) / _width(estimate.confidence, freedom)

@@ -47,7 +47,7 @@ class Judged(NamedTuple):
     outcome: Outcome
     evidence: str
     # The upper limit, or the lower where there is no upper; the largest is the worst.
-    worst: float = -math.inf
+    worst: float
     settle: str = ""
 
 

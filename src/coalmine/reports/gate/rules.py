@@ -108,7 +108,7 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> Judged:
         why = f"{shown}, but its space has only {one.size_bits:.2f} bits, so the model's first guess would not break this rule"
         return Judged(name, "not_shown", why, one.size_bits, "a larger format, or a lower limit")
     low, high = lower_limit(estimate, asked.lower), estimate.high
-    if high is not None and min(high, one.size_bits) <= limit:
+    if high is not None and high <= limit:
         if too_weak(estimate, asked.upper):
             return Judged(name, "not_shown", weak_words(estimate, asked.upper), high, stronger(asked.upper))
         return Judged(name, "holds", shown, high)

@@ -1,0 +1,304 @@
+"""Records made by hand, of which every number is known: what the tests of single rules and findings are given."""
+
+from pathlib import Path
+
+from coalmine import CanarySet, Format
+from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.extraction_results import CanaryExtraction, Extracted, Extraction, Verified
+from coalmine.audits.membership_results import EpsilonBound, GuessingFacts, Membership, Population
+from coalmine.audits.recitation_results import Group, ModelFacts, Recitation, Settings
+from coalmine.records import Canary, Estimate
+from coalmine.reports.runs.reading import Located, Run
+from coalmine.search.shortest_path import Certificate
+from coalmine.statistics.claimed_epsilon import Verdict
+
+MANIFEST = "ab" * 32
+
+
+def interval(value, low, high, *, confidence=0.95, method="guided", n=400, statement="as made", **parts):
+    """An estimate with these numbers; without a value it is a bound from below."""
+    return Estimate(
+        method=method,
+        status="lower_bound" if value is None else "measured",
+        value=value,
+        low=low,
+        high=high,
+        confidence=confidence,
+        n=n,
+        statement=statement,
+        **parts,
+    )
+
+
+def unknown(method="guided", reason="there is no number"):
+    return Estimate.not_measured(method, reason)
+
+
+def result(canary_id, estimate, *, times=4, planted=True, format_id="f0", planned=None, most=20.0):
+    return ExposureResult(
+        canary_id=canary_id,
+        format_id=format_id,
+        repetitions=times,
+        planted=planted,
+        planned_repetitions=planned,
+        method=estimate.method,
+        known_log_perplexity_bits=10.0,
+        rank=None,
+        most_possible_bits=most,
+        estimate=estimate,
+    )
+
+
+def document(results, *, bits=20, formats=("f0",), manifest=MANIFEST, model=None, **parts):
+    """Exposures in formats of 2^bits members each."""
+    return ExposureDocument(
+        seed=0,
+        confidence=0.95,
+        manifest_sha256=manifest,
+        model={"adapter": "scripted"} if model is None else model,
+        formats=tuple(
+            FormatFacts(
+                format_id=name,
+                template=f"{name} is {{digits:6}}",
+                size=str(2**bits),
+                size_bits=float(bits),
+                method="exact",
+                why="asked for",
+            )
+            for name in formats
+        ),
+        expansions=0,
+        tail_fits={},
+        results=tuple(results),
+        **parts,
+    )
+
+
+def came(canary_id, place=None, *, proven=True, times=4, format_id="f0", expansions=None):
+    return CanaryExtraction(
+        canary_id=canary_id,
+        repetitions=times,
+        extracted=place is not None,
+        place=place,
+        expansions=expansions,
+        proven=proven,
+        format_id=format_id,
+    )
+
+
+def search(
+    found=10, size=1000, *, proven=True, expansions=50, template="f0 is {digits:3}", unaided=(), texts=None
+):
+    """A search that found so many members; those at the places of `unaided` are written by greedy decoding."""
+    written = [f"member {place}" for place in range(1, found + 1)] if texts is None else texts
+    return Extraction(
+        format_template=template,
+        size=str(size),
+        given="",
+        method="search",
+        found=tuple(
+            Extracted(
+                place=place, text=text, log_perplexity_bits=5.0, expansions=place, unaided=place in unaided
+            )
+            for place, text in enumerate(written, 1)
+        ),
+        certificate=Certificate(
+            proven=proven, expansions=expansions, best_open_bits=9.0, gap_bits=0.0 if proven else None
+        ),
+        model={"adapter": "scripted"},
+    )
+
+
+def verified(canaries, manifest=MANIFEST):
+    return Verified(
+        manifest_sha256=manifest, model={"adapter": "scripted"}, extractions={}, canaries=tuple(canaries)
+    )
+
+
+def area(value=0.55, low=0.5, high=0.59, **parts):
+    return interval(value, low, high, method="AUC", statement=f"the AUC is {value}", **parts)
+
+
+def rate(value, low, high, *, at="1%", measured=True):
+    method = f"TPR at FPR {at}"
+    return (
+        interval(value, low, high, method=method, statement=f"{method}: {value}")
+        if measured
+        else unknown(method, f"{method}: too few references")
+    )
+
+
+def population(
+    name="planted once",
+    *,
+    copies=1,
+    format_id="f0",
+    pooled=False,
+    canaries=40,
+    auc=None,
+    p_value=0.5,
+    rates=(),
+    rate_p_values=(),
+    epsilon=(0.0, 0.0),
+    ceiling=3.0,
+    epsilon_p_value=None,
+    bound_parts=(),
+    template=None,
+):
+    """Scores of canaries against as many others; `epsilon` has the bounds for a canary and for one copy, None where there is none."""
+    whole, one_copy = (
+        bound if bound is None or isinstance(bound, Estimate) else epsilon_bound(bound, **dict(bound_parts))
+        for bound in epsilon
+    )
+    best = EpsilonBound(canary=whole, one_copy=one_copy)
+    return Population(
+        name=name,
+        format_id=format_id,
+        copies=copies,
+        pooled=pooled,
+        in_count=canaries,
+        out_count=100,
+        withheld_count=0,
+        guessing=GuessingFacts(
+            median=interval(1.0, 0.5, 1.5, method="median"),
+            mean_bits=1.4,
+            share_in_upper_quarter=0.25,
+            p_value=p_value,
+            guessing_mean_bits=1.44,
+            guessing_median_bits=1.0,
+            guessing_upper_quartile_bits=2.0,
+        ),
+        auc=area() if auc is None else auc,
+        tpr_at_fpr=tuple(rates),
+        tpr_p_values=tuple(rate_p_values),
+        epsilon=(best,),
+        best=best,
+        epsilon_ceiling=ceiling,
+        epsilon_p_value=epsilon_p_value,
+        template=template,
+    )
+
+
+def epsilon_bound(low, *, confidence=0.95, statement=None):
+    statement = f"epsilon is at least {low}" if statement is None else statement
+    return interval(None, low, None, method="coins", confidence=confidence, statement=statement)
+
+
+def memberships(*populations, delta=1e-5, manifest=None, verdict=None, confidence=0.95):
+    return Membership(
+        score="exposure",
+        delta=delta,
+        confidence=confidence,
+        inclusion=0.5,
+        seed=0,
+        populations=tuple(populations),
+        verdict=verdict,
+        manifest_sha256=manifest,
+    )
+
+
+def verdict(outcome, *, epsilon=1.0, delta=1e-5, confidence=0.95, p_value=0.5, power=0.9):
+    return Verdict(
+        outcome=outcome,
+        words=outcome,
+        claimed_epsilon=epsilon,
+        claimed_delta=delta,
+        copies=1,
+        confidence=confidence,
+        p_value=p_value,
+        power=power,
+        alternative_epsilon=2 * epsilon,
+        statement=f"the claimed epsilon {epsilon:g} is {outcome}",
+    )
+
+
+def group(recited, *, model="asked", context=50, length=None, bucket=None):
+    return Group(
+        model=model,
+        context=context,
+        length=length,
+        bucket=bucket,
+        copies=(1, 1000),
+        mean_copies=20.0,
+        recited=recited,
+    )
+
+
+def recitations(*groups, baseline=False, trends=(), sample="normalized", names=("asked",)):
+    models = [ModelFacts(name=name, role="asked", parameters=1000, description={}) for name in names]
+    if baseline:
+        models.append(ModelFacts(name="other", role="baseline", parameters=1000, description={}))
+    return Recitation(
+        index={},
+        models=tuple(models),
+        settings=Settings(
+            suffix=50,
+            contexts=(50,),
+            lengths=(100,),
+            sample=sample,
+            each=100,
+            most=None,
+            temperature=1.0,
+            top_k=None,
+            tries=(),
+            chance=0.5,
+            greedy_only=True,
+            beam=None,
+            anywhere=False,
+            near=None,
+            hidden_share=None,
+            confidence=0.95,
+            seed=0,
+        ),
+        sequences=100,
+        questions=100,
+        groups=tuple(groups),
+        trends=tuple(trends),
+        exclusive=(),
+        examples=(),
+        revealed=False,
+    )
+
+
+FORMS = {"f0": Format("f0 is {digits:6}"), "f1": Format("f1 is {digits:6}")}
+
+
+def manifest_of(*rows, corpus=None):
+    """A manifest of (id, format, repetitions, planted, copies that are left or None) each."""
+    texts = {name: iter(form.sample(60, seed=1, replace=False)) for name, form in FORMS.items()}
+    listed = []
+    for canary_id, format_id, times, planted, counted in rows:
+        parts = {} if counted is None else {"counted": counted}
+        listed.append(
+            Canary(
+                canary_id=canary_id,
+                format_id=format_id,
+                text=next(texts[format_id]),
+                repetitions=times,
+                planted=planted,
+                **parts,
+            )
+        )
+    return CanarySet(listed, FORMS, corpus=corpus)
+
+
+def run_of(*exposures, place=Path("run"), **parts):
+    """A run of these documents, each in a file of its own; `searches` maps a folder to its extractions by format and its verified."""
+    located = {
+        name: tuple(
+            Located(place / f"{name}-{number}" / f"{name}.json", one) for number, one in enumerate(these)
+        )
+        for name, these in {"exposures": exposures, **parts}.items()
+        if name != "searches"
+    }
+    for folder, (extractions, looked_for) in parts.get("searches", {}).items():
+        located["extractions"] = (
+            *located.get("extractions", ()),
+            *(Located(place / folder / f"extraction-{name}.json", one) for name, one in extractions.items()),
+        )
+        if looked_for is not None:
+            located["verifications"] = (
+                *located.get("verifications", ()),
+                Located(place / folder / "verified.json", looked_for),
+            )
+    return Run(paths=(place,), name="run", **located)
