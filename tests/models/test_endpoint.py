@@ -14,6 +14,7 @@ from coalmine.models.conformance import check_model
 from coalmine.models.endpoints import connecting
 from coalmine.models.endpoints.connecting import EndpointGenerator, EndpointRanker, EndpointScorer
 from coalmine.models.endpoints.echo import aligned
+from coalmine.models.endpoints.tokens import LocalTokenizer
 from coalmine.models.huggingface import from_transformers
 from coalmine.models.protocols import Generator, Ranker, Scorer, TextScorer, TokenSequence, text_sequence
 from coalmine.models.scripted import ScriptedModel
@@ -118,6 +119,16 @@ class TestNumbers:
                 np.testing.assert_array_equal(mine.is_argmax, own.is_argmax)
             prompts = [list(s.context + s.target) for s in sequences]
             assert model.top(prompts, k=4) == subwords.top(prompts, k=4)
+
+    @pytest.mark.parametrize(
+        "token", ["bytes:\\xz", "bytes:\\", "bytes:☕", "bytes:\\u2615", "nothing", "\ufffd"]
+    )
+    def test_a_token_that_the_local_tokenizer_does_not_have(self, tmp_path, token):
+        byte_level().save_pretrained(tmp_path)
+        tokens = LocalTokenizer(tmp_path)
+        assert tokens.id_of("bytes:\\xe2") == tokens.encode("☕")[0]
+        with pytest.raises(ModelOutputError, match="a token that the local tokenizer does not have"):
+            tokens.id_of(token)
 
     def test_a_local_tokenizer_of_another_model_is_noticed(self, subwords_url, tmp_path):
         byte_level(split_digits=True).save_pretrained(tmp_path)

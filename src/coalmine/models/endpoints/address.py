@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import unicodedata
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ KEY_VARIABLE = "COALMINE_API_KEY"
 # A shorter key may be part of an ordinary word, so finding it in an answer says nothing.
 SHORTEST_KEY_TO_LOOK_FOR = 8
 LONGEST_SHOWN = 300
+# No spaces and no control characters.
+_OF_URLS = re.compile("[!-~]+")
 
 
 class Key:
@@ -59,16 +62,16 @@ def checked_url(url: str) -> str:
     >>> checked_url("http://127.0.0.1:8000/v1/")
     'http://127.0.0.1:8000/v1'
     """
+    unreadable = "the url of the endpoint cannot be read; give one such as http://127.0.0.1:8000/v1"
+    if _OF_URLS.fullmatch(url) is None:
+        raise InputError(unreadable)
     try:
         parts = urlsplit(url)
         _ = parts.port
         # What a name server could not be asked about.
         (parts.hostname or "").encode("idna")
-        url.encode("ascii")
     except ValueError:
-        raise InputError(
-            "the url of the endpoint cannot be read; give one such as http://127.0.0.1:8000/v1"
-        ) from None
+        raise InputError(unreadable) from None
     if parts.username is not None or parts.password is not None:
         raise InputError(
             "the url of the endpoint holds a user name or password, which would end up in logs and results; take it out, and "

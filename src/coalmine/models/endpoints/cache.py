@@ -22,11 +22,20 @@ import msgspec
 from coalmine.errors import CoalmineError, InputError, WriteError
 from coalmine.files import PRIVATE, check_replaceable, make_directory
 from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.refusals import write_error
 
 # "coal", so that a database of something else is not taken for ours.
 _APPLICATION = 0x636F616C
 _LAYOUT = 1
+_TABLES = {("table", "answers"), ("table", "unconfirmed"), ("table", "recognized")}
+# What SQLite puts beside the file.
+_JOURNALS = ("-wal", "-shm", "-journal")
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+# The head of a database has so many bytes.
+_SHORTEST = 100
+_DAMAGED = "is not a cache of coalmine, or is damaged; choose another place, or remove it"
+SECONDS_FOR_ANOTHER_PROCESS = 30.0
 
 
 class AnswerCache:
@@ -62,9 +71,9 @@ class AnswerCache:
             row = self._connection.execute(
                 "SELECT answer, checksum FROM answers WHERE key = ?", (key,)
             ).fetchone()
-        if row is None or _checksum(key, row[0]) != row[1]:
+        if row is None or not isinstance(row[0], bytes) or _checksum(key, row[0]) != row[1]:
             return None
-        return msgspec.json.decode(zlib.decompress(row[0]), type=Answer)
+        return _unpacked(row[0])
 
     def put(self, question: Question, answer: Answer) -> None:
         """Keep an answer, not confirmed as yet; when this returns, killing the process does not lose it."""
@@ -107,6 +116,9 @@ class AnswerCache:
                 (self._server,),
             )
             self._connection.execute("DELETE FROM unconfirmed WHERE server = ?", (self._server,))
+        with self._lock, self._readable():
+            # To the disk, so that a power cut does not bring them back.
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def remove(self, question: Question) -> None:
         """Forget an answer that came to be doubted."""
@@ -125,17 +137,11 @@ class AnswerCache:
 
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
-            make_directory(self._path.parent)
-            for ending in ("", "-journal", "-wal", "-shm"):
-                check_replaceable(self._path.with_name(self._path.name + ending))
-            try:
-                # Before SQLite touches it, so that it is private from its first byte; its journals take the same mode.
-                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), PRIVATE))
-                self._path.chmod(PRIVATE)
-            except OSError as problem:
-                raise write_error(self._path, problem, "answers that are there are kept") from problem
+            self._make_private(self._path)
         with self._readable():
-            connection = sqlite3.connect(self._path or "", check_same_thread=False, timeout=30)
+            connection = sqlite3.connect(
+                self._path or "", check_same_thread=False, timeout=SECONDS_FOR_ANOTHER_PROCESS
+            )
         try:
             with self._readable():
                 self._prepare(connection)
@@ -144,11 +150,32 @@ class AnswerCache:
             raise
         return connection
 
+    def _make_private(self, path: Path) -> None:
+        """Make the file, or take the one that is there, if it is a file and nothing else; its journals take the same mode."""
+        make_directory(path.parent)
+        for ending in ("", *_JOURNALS):
+            check_replaceable(path.with_name(path.name + ending))
+        try:
+            # Before SQLite touches it, so that it is private from its first byte.
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | _NO_FOLLOW, PRIVATE)
+            try:
+                os.fchmod(descriptor, PRIVATE)
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise write_error(path, problem, "answers that are there are kept") from problem
+        if 0 < size < _SHORTEST:
+            # SQLite would take some of these for new.
+            raise InputError(f"the cache {path} {_DAMAGED}")
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        # What a stranger wrote into a database is not run.
+        connection.execute("PRAGMA trusted_schema = OFF")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables and (application, layout) != (_APPLICATION, _LAYOUT):
+        found = {*connection.execute("SELECT type, name FROM sqlite_master")}
+        if found and ((application, layout) != (_APPLICATION, _LAYOUT) or not found <= _TABLES):
             raise InputError(
                 f"{self._path} is a database, and not a cache that this version of coalmine wrote; choose another place"
             )
@@ -172,17 +199,37 @@ class AnswerCache:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
+        """Whatever SQLite cannot do, as a sentence that says what to do."""
+        place = self._path or "in the temporary directory"
         try:
             yield
-        except sqlite3.OperationalError as problem:  # what the disk refuses
-            raise WriteError(
-                f"the cache {self._path or 'in the temporary directory'} cannot be used ({problem}); "
-                "check that the disk is not full, or choose another place (answers that are there are kept)"
-            ) from problem
-        except sqlite3.DatabaseError:
-            raise InputError(
-                f"the cache {self._path} is not a cache of coalmine, or is damaged; choose another place, or remove it"
-            ) from None
+        except sqlite3.Error as problem:
+            # The extended codes have the plain one in their last byte.
+            code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            refused = {
+                sqlite3.SQLITE_FULL: "cannot grow, because the disk is full; free some space, and run the same command again to resume",
+                sqlite3.SQLITE_IOERR: "cannot be read or written, because the disk is full or fails; free some space, or choose another place",
+                sqlite3.SQLITE_READONLY: "cannot be written; choose a place where you may write",
+                sqlite3.SQLITE_PERM: "cannot be written; choose a place where you may write",
+                sqlite3.SQLITE_CANTOPEN: "cannot be opened; choose a place where you may write",
+            }
+            if code in refused:
+                raise WriteError(
+                    f"the cache {place} {refused[code]} (answers that are there are kept)"
+                ) from problem
+            in_use = "is in use by another process; wait until that is done, or choose another place"
+            said = in_use if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED} else _DAMAGED
+            raise InputError(f"the cache {place} {said}") from None
+
+
+def _unpacked(content: bytes) -> Answer | None:
+    """An answer from the file; None for what no answer of ours can be, such as one that inflates without end."""
+    inflater = zlib.decompressobj()
+    try:
+        raw = inflater.decompress(content, MOST_BYTES)
+        return msgspec.json.decode(raw, type=Answer) if inflater.eof else None
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

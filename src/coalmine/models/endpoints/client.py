@@ -22,6 +22,7 @@ Check = Callable[[Question, Answer], object]
 
 IDS_REMEMBERED = 10_000
 ROUNDS_PER_CHECK = 16
+MOST_CONCURRENCY = 256
 # How long an answer may be: so much, and so much for each token that it tells of, which is many times what servers write.
 BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
 
@@ -48,8 +49,8 @@ class Client:
         concurrency: int = 4,
         progress: Progress | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise InputError(f"concurrency must be at least 1, got {concurrency}")
+        if not 1 <= concurrency <= MOST_CONCURRENCY:
+            raise InputError(f"concurrency must be from 1 to {MOST_CONCURRENCY}, got {concurrency}")
         self.connection = connection
         self.model = model
         self.request_fields = dict(request_fields or {})

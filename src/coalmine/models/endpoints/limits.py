@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -56,8 +57,8 @@ class Budget:
             ("most_cost", most_cost),
             ("cost_per_million_tokens", cost_per_million_tokens),
         ):
-            if cap is not None and not cap >= 0:
-                raise InputError(f"{name} must be at least 0, got {cap}; leave it out for no cap")
+            if cap is not None and not 0 <= cap < math.inf:
+                raise InputError(f"{name} must be a number of at least 0, got {cap}; leave it out for no cap")
         if most_cost is not None and cost_per_million_tokens is None:
             raise InputError("most_cost needs the price: give cost_per_million_tokens, in the same currency")
         self._most_requests = most_requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -110,7 +111,9 @@ class LocalTokenizer(SubwordTokenizer):
         """The id of a token that the server wrote."""
         raw = text.encode("utf-8", "surrogatepass")
         if text.startswith("bytes:"):
-            raw = text[len("bytes:") :].encode().decode("unicode_escape").encode("latin-1")
+            # A server that writes something else there has no such token.
+            with contextlib.suppress(UnicodeError):
+                raw = text[len("bytes:") :].encode("ascii").decode("unicode_escape").encode("latin-1")
         token = self._by_bytes.get(raw)
         token = self._named.get(text) if token is None else token
         if token is None:
