@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from coalmine.reports.findings.findings import findings_of
+from coalmine.reports.findings.findings import findings_of, worst_severity
 from coalmine.statistics.exposure import reference_exposures
 from coalmine.statistics.skew_normal import SkewNormal
 from coalmine.statistics.tail import TailFit
@@ -305,3 +305,10 @@ def test_findings_are_ordered_and_join_what_is_said_of_several():
     # The format of a canary is told where the evidence names it by its id.
     assert the(run, "CM101").evidence.endswith(" f0 is `f0 is {digits:6}`.")
     assert not the(run, "CM104").evidence.endswith("`.")
+
+
+def test_the_worst_severity_is_that_of_the_worst_finding():
+    findings = findings_of(run_of(exactly(20.0)))
+    assert worst_severity(findings) == worst_severity(findings[::-1]) == "critical"
+    assert worst_severity(findings[-1:]) == findings[-1].severity != "critical"
+    assert worst_severity(()) == "info"
