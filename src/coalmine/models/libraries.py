@@ -12,7 +12,7 @@ from coalmine.errors import CoalmineError, ModelError
 
 @contextlib.contextmanager
 def as_model_error(what: str, advice: str) -> Iterator[None]:
-    """Turn whatever a library raises into a ModelError: `what`, the library's own first line in parentheses, and `advice`.
+    """Turn whatever a library raises into a ModelError: `what`, the library's own words in parentheses, and `advice`.
 
     Nothing but calls of a library belongs into the block. What one raises on a damaged file is not documented and of every class,
     RecursionError and MemoryError among them, and the tokenizers library raises the bare Exception.
@@ -22,12 +22,12 @@ def as_model_error(what: str, advice: str) -> Iterator[None]:
     except CoalmineError:
         raise
     except Exception as problem:
-        raise ModelError(f"{what} ({_first_line(problem)}); {advice}") from problem
+        raise ModelError(f"{what} ({_said(problem)}); {advice}") from problem
     except BaseException as problem:
         # A failed assertion in Rust, which is not an Exception; its class cannot be imported.
         if type(problem).__name__ != "PanicException":
             raise
-        raise ModelError(f"{what} ({_first_line(problem)}); {advice}") from problem
+        raise ModelError(f"{what} ({_said(problem)}); {advice}") from problem
 
 
 @contextlib.contextmanager
@@ -49,10 +49,9 @@ def quiet() -> Iterator[None]:
             its_own.enable_progress_bar()
 
 
-def _first_line(problem: BaseException) -> str:
+def _said(problem: BaseException) -> str:
     """What a library says, at a length that fits a sentence; the name of the class where it says nothing."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    said = lines[0].rstrip(".:;") if lines else ""
+    said = " ".join(str(problem).split()).rstrip(".:;")
     if isinstance(problem, KeyError) or not said:
         said = f"{type(problem).__name__} {said}".rstrip()
     return said if len(said) <= 300 else f"{said[:300]}…"

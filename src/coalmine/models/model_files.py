@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coalmine.decoding import UndecodableError, decode_python_json
 from coalmine.errors import ModelError
 
 CONFIG_FILE = "config.json"
@@ -53,14 +53,12 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
             raise ModelError(f"{path} is not a file; save the model again")
-        found = json.loads(path.read_bytes())
+        found = decode_python_json(path.read_bytes())
     except OSError as problem:
         raise ModelError(
             f"{path} cannot be read ({problem.strerror or type(problem).__name__}); check the directory"
         ) from None
-    except RecursionError:
-        raise ModelError(f"{path} is nested too deeply to be read; save the model again") from None
-    except ValueError as problem:
+    except UndecodableError as problem:
         raise ModelError(f"{path} is not valid JSON ({problem}); save the model again") from None
     if not isinstance(found, dict):
         raise ModelError(f"{path} must hold a JSON object, and holds {_kind_of(found)}; save the model again")

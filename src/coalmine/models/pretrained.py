@@ -22,7 +22,7 @@ from coalmine.models.model_files import (
     read_object,
 )
 from coalmine.models.offline import offline
-from coalmine.models.token_ids import check_written_ids
+from coalmine.models.token_ids import check_vocabulary, check_written_ids
 
 # Weights that take no part in predicting tokens: heads for other tasks, and what older versions saved beside weights.
 _OF_OTHER_TASKS = re.compile(
@@ -81,6 +81,7 @@ def load_tokenizer(directory: Path) -> Any:
     from transformers import AutoTokenizer
 
     check_json(directory)
+    check_vocabulary(directory)
     with (
         offline(),
         quiet(),

@@ -36,11 +36,11 @@ class SubwordTokenizer:
 
     def __init__(self, backend: Any, *, size: int, separator: int) -> None:
         # A copy that neither truncates nor pads: what the tokenizer was last used for must not cut a text that is scored.
+        check_ids(backend, size)
         with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
             backend = type(backend).from_str(backend.to_str())
             backend.no_truncation()
             backend.no_padding()
-        check_ids(backend, size)
         self._backend = backend
         self.size = size
         self.separator = separator

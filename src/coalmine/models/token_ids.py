@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,23 @@ def check_ids(backend: Any, rows: int | None = None) -> int:
 
     A model may have more rows than there are ids: vocabularies are padded to round numbers.
     """
-    ids = sorted(backend.get_vocab(with_added_tokens=True).values())
-    for one, next_one in itertools.pairwise(ids):
-        if one == next_one:
-            raise ModelError(_shared("the tokenizer", one))
-    size = ids[-1] + 1 if ids else 0
+    size = _checked("the tokenizer", backend.get_vocab(with_added_tokens=True).values())
     if rows is not None and size > rows:
         raise ModelError(
             f"the tokenizer has ids up to {size - 1:,}, and the model has rows for {rows:,} tokens only; use the tokenizer that the model was "
             "trained with"
         )
-    if size > _MOST_IDS:
-        raise ModelError(
-            f"the tokenizer has ids up to {size - 1:,}, which is more than any vocabulary has; save the tokenizer again"
-        )
     return size
+
+
+def check_vocabulary(directory: Path) -> None:
+    """The same of a tokenizer's file, before a library reads it: some list every id up to the highest, or do not end."""
+    path = directory / TOKENIZER_FILE
+    if path.is_file():
+        model = read_object(path).get("model")
+        words = model.get("vocab") if isinstance(model, dict) else None
+        if isinstance(words, dict):
+            _checked(str(path), (token for token in words.values() if isinstance(token, int)))
 
 
 def check_written_ids(directory: Path, backend: Any) -> None:
@@ -64,6 +67,20 @@ def _check(path: Path, token: object, text: object, backend: Any, *, gaps: bool)
         raise ModelError(
             f"{path} gives an added token the id {token}, and the tokenizers library reads it as {read_as}; save the tokenizer again"
         )
+
+
+def _checked(where: str, ids: Iterable[int]) -> int:
+    """One more than the highest id; a ModelError where two are the same, or where there are too many to list."""
+    highest = -1
+    for one, next_one in itertools.pairwise([-1, *sorted(ids)]):
+        if one == next_one:
+            raise ModelError(_shared(where, one))
+        highest = next_one
+    if highest >= _MOST_IDS:
+        raise ModelError(
+            f"{where} has ids up to {highest:,}, which is more than any vocabulary has; save the tokenizer again"
+        )
+    return highest + 1
 
 
 def _shared(where: str, token: int) -> str:

@@ -19,7 +19,7 @@ from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.offline import offline
 from coalmine.models.protocols import IntArray
 from coalmine.models.subwords import SubwordTokenizer, encoded
-from coalmine.models.token_ids import check_ids, check_written_ids
+from coalmine.models.token_ids import check_ids, check_vocabulary, check_written_ids
 from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer, tokenizer_from_dict
 from coalmine.sealing import check_seal, is_sealed
 
@@ -223,6 +223,7 @@ def _from_directory(directory: Path) -> IndexTokenizer:
             f"{directory} has neither a config.json of `coalmine train` nor a tokenizer.json; name a model's directory, or 'bytes'"
         )
     check_json(directory)
+    check_vocabulary(directory)
     tokenizer = SubwordTokens(_as_transformers_reads(directory))
     check_written_ids(directory, tokenizer._backend)  # noqa: SLF001 - of this module
     return tokenizer

@@ -15,7 +15,7 @@ from coalmine.models.libraries import as_model_error
 from coalmine.models.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
 from coalmine.models.offline import offline
 from coalmine.models.subwords import SubwordTokenizer
-from coalmine.models.token_ids import check_ids, check_written_ids
+from coalmine.models.token_ids import check_ids, check_vocabulary, check_written_ids
 
 
 class EndpointTokenizer:
@@ -92,6 +92,7 @@ class LocalTokenizer(SubwordTokenizer):
         home = Path(directory)
         path = home / TOKENIZER_FILE
         content = read_bytes(path, "the tokenizer")
+        check_vocabulary(home)
         with (
             offline(),
             as_model_error(f"{path} cannot be read as a tokenizer", "save the tokenizer again"),
