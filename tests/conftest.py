@@ -27,6 +27,7 @@ SLOW = {
     "faults/test_fork_server.py",
     "faults/test_switching_endpoint.py",
     "models/test_answer_cache.py",
+    "models/test_damaged_models.py",
     "models/test_endpoint_faults.py",
     "models/test_endpoint_hostile.py",
     "models/test_endpoint_noise.py",

@@ -138,7 +138,7 @@ def test_a_tokenizer_of_parts_needs_all_of_them(rewritten):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (directory / name).unlink()
     (directory / "vocab.json").write_text(json.dumps(document["model"]["vocab"]))
-    with pytest.raises(ModelError, match=r"no merges\.txt to make one from"):
+    with pytest.raises(ModelError, match=r"cannot be loaded .*merges"):
         load_model(directory)
     merges = "\n".join(" ".join(pair) for pair in document["model"]["merges"])
     (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")

@@ -11,7 +11,7 @@ from coalmine.errors import ModelError
 from coalmine.models.model_files import Held
 
 # Tied weights are in a file once and in a network up to four times, and masks and tables of positions are in no file.
-_FACTOR, _FURTHER_NUMBERS, _FURTHER_TENSORS = 5, 1 << 26, 10_000
+_FACTOR, _FURTHER_NUMBERS, _FURTHER_TENSORS = 5, 1 << 26, 2_000
 
 
 @contextlib.contextmanager

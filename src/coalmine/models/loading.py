@@ -131,7 +131,13 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
     from coalmine.models.building import no_larger_than
 
     with no_larger_than(held_in([weights]), str(directory / CONFIG_FILE)):
-        return load_checkpoint(directory, device=device, precision=precision)
+        model: Any = load_checkpoint(directory, device=device, precision=precision)
+    rows = model._network.vocabulary  # noqa: SLF001 - adapters keep their network to themselves
+    if model.tokenizer.size != rows:
+        raise ModelError(
+            f"{directory / CONFIG_FILE} has a tokenizer of {model.tokenizer.size:,} ids for a network of {rows:,} tokens; train the model again"
+        )
+    return model
 
 
 def _reference_model_after(own: Any, kind: str, context: str, text: str | None) -> Any:

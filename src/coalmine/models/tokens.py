@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -150,12 +151,23 @@ class WordTokenizer:
 ReferenceTokenizer = CharacterTokenizer | WordTokenizer
 
 
-def tokenizer_from_dict(document: dict[str, Any]) -> ReferenceTokenizer:
-    """The inverse of `to_dict`."""
-    if document.get("kind") == CharacterTokenizer.kind:
-        return CharacterTokenizer(document["characters"])
-    if document.get("kind") == WordTokenizer.kind:
-        return WordTokenizer(document["words"])
-    raise ModelError(
-        f"unknown kind of tokenizer {document.get('kind')!r}: known are 'characters' and 'words'"
-    )
+def tokenizer_from_dict(document: Any) -> ReferenceTokenizer:
+    """The inverse of `to_dict`; a ModelError for what that does not give."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind == CharacterTokenizer.kind:
+        characters = document["characters"]
+        return CharacterTokenizer(_in_order(list(characters) if isinstance(characters, str) else None))
+    if kind == WordTokenizer.kind:
+        return WordTokenizer(_in_order(document["words"]))
+    raise ModelError("unknown kind of tokenizer: known are 'characters' and 'words'")
+
+
+def _in_order(tokens: Any) -> list[str]:
+    """Texts that are each there once and in order: an id is a place among them."""
+    if not (
+        isinstance(tokens, list)
+        and all(isinstance(text, str) for text in tokens)
+        and all(one < next_one for one, next_one in itertools.pairwise(tokens))
+    ):
+        raise ModelError("the tokenizer must list texts in their order, each once")
+    return tokens
