@@ -9,6 +9,7 @@ from peft import LoraConfig, get_peft_model
 
 from coalmine.models.checkpoint import save_model
 from coalmine.models.pair_networks import PAIR_NETWORKS, PairNetworkConfig, build_pair_network
+from coalmine.sealing import write_sealed
 from models import tiny_masked, tiny_pairs
 from models.random_networks import ARCHITECTURES, random_model
 from models.tiny_transformers import byte_level, tiny
@@ -46,7 +47,15 @@ def change_json(path: Path, **changes) -> None:
     """Set some fields of a JSON object in a file, or take out those that are None."""
     document = json.loads(path.read_text())
     document.update(changes)
-    path.write_text(json.dumps({name: value for name, value in document.items() if value is not None}))
+    write_document(path, {name: value for name, value in document.items() if value is not None})
+
+
+def write_document(path: Path, document) -> None:
+    """JSON, with the right checksum where the document has one: somebody who means harm computes it again."""
+    if isinstance(document, dict) and document.pop("checksum", None):
+        write_sealed(path, document)
+    else:
+        path.write_text(json.dumps(document))
 
 
 def save_reference_models(root: Path) -> None:

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from coalmine import load_model
 from coalmine.corpus.index.tokenizing import index_tokenizer
-from coalmine.errors import CoalmineError, ModelError
+from coalmine.errors import CoalmineError
 from coalmine.models.endpoints.tokens import LocalTokenizer
-from models.local_models import change_json, save_adapter, save_checkpoint, save_reference_models
+from models.local_models import (
+    change_json,
+    save_adapter,
+    save_checkpoint,
+    save_reference_models,
+    write_document,
+)
 
 JSON_FILES = [
     ("causal", "config.json"),
@@ -220,7 +226,7 @@ def test_whatever_a_field_says_there_is_a_refusal_or_a_model(saved, tmp_path, da
     shutil.copytree(saved / name, directory)
     document = json.loads((directory / file).read_text())
     place = data.draw(st.sampled_from(list(places(document))))
-    (directory / file).write_text(json.dumps(changed(document, place, data.draw(VALUES))))
+    write_document(directory / file, changed(document, place, data.draw(VALUES)))
     said = outcome(directory)
     assert "\n" not in said
     assert len(said) < 1000
@@ -230,7 +236,7 @@ def outcome(directory):
     """The refusal, or nothing where there is a model that can be used."""
     try:
         model = load_model(directory)
-    except ModelError as refused:
+    except CoalmineError as refused:
         return str(refused)
     assert model.tokenizer.encode("a")
     return ""
@@ -254,5 +260,5 @@ def outcome(directory):
 def test_the_tokenizer_of_a_reference_model_must_be_one_and_fit_its_network(copied, tokenizer):
     directory = copied("reference-gru")
     document = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps({**document, "tokenizer": tokenizer}))
+    write_document(directory / "config.json", {**document, "tokenizer": tokenizer})
     assert str(directory / "config.json") in refusal(directory)

@@ -132,7 +132,7 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
 
     with no_larger_than(held_in([weights]), str(directory / CONFIG_FILE)):
         model: Any = load_checkpoint(directory, device=device, precision=precision)
-    rows = model._network.vocabulary  # noqa: SLF001 - adapters keep their network to themselves
+    rows = getattr(model, "network" if isinstance(model, PairModel) else "_network").vocabulary
     if model.tokenizer.size != rows:
         raise ModelError(
             f"{directory / CONFIG_FILE} has a tokenizer of {model.tokenizer.size:,} ids for a network of {rows:,} tokens; train the model again"
