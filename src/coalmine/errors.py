@@ -7,6 +7,7 @@
     │   ├── ManifestError        canaries.json is missing, damaged or does not match its corpus
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
     │   ├── AlteredError         a file is not what was written: its checksum does not match
+    │   ├── ReadError            the operating system refused to read a file that is there
     │   ├── WriteError           the operating system refused to write a file; says what is there now
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
@@ -90,6 +91,10 @@ class ModelError(InputError):
 
 class AlteredError(InputError):
     """A file is not what was written: its checksum is missing, or does not match its content."""
+
+
+class ReadError(InputError):
+    """The operating system refused to read a file; `__cause__` is its error. Nothing is said of what the file holds."""
 
 
 class WriteError(InputError):

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from coalmine.errors import CoalmineError, InputError, WriteError
+from coalmine.errors import CoalmineError, InputError, ReadError, WriteError
 from coalmine.refusals import unreadable, write_error
 from coalmine.work_files import new_work_file
 
@@ -84,8 +84,8 @@ class FileGroup:
 
     def put_in_place(self) -> None:
         """Remove what is old, and give the new files their names."""
-        for new in self._new:
-            check_replaceable(new.final)
+        for place in [*self._old, *(new.final for new in self._new)]:
+            check_replaceable(place)
         for old in [*self._old, *(new.final for new in reversed(self._new[1:]))]:
             remove_file(old)
         for new in self._new:
@@ -242,7 +242,8 @@ def make_directory(path: str | os.PathLike[str]) -> Path:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that is no longer needed, if it is there."""
+    """Remove a file that is no longer needed, if it is there; nothing but a regular file."""
+    check_replaceable(path)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -319,10 +320,10 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         raise InputError(
             f"{what} must be a file, but {path} is a directory; name the file inside it"
         ) from None
-    except PermissionError:
-        raise InputError(f"{what} cannot be read: no permission for {path}; run as its owner") from None
+    except PermissionError as error:
+        raise ReadError(f"{what} cannot be read: no permission for {path}; run as its owner") from error
     except OSError as error:
-        raise InputError(f"{what} cannot be read: {unreadable(path, error)}") from error
+        raise ReadError(f"{what}: {unreadable(path, error)}") from error
 
 
 def sha256_of_file(path: str | os.PathLike[str]) -> str:
@@ -331,7 +332,7 @@ def sha256_of_file(path: str | os.PathLike[str]) -> str:
         with open(_checked(path), "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(unreadable(path, error)) from error
+        raise ReadError(unreadable(path, error)) from error
 
 
 def _flush(path: Path) -> None:

@@ -114,6 +114,11 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     canaries: tuple[CanaryExtraction, ...]
 
 
+def extraction_file(format_id: str) -> str:
+    """The name of the extraction of one of the formats of a manifest."""
+    return f"extraction-{format_id}.json"
+
+
 def save_verification(
     directory: str | os.PathLike[str],
     results: Sequence[CanaryExtraction],
@@ -126,7 +131,7 @@ def save_verification(
     target = Path(directory)
     with together() as group:
         written = [
-            extraction.save(target, f"extraction-{format_id}.json")
+            extraction.save(target, extraction_file(format_id))
             for format_id, extraction in extractions.items()
         ]
         document = Verified(

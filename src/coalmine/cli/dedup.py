@@ -18,7 +18,7 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
-from coalmine.files import no_empty_directory
+from coalmine.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
     from coalmine.corpus.deduplication_report import Deduplication
@@ -70,10 +70,11 @@ def command(
     of each canary that are left: give that one to `coalmine expose`.
     """
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
-        from coalmine.cli.run_record import RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.deduplicating import deduplicate
 
         clock = RunClock()
+        check_places(out, RUN_FILE)
         report = deduplicate(
             corpus,
             out,

@@ -174,12 +174,14 @@ def _verify(
     loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output, clock: Any
 ) -> int:
     from coalmine.audits.extraction import verify_extraction
-    from coalmine.audits.extraction_results import save_verification
+    from coalmine.audits.extraction_results import extraction_file, save_verification
     from coalmine.corpus.manifest import CanarySet
+    from coalmine.files import check_places
     from coalmine.reports.extraction_table import certificates_in_words, verification_table
     from coalmine.reports.terminal import inert
 
     chosen = CanarySet.load(canaries)
+    check_places(directory, *(extraction_file(format_id) for format_id in chosen.formats))
     results, extractions = verify_extraction(loaded, chosen, **options)
     save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=loaded.describe())
     expansions = sum(one.certificate.expansions for one in extractions.values())

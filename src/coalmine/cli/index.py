@@ -17,6 +17,7 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
+from coalmine.files import check_places
 
 
 def command(
@@ -54,11 +55,12 @@ def command(
     """
     del seed
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.cli.run_record import RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.index.building import build_index
         from coalmine.reports.terminal import inert
 
         clock = RunClock()
+        check_places(out, RUN_FILE)
         index = build_index(
             corpus,
             out,

@@ -21,6 +21,7 @@ from coalmine.cli.options import (
 )
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
+from coalmine.files import check_places
 
 
 def command(
@@ -93,12 +94,13 @@ def command(
         if corpus is None or not secret_format or out is None:
             missing = "a corpus" if corpus is None else "--format" if not secret_format else "--out"
             raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
-        from coalmine.cli.run_record import RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.planting import plant
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import planted_summary
 
         clock = RunClock()
+        check_places(out, RUN_FILE)
         listed = words_from(words)
         made = plant(
             corpus,

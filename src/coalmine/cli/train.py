@@ -18,6 +18,7 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
+from coalmine.files import check_places
 
 
 def command(
@@ -131,12 +132,13 @@ def command(
         if value is not None
     }
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.cli.run_record import RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.reports.terminal import training_summary
         from coalmine.training.trainer import train
 
         named = (text_field, user_field, source_field, target_field)
         clock = RunClock()
+        check_places(out, RUN_FILE)
         watcher = None
         if watch is not None:
             from coalmine.audits.watching import ExposureWatch

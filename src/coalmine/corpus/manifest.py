@@ -24,7 +24,7 @@ from coalmine.corpus.manifest_records import (
     decoded,
     in_decimal,
 )
-from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurableError
+from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurableError, ReadError
 from coalmine.formats.format import Format
 from coalmine.randomness import child_seed
 from coalmine.records import Canary
@@ -144,6 +144,8 @@ class CanarySet(Sequence[Canary]):
             path /= MANIFEST_NAME
         try:
             content = files.read_bytes(path, "the manifest of planted canaries")
+        except ReadError:
+            raise  # which says nothing of what the manifest holds, and not that there is none
         except InputError as error:
             raise ManifestError(str(error)) from None
         try:

@@ -9,8 +9,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import coalmine
-from coalmine.files import make_directory, to_json, write_bytes
+from coalmine.files import check_places, make_directory, to_json, write_bytes
 from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
+from coalmine.reports.figures.style import Figure
 from coalmine.reports.findings.catalog import CATALOG, docs_path
 from coalmine.reports.findings.findings import Finding, Severity
 from coalmine.reports.page.html import ReportedRun
@@ -198,19 +199,20 @@ def _sarif_text(text: str) -> str:
 
 def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
     """Each figure as a PNG in a directory, named after the figure, and after the run where there are several."""
-    make_directory(directory)
-    written = []
+    drawn: dict[Path, Figure] = {}
     for place, one in enumerate(told):
         prefix = f"run-{place + 1}-" if len(told) > 1 else ""
-        for figure in figures_of(one.run):
-            path = directory / f"{prefix}{_file_name(figure.figure_id)}.png"
-            write_bytes(path, figure_png(figure), mode=mode)
-            written.append(path)
-    for figure in utility_figures([one.run for one in told]) if len(told) > 1 else []:
-        path = directory / f"{_file_name(figure.figure_id)}.png"
+        drawn |= {
+            directory / f"{prefix}{_file_name(figure.figure_id)}.png": figure
+            for figure in figures_of(one.run)
+        }
+    if len(told) > 1:
+        utilities = utility_figures([one.run for one in told])
+        drawn |= {directory / f"{_file_name(figure.figure_id)}.png": figure for figure in utilities}
+    check_places(make_directory(directory), *(path.name for path in drawn))
+    for path, figure in drawn.items():
         write_bytes(path, figure_png(figure), mode=mode)
-        written.append(path)
-    return written
+    return list(drawn)
 
 
 def _file_name(figure_id: str) -> str:

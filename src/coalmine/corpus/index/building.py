@@ -38,6 +38,7 @@ from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.files import (
     PRIVATE,
     check_places,
+    check_replaceable,
     make_directory,
     remove_file,
     sha256_of_file,
@@ -179,7 +180,10 @@ def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
     found = _read_unfinished(folder)
     if found is None or found.plan != plan:
         # The manifest first: without it, what is left of the old index is no index.
-        for old in [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]:
+        left = [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]
+        for old in left:
+            check_replaceable(old)
+        for old in left:
             remove_file(old)
         found = _Unfinished(plan)
         write_guarded(folder / UNFINISHED_FILE, to_json(found))
