@@ -139,7 +139,7 @@ def test_a_place_is_refused_before_anything_is_written_there(tmp_path):
         check_place(place)
     for place, said in {
         tmp_path: "is a directory",
-        tmp_path / "file" / "x.json": "Not a directory; check the path",
+        tmp_path / "file" / "x.json": "cannot be a directory: a file is in its way",
         tmp_path / "loop" / "x.json": "Too many levels of symbolic links; check the path",
         tmp_path / "loop": "is a symbolic link",
         tmp_path / ("x" * 300): "longer than the file system allows; choose a shorter one",

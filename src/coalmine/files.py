@@ -190,12 +190,12 @@ def _what_is_at(final: Path) -> str:
 
 def check_place(path: Path) -> None:
     """Refuse a place where no file can be written; called before long work, so that its result is not lost in the end."""
-    check_replaceable(_checked(path))
-    folder = path.absolute().parent
+    folder = _checked(path).absolute().parent
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
-    if not folder.is_dir():
-        raise InputError(f"{folder} cannot be a directory: a file is in its way; choose another place")
+    if not folder.is_dir() and not folder.is_symlink():
+        raise InputError(f"{path.parent} cannot be a directory: a file is in its way; choose another place")
+    check_replaceable(path)
     if not os.access(folder, os.W_OK | os.X_OK):
         refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         raise write_error(path, refused, _what_is_at(path))
