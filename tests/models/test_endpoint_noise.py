@@ -2,6 +2,8 @@
 
 import math
 import random
+import threading
+import time
 import warnings
 
 import pytest
@@ -59,6 +61,28 @@ def test_a_server_that_is_noisy_by_nature_is_not_accused(url, expected, most_nat
                 part = slice(start, start + 8)
                 margin = 20 * most_nats / math.log(2)
                 assert bits(model, TEXTS[part]) == pytest.approx(expected[part], abs=margin + 1e-9)
+
+
+def test_numbers_that_depend_on_what_is_computed_at_the_same_time(url):
+    """As on servers that compute in batches, and in few bits: alone, a text always has the same numbers, and others in company."""
+    lock, under_way = threading.Lock(), 0
+
+    def twist(request, document):
+        nonlocal under_way
+        with lock:
+            under_way += 1
+        time.sleep(0.01)
+        with lock:
+            company, under_way = under_way > 1, under_way - 1
+        told = document["choices"][0]["logprobs"]
+        if told and company and "number" in request["prompt"]:
+            told["token_logprobs"] = [n - 0.1 for n in told["token_logprobs"]]
+        return document
+
+    with twisted(url, twist) as place, connect(place.url, **{**QUICK, "concurrency": 4}) as model:
+        assert model.resolution_bits < 0.001
+        with pytest.warns(UserWarning, match="that differ by up to 0.14 bits, which it did not when the run"):
+            bits(model)
 
 
 def test_noise_that_begins_later_is_told_and_is_no_error(url):

@@ -81,6 +81,15 @@ class Client:
         with self.throwing_away():
             return self._asked(question, check)
 
+    def ask_all_now(self, questions: Sequence[Question], check: Check) -> list[Answer]:
+        """As `ask_all`, but neither from the cache nor kept; questions that differ in `again` are all asked."""
+        with self.throwing_away():
+            answers = self._concurrently(questions, check, keep=False)
+            for question in self._doubted.intersection(questions):
+                answers[question] = self._asked(question, check)
+            self._doubted.clear()
+        return [answers[question] for question in questions]
+
     def keep(self, question: Question, answer: Answer) -> None:
         """Keep an answer that was examined in another way, unless it is the one that is kept."""
         if self._cache.get(question) is None:
@@ -180,7 +189,10 @@ class Client:
         self._cache.confirm(asked)
         self.standing.confirm()
 
-    def _concurrently(self, questions: Sequence[Question], check: Check) -> dict[Question, Answer]:
+    def _concurrently(
+        self, questions: Sequence[Question], check: Check, *, keep: bool = True
+    ) -> dict[Question, Answer]:
+        ask = self._ask if keep else self._asked
         stop = threading.Event()
         waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[Question, Answer | BaseException]] = queue.SimpleQueue()
@@ -192,7 +204,7 @@ class Client:
                 while not stop.is_set():
                     question = waiting.get_nowait()
                     try:
-                        done.put((question, self._ask(question, check, stop)))
+                        done.put((question, ask(question, check, stop)))
                     except BaseException as problem:  # noqa: BLE001 - it is raised in the thread that asked
                         done.put((question, problem))
 
@@ -213,7 +225,8 @@ class Client:
                         thread.join()
                     raise answer
                 answers[question] = answer
-                self._progress.advance()
+                if keep:
+                    self._progress.advance()
         finally:
             stop.set()
             self._together = set()

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -133,15 +133,23 @@ class Identity:
 
     def _unless_noise(self, question: Question, before: Answer, now: Answer, said: str) -> str | None:
         """`said`, unless the answers that come now differ from each other as much as from the one before."""
-        answers = [now, *self._more(question)]
-        apart = [self._distance(question, a, b) or 0.0 for a, b in itertools.combinations(answers, 2)]
-        nearest = min(self._distance(question, before, one) or 0.0 for one in answers)
-        if nearest > max(self._tolerance(before), 2 * max(apart)) or max(apart) > MOST_NOISE_BITS:
+        try:
+            answers = [now, *self._more(question)]
+            apart, nearest = self._spread(question, before, answers)
+        except UnusableAnswerError as problem:
+            return f"a text that it was asked before comes back otherwise: {problem}"
+        if nearest > max(self._tolerance(before), 2 * apart) or apart > MOST_NOISE_BITS:
             return f"{said}, and not from one time to the next (if the server is that noisy, give noise_bits)"
         self._warn(
             f"answers one question with {said.replace('of a text that it was asked before ', 'that ')}"
         )
         return None
+
+    def _spread(self, question: Question, before: Answer, answers: Sequence[Answer]) -> tuple[float, float]:
+        """How far some answers are from each other at most, and from the one before at least, in bits."""
+        pairs = itertools.combinations(answers, 2)
+        apart = max(self._distance(question, one, other) or 0.0 for one, other in pairs)
+        return apart, min(self._distance(question, before, one) or 0.0 for one in answers)
 
     def _other_text(self, question: Question, before: Answer, now: Answer) -> str | None:
         if before.text == now.text or not self._capability.deterministic:
@@ -162,11 +170,17 @@ class Identity:
             )
         self._warned = True
 
-    def _more(self, question: Question) -> Iterator[Answer]:
-        """Further answers to a question; another one in between, because some servers keep their last answer."""
-        for _ in range(TRIES):
-            self._client.ask_now(self._between, anything)
-            yield self._now(question)
+    def _more(self, question: Question) -> list[Answer]:
+        """Further answers to a question, asked as the run asks: several at a time, and with another one between them.
+
+        On some servers an answer depends on what is computed with it, or on what was asked just before.
+        """
+        asked = [
+            msgspec.structs.replace(one, again=number)
+            for number in range(TRIES)
+            for one in (self._between, question)
+        ]
+        return self._client.ask_all_now(asked, anything)[1::2]
 
     def _now(self, question: Question) -> Answer:
         """The answer to a question; an UnusableAnswerError where it cannot be read as before, each time that it comes."""
