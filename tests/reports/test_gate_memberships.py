@@ -159,6 +159,7 @@ def test_a_bound_refutes_only_claims_at_no_larger_delta(at, asked, outcome):
 def test_a_claim_of_no_leak_at_all_is_refuted_by_any_bound():
     lines = ("[membership]", "no_epsilon_shown_above = 0.0")
     assert only(membership_run(epsilon(0.5)), *lines).outcome == "broken"
+    assert only(membership_run(epsilon(0.0)), *lines).outcome == "holds"
     assert only(membership_run(epsilon(0.5)), *EPSILON).outcome == "holds"
 
 

@@ -253,7 +253,7 @@ def _membership_rule(
         why = f"{few[0].name} has {few[0].in_count} canaries, and the policy asks for at least {policy.min_canaries}"
         return not_shown(rule, asks, why, f"plant at least {policy.min_canaries}", 1.0)
     if key == "no_epsilon_shown_above":
-        return _epsilon_rule(found, chosen, policy, rule, asks, missing)
+        return _epsilon_rule(found, chosen, policy, limit, rule, asks, missing)
     return judge_estimates(
         [rate for one in chosen for rate in _rates(one, key)],
         limit,
@@ -293,12 +293,12 @@ def _epsilon_rule(
     found: Membership,
     chosen: Sequence[Population],
     policy: Policy,
+    claimed: float,
     rule: str,
     asks: str,
     missing: Sequence[Judged],
 ) -> RuleOutcome:
-    claimed, delta = policy.membership.no_epsilon_shown_above or 0.0, policy.membership.delta
-    verdict = found.verdict
+    verdict, delta = found.verdict, policy.membership.delta
     # The audit's own verdict shares its error among the populations and knows its power, so it goes before the bounds.
     whole = policy.membership.up_to_repetitions is None
     if (
