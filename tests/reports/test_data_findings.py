@@ -1,9 +1,12 @@
 """Findings about data, training and what is missing: hashes that do not match, few canaries, and the first look that shows memory."""
 
+import math
+
 import pytest
 
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.manifest_records import PlantedCorpus
+from coalmine.reports.findings.catalog import CATALOG
 from coalmine.reports.findings.findings import findings_of
 from coalmine.reports.runs.reading import WatchedMoment, WatchedTraining
 from coalmine.training.options import TrainingOptions
@@ -217,7 +220,11 @@ def test_looks_and_canaries_share_the_error():
     def status(*moments):
         return the(watched(*moments), "CM107").status
 
-    # Exactly at the level is not below it: 2.5% / 2^-n needs a level that is a power of two, so one look of 25 canaries and more.
+    # Exactly at the level is not below it: 2.5% / 13 is 1 / 520.
+    level = math.log2(520)
+    assert 2.0**-level == 0.025 / 13
+    assert status(look(1, level, *[0.0] * 12)) == "not_measured"
+    assert status(look(1, level + 1e-9, *[0.0] * 12)) == "found"
     assert status(look(1, 5.33)) == "found"
     assert status(look(1, 5.31)) == "not_measured"
     assert status(look(1, 5.33), look(2, 1.0)) == "not_measured"
@@ -270,6 +277,19 @@ def test_looks_that_show_nothing_and_those_of_a_curve():
 def test_every_audit_that_is_not_there_is_told():
     assert codes(made.run_of()) == {f"CM90{n}" for n in range(1, 8)}
     assert {one.status for one in findings_of(made.run_of())} == {"not_tested"}
+    missing = the(made.run_of(), "CM902")
+    assert missing.evidence.startswith("There is no verified.json or extraction.json, so it is not known")
+    assert missing.advice == "Run `coalmine extract MODEL --verify canaries.json`."
+
+
+def test_the_advice_is_that_for_the_status():
+    entry = CATALOG["CM105"]
+    assert entry.advice_for("found") == entry.advice_for("not_tested") == entry.advice
+    assert entry.advice_for("not_measured") == entry.if_not_measured != ""
+    assert entry.advice_for("clear") == entry.if_clear != ""
+    assert CATALOG["CM204"].advice_for("not_tested") == CATALOG["CM204"].if_not_tested != ""
+    # Where there is none for a status, the advice is the general one.
+    assert CATALOG["CM101"].advice_for("clear") == CATALOG["CM101"].advice
 
 
 def test_claims_controls_and_baselines_that_are_not_there():

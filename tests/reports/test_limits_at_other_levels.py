@@ -119,6 +119,7 @@ def test_no_more_than_ten_million_are_advised():
         (0.5, 0.25, 0.875, 0.375, 50, 200),  # 1/4 below it
         (0.5, 0.4, 0.6, 0.7, 50, 51),  # decided already; one more at least
         (0.5, 0.4, 0.6, 0.7, 5, 6),
+        (0.25, 0.0, 0.75, 0.625, 5, 9),  # 8.9, and not fewer
         (0.5, 0.3, 0.7, 0.63, 47, 120),  # 111.2, up to two digits
         (0.5, 0.3, 0.7, 0.5, 50, None),  # at the limit
         (0.5, 0.3, 0.5, 0.6, 50, None),  # no width
