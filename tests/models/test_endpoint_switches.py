@@ -13,9 +13,11 @@ from coalmine.errors import CoalmineError, InputError, ModelChangedError, NotMea
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.connecting import connect
 from coalmine.models.protocols import text_sequence
+from coalmine.models.scripted import ScriptedModel
 from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
 from models.endpoint_servers import twisted
+from models.random_networks import CHARACTERS
 from models.switching import QUICK, TEXTS, TRIED, bits, check_often, scripted
 
 
@@ -157,6 +159,35 @@ def test_a_switch_between_two_runs(url, other_url, tmp_path):
         proxy.switch = Switch(other_url)
         with pytest.raises(ModelChangedError, match="no longer gives the answers that are in the cache"):
             connect(proxy.url, **QUICK, cache=tmp_path / "answers")
+
+
+@pytest.fixture(scope="module")
+def taught_urls():
+    """Two models that differ in nothing but how well they know one text."""
+    first, second = (
+        ScriptedModel(CHARACTERS, memory={"my pin is 4921": share}, frequencies={"e": 3, "t": 2, " ": 4})
+        for share in (1e-7, 1e-6)
+    )
+    with serve(first, port=0, name="m") as one, serve(second, port=0, name="m") as two:
+        yield one.url, two.url
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_models_that_differ_only_where_the_run_looks(taught_urls, tmp_path, runs):
+    """Nothing else shows it: neither the text that the server was tried with nor any other than the canary."""
+    first, second = taught_urls
+    with FaultProxy(first) as proxy:
+        with connect(proxy.url, **QUICK, cache=tmp_path / "answers") as model:
+            bits(model, ["my pin is 4921"])
+            proxy.switch = Switch(second)
+            if runs == 1:
+                with pytest.raises(ModelChangedError, match="differ by up to"):
+                    bits(model)
+                return
+        with connect(proxy.url, **QUICK, cache=tmp_path / "answers") as model:
+            bits(model, ["my pin is 4921"])
+            with pytest.raises(ModelChangedError, match="differ by up to"):
+                bits(model)
 
 
 def test_what_a_stopped_run_left_is_not_taken_from_another_model(url, other_url, tmp_path):

@@ -162,10 +162,11 @@ class Client:
                 waiting.append(question)
             else:
                 answers[question] = kept
-                if not self._cache.is_confirmed(
-                    question
-                ):  # a run that was stopped left it, or one that shares the file
+                if not self._cache.is_confirmed(question):
+                    # A run that was stopped left it, or another one that shares the file.
                     self.standing.add([question])
+                elif self.vouch is not None:
+                    self.standing.remember([question])
         self.answered_from_cache += len(answers)
         return answers, waiting
 

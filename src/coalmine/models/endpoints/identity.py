@@ -96,7 +96,7 @@ class Identity:
         )
         repeated = [doubtful or asked, earlier] if len(asked) >= FEWEST_TO_REPEAT else [doubtful]
         for some in repeated:
-            numbers = [question for question in some if question.top is not None]
+            numbers = [one for one in some if one.top is not None and not self._client.was_tried(one)]
             chosen = dice.choice(numbers) if numbers else None
             before = None if chosen is None else self._client.cached(chosen)
             if chosen is not None and before is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterable
 
@@ -13,7 +12,7 @@ from coalmine.models.endpoints.http import Connection
 # The server is asked who it is after so many answers, and before any of them is used.
 ANSWERS_PER_CHECK = 128
 FINGERPRINTS_REMEMBERED = 1000
-EARLIER_REMEMBERED = 512
+EARLIER_REMEMBERED = 64
 
 
 class Standing:
@@ -44,9 +43,12 @@ class Standing:
         self.unconfirmed.update(dict.fromkeys(questions))
 
     def remember(self, questions: Iterable[Question]) -> None:
-        """These have answers that were confirmed; the first ones of a run are remembered, which audits ask about what was planted."""
-        room = EARLIER_REMEMBERED - len(self.earlier)
-        self.earlier += itertools.islice(questions, max(0, room))
+        """These have answers that were confirmed. The first ones of a run are remembered: audits begin with what was planted."""
+        for question in questions:
+            if len(self.earlier) >= EARLIER_REMEMBERED:
+                return
+            if question not in self.earlier:
+                self.earlier.append(question)
 
     def check(self) -> None:
         """Raise the error if there is one: whoever caught it gets nothing more."""
