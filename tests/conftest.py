@@ -25,6 +25,8 @@ SLOW = {
     "corpus/index/test_index_sampling.py",
     "faults/test_endpoint_commands.py",
     "faults/test_fork_server.py",
+    "faults/test_kills.py",
+    "faults/test_signals.py",
     "faults/test_switching_endpoint.py",
     "models/test_answer_cache.py",
     "models/test_damaged_models.py",

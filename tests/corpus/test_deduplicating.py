@@ -226,9 +226,11 @@ def test_what_cannot_be_done_is_said(tmp_path):
     with pytest.raises(CorpusError, match="corpus not found"):
         deduplicate(tmp_path / "no.txt", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    deduplicate(path, tmp_path / "out")
-    with pytest.raises(CorpusError, match="exists already"):
-        deduplicate(path, tmp_path / "out")
+    done = deduplicate(path, tmp_path / "out")
+    assert deduplicate(path, tmp_path / "out") == done
+    for other in ({"near": 0.9}, {"near": None}, {"exact": 50}, {"keep": "none"}, {"seed": 1}):
+        with pytest.raises(CorpusError, match="exists already"):
+            deduplicate(path, tmp_path / "out", **other)
     with pytest.raises(CorpusError, match="the corpus itself"):
         deduplicate(tmp_path / "out" / "corpus.txt", tmp_path / "out", overwrite=True)
     (tmp_path / "twice.txt").write_text(f"{words(1, 40)}\n" * 2)

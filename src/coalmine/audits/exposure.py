@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from coalmine.progress import Progress, Silent
 from coalmine.records import Estimate
 from coalmine.search.frontier import BATCH, MEMORY_BYTES
 from coalmine.search.members import Members
-from coalmine.search.resuming import ResumeFile
+from coalmine.search.resuming import Resume, ResumeFile, Unfinished
 
 __all__ = ["METHODS", "ExposureResult", "Exposures", "expose"]
 
@@ -54,7 +53,7 @@ def expose(
     seed: int = 0,
     batch: int = BATCH,
     comparisons: bool = True,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Resume = None,
     progress: Progress | None = None,
 ) -> Exposures:
     """The exposure of every canary, in the order of the manifest, each with its interval (bits).
@@ -83,7 +82,8 @@ def expose(
 
     `minutes` is for all formats together; it does not limit the methods other than exact, nor one that was asked for by name.
     `memory` bounds the states that a search holds, in bytes. With `resume`, a directory, a search that is stopped keeps there
-    what it has proven, and the same call goes on from it.
+    what it has proven, and the same call goes on from it. What was kept is removed when all formats are measured; an `Unfinished` in
+    place of the directory leaves it to the caller, once the results are saved.
     """
     _check_arguments(
         method,
@@ -109,6 +109,7 @@ def expose(
     problems: list[NotMeasurableError] = []
     warnings: list[str] = []
     asked_about = {canary.format_id for canary in chosen}
+    unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
     share = minutes / max(1, len(asked_about))
     options = _Options(
         method,
@@ -119,7 +120,7 @@ def expose(
         confidence,
         seed,
         batch,
-        resume,
+        unfinished,
         progress or Silent(),
         comparisons,
     )
@@ -145,6 +146,7 @@ def expose(
             fits[format_id] = measured.fit
     # Of texts without a format the scores alone are worth having: membership compares them.
     if problems and len(problems) == len(formats) and not chosen.listed:
+        unfinished.forget()  # the same questions would end in the same way
         raise problems[0]
     if comparisons:
         warnings += context_warnings(model, chosen)
@@ -156,6 +158,8 @@ def expose(
             "the model was trained on other data than the corpus of this manifest: how often it was trained on a canary is "
             "what the manifest says, and may not be so"
         )
+    if unfinished is not resume:
+        unfinished.forget()
     return Exposures(
         warnings=warnings,
         results=[by_canary[canary.canary_id] for canary in chosen],
@@ -205,7 +209,7 @@ class _Options(NamedTuple):
     confidence: float
     seed: int
     batch: int
-    resume: str | os.PathLike[str] | None
+    unfinished: Unfinished
     progress: Progress
     comparisons: bool
 
@@ -258,7 +262,9 @@ class _Group:
             progress=asked.progress,
         )
         comparisons = (
-            Comparisons(question, self._facts(self.method)[:3], asked.resume) if asked.comparisons else None
+            Comparisons(question, self._facts(self.method)[:3], asked.unfinished)
+            if asked.comparisons
+            else None
         )
         try:
             # Before the method, so that a stop during the method, which may take long, loses none of them.
@@ -270,7 +276,7 @@ class _Group:
             raise
         finally:
             self.comparisons = comparisons
-        question.resume.remove()
+        asked.unfinished.is_over(question.resume)
         return measured
 
     def _chosen(self, members: Members) -> Choice:
@@ -296,11 +302,8 @@ class _Group:
         return [*common, self.format_id, method, asked.budget, self._samples(method), asked.seed]
 
     def _resume(self, method: str) -> ResumeFile:
-        kept = self.options.resume
-        return ResumeFile(
-            None if kept is None else Path(kept) / f"unfinished-{self.format_id}.npz",
-            hashlib.sha256(to_json(self._facts(method))).hexdigest(),
-        )
+        fingerprint = hashlib.sha256(to_json(self._facts(method))).hexdigest()
+        return self.options.unfinished.file(self.format_id, fingerprint)
 
     def not_measured(self, problem: NotMeasurableError) -> Measured:
         """The reason, in place of every number."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
 from coalmine.files import to_json
 from coalmine.formats.naming import format_name
 from coalmine.interrupts import deferred_interrupt
-from coalmine.search.resuming import ResumeFile
+from coalmine.search.resuming import Unfinished
 
 
 class Comparisons:
@@ -28,15 +26,15 @@ class Comparisons:
         warnings: why the references have no scores, where they have none.
     """
 
-    def __init__(
-        self, question: Question, facts: Sequence[Any], resume: str | os.PathLike[str] | None
-    ) -> None:
-        """`facts` are what the scores depend on; with `resume`, a directory, what was asked before a stop is not asked again."""
+    def __init__(self, question: Question, facts: Sequence[Any], unfinished: Unfinished) -> None:
+        """`facts` are what the scores depend on; what is in `unfinished`, asked before a stop, is not asked again."""
         self._question = question
         self._references: CandidateScores | None = None
         self.warnings: list[str] = []
-        path = None if resume is None else Path(resume) / f"unfinished-references-{question.format_id}.npz"
-        self._resume = ResumeFile(path, hashlib.sha256(to_json(facts)).hexdigest())
+        self._unfinished = unfinished
+        self._resume = unfinished.file(
+            f"references-{question.format_id}", hashlib.sha256(to_json(facts)).hexdigest()
+        )
 
     def score_before(self, method: str) -> None:
         """Score the references, unless the method scores them itself: by name, or with all members of a space that is kept."""
@@ -54,7 +52,7 @@ class Comparisons:
 
     def rows(self, measured: Measured) -> list[CandidateScores]:
         """What goes into scores.parquet beside the rows of the method, once that is through."""
-        self._resume.remove()
+        self._unfinished.is_over(self._resume)
         question, candidates = self._question, measured.candidates
         if self._references is None and candidates is not None and candidates.kind == "member":
             self._references = self._among(candidates)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
-from pathlib import Path
 from typing import Any
 
 from coalmine.audits.extraction_results import (
@@ -27,7 +26,7 @@ from coalmine.search.beam import beam_search
 from coalmine.search.enumeration import enumerate_members
 from coalmine.search.frontier import MEMORY_BYTES, Frontier
 from coalmine.search.members import Members
-from coalmine.search.resuming import ResumeFile
+from coalmine.search.resuming import Resume, ResumeFile, Unfinished
 from coalmine.search.shortest_path import Certificate, Found, ShortestPaths
 
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
@@ -47,7 +46,7 @@ def extract(
     width: int = 100,
     budget: int = 1_000_000,
     memory: int = MEMORY_BYTES,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Resume = None,
     progress: Progress | None = None,
 ) -> Extraction:
     """The `top` least surprising members of a format, the least surprising first.
@@ -57,7 +56,8 @@ def extract(
     model that gives only text can be asked). A model that cannot be walked, and one of pairs, for which `sources` is the format of
     the source side, is searched by brute force. `given` is a beginning that is known already, such as the first digits of a
     number. `memory` bounds the states held, in bytes. With `resume`, a directory, a search that is stopped keeps there what it
-    has proven, and the same call goes on from it.
+    has proven, and the same call goes on from it. What was kept is removed when the search is proven; an `Unfinished` in place of the
+    directory leaves it to the caller, once the result is saved.
     """
     secret = form if isinstance(form, Format) else Format(form)
     if method not in METHODS:
@@ -78,9 +78,13 @@ def extract(
     if method == "search":
         facts = ["cuts/2", model.describe(), secret.template, secret.words, given, top]
         secret_name = hashlib.sha256(f"{secret.template}\0{given}".encode()).hexdigest()[:8]
-        path = None if resume is None else Path(resume) / f"unfinished-extraction-{secret_name}.npz"
-        kept = ResumeFile(path, hashlib.sha256(to_json(facts)).hexdigest())
+        unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
+        kept = unfinished.file(f"extraction-{secret_name}", hashlib.sha256(to_json(facts)).hexdigest())
         found, certificate = _search(frontier, top, budget, memory, kept, shown)
+        if certificate.proven:
+            unfinished.is_over(kept)
+        if unfinished is not resume:
+            unfinished.forget()
     elif method == "brute":
         found, certificate = _brute(frontier, top, shown)
     else:
@@ -202,11 +206,12 @@ def _prompted(model: Model, form: Format, sources: Format | None, given: str) ->
 
 
 def verify_extraction(
-    model: Model, canaries: CanarySet | str | os.PathLike[str], **options: Any
+    model: Model, canaries: CanarySet | str | os.PathLike[str], *, resume: Resume = None, **options: Any
 ) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
     """Whether each canary of a manifest comes out among the `top` of its format, at which place, after how many expansions.
 
-    `options` are those of `extract`. The second result is the extraction of each format.
+    `resume` and `options` are those of `extract`; what was kept to resume is removed when all formats are searched. The second result
+    is the extraction of each format.
     """
     chosen = as_canary_set(canaries)
     if chosen.listed:
@@ -214,10 +219,13 @@ def verify_extraction(
             "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
             "or compare them by `coalmine membership`"
         )
+    unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
     extractions = {
-        name: extract(model, form, sources=chosen.source_formats.get(name), **options)
+        name: extract(model, form, sources=chosen.source_formats.get(name), resume=unfinished, **options)
         for name, form in chosen.formats.items()
     }
+    if unfinished is not resume:
+        unfinished.forget()
     results = []
     for canary in chosen:
         extraction = extractions[canary.format_id]
@@ -258,9 +266,7 @@ def _search(
 
         proven = search.run(budget - frontier.expansions, after_step)
     progress.finish()
-    if proven:
-        resume.remove()
-    else:
+    if not proven:
         # A larger budget goes on from here.
         resume.save(search.snapshot, now=True)
     return search.found(), search.certificate()

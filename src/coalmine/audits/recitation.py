@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -69,6 +69,7 @@ def recite(
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    record: Callable[[Recitation], None] | None = None,
 ) -> Recitation:
     """Ask one model, or a family of them, to complete sequences of the corpus that they were trained on.
 
@@ -98,6 +99,7 @@ def recite(
         out: a directory for recitation.json and sequences.parquet; a run that is stopped goes on there.
         seed: of the sample.
         progress: is told of sequences.
+        record: is called with the result when it is written to `out`, and before what was kept to resume is removed.
     """
     asked = [models] if isinstance(models, Model) else list(models)
     everyone = asked if baseline is None else [*asked, baseline]
@@ -192,6 +194,8 @@ def recite(
             digest = save_sequences(folder, found, questions, settings)
             result = msgspec.structs.replace(result, sequences_sha256=digest)
             result.save(folder)
+            if record is not None:
+                record(result)
         for resume in _resume_files(folder, len(everyone)):
             remove_file(resume)
     return result

@@ -88,8 +88,8 @@ def command(
             seed=seed,
             overwrite=overwrite,
             progress=output.progress(),
+            record=lambda made: clock.save(out, seed=seed, corpus_sha256=made.sha256_before),
         )
-        clock.save(out, seed=seed, corpus_sha256=report.sha256_before)
         output.say(_summary(report, out))
         output.document(report)
     return 0

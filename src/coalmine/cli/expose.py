@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from coalmine.cli.model_argument import (
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
 from coalmine.files import no_empty_directory
+from coalmine.unfinished import sole_use
 
 
 def command(
@@ -84,6 +86,7 @@ def command(
     with (
         Output(json=json, quiet=quiet) as output,
         no_empty_directory(results_directory(model, out, "exposure")),
+        ExitStack() as held,
     ):
         from coalmine.audits.exposure import expose
         from coalmine.audits.exposure_results import RESULTS_FILE, SCORES_FILE
@@ -97,6 +100,7 @@ def command(
             not_measured_in_words,
         )
         from coalmine.reports.terminal import inert
+        from coalmine.search.resuming import Unfinished
 
         clock = RunClock()
         check_places(results_directory(model, out, "exposure"), RESULTS_FILE, SCORES_FILE, RUN_FILE)
@@ -112,6 +116,8 @@ def command(
             context_text=context_text,
         )
         chosen = CanarySet.load(canaries)
+        held.enter_context(sole_use(directory))
+        unfinished = Unfinished(directory)
         results = expose(
             loaded,
             chosen,
@@ -122,7 +128,7 @@ def command(
             memory=memory * 1_000_000,
             confidence=confidence,
             seed=seed,
-            resume=directory,
+            resume=unfinished,
             progress=output.progress(),
         )
         results.save(directory)
@@ -134,6 +140,7 @@ def command(
             expansions=results.expansions,
             choices=results.choices,
         )
+        unfinished.forget()
         shown = {canary.canary_id: canary.text for canary in chosen} if reveal else None
         output.say(
             exposure_table(results, shown),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from coalmine.cli.options import Json, Quiet, Seed, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
 from coalmine.files import no_empty_directory
+from coalmine.unfinished import sole_use
 
 
 def command(
@@ -115,10 +117,12 @@ def command(
     with (
         Output(json=json, quiet=quiet) as output,
         no_empty_directory(results_directory(model, out, "extraction")),
+        ExitStack() as held,
     ):
         from coalmine.audits.extraction_results import RESULTS_FILE, VERIFIED_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.files import check_places
+        from coalmine.search.resuming import Unfinished
 
         clock = RunClock()
         results_file = RESULTS_FILE if verify is None else VERIFIED_FILE
@@ -134,6 +138,8 @@ def command(
             context=context,
             context_text=context_text,
         )
+        held.enter_context(sole_use(directory))
+        unfinished = Unfinished(directory)
         options: dict[str, Any] = {
             "top": top,
             "method": method,
@@ -141,7 +147,7 @@ def command(
             "width": width,
             "budget": budget,
             "memory": memory * 1_000_000,
-            "resume": directory,
+            "resume": unfinished,
             "progress": output.progress(),
         }
         if verify is not None:
@@ -164,6 +170,7 @@ def command(
         result = extract(loaded, form, sources=source_format, **options)
         path = result.save(directory)
         clock.save(directory, model=result.model, expansions=result.certificate.expansions)
+        unfinished.forget()
         shown = result if reveal else masked_extraction(result, form)
         output.say(extraction_table(shown), certificate_in_words(result), f"Result: {inert(str(path))}")
         output.document(shown)
@@ -186,6 +193,7 @@ def _verify(
     save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=loaded.describe())
     expansions = sum(one.certificate.expansions for one in extractions.values())
     clock.save(directory, model=loaded.describe(), manifest_sha256=chosen.sha256, expansions=expansions)
+    options["resume"].forget()
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),

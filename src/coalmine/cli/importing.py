@@ -51,20 +51,24 @@ def command(
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.corpus.importing import import_canaries
         from coalmine.corpus.manifest import MANIFEST_NAME
-        from coalmine.files import check_places, make_directory
+        from coalmine.files import check_places, make_directory, read_bytes
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import imported_summary
 
         check_places(out, MANIFEST_NAME)
-        if (out / MANIFEST_NAME).exists() and not overwrite:
-            raise InputError(
-                f"{out / MANIFEST_NAME} exists already; write to another directory, or allow --overwrite"
-            )
         secret = None
         if secret_format is not None:
             secret = Format(secret_format, words=words_from(words) if "{word:" in secret_format else None)
         imported = import_canaries(file, secret=secret, withhold=withhold)
-        path = imported.canaries.save(make_directory(out) / MANIFEST_NAME)
+        path = make_directory(out) / MANIFEST_NAME
+        # The very same file may be that of a run that was killed after it had written it.
+        if (
+            path.exists()
+            and not overwrite
+            and read_bytes(path, "the manifest") != imported.canaries.to_bytes()
+        ):
+            raise InputError(f"{path} exists already; write to another directory, or allow --overwrite")
+        imported.canaries.save(path)
         power = imported.canaries.power()
         output.say(imported_summary(imported, path, power))
         output.document(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import signal
 import sys
 import traceback
 import warnings
@@ -31,14 +32,13 @@ from coalmine.cli import (
 )
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, tell
 from coalmine.errors import CoalmineError
+from coalmine.interrupts import SignalNoted, end_as_by_ctrl_c
 from coalmine.refusals import refused_by_system
 from coalmine.visible import visible, visible_lines
 
 # A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.
-STOPPED = (
-    "\ncoalmine: stopped; the same command goes on where a training, a search, an index or a recitation was\n"
-)
-BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED = 1, 2, 70, 130
+STOPPED = "\ncoalmine: stopped; run the same command again to resume a training, a search, an index or a recitation\n"
+BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 1, 2, 70, 130, 143
 
 app = typer.Typer(
     name="coalmine",
@@ -121,6 +121,7 @@ def _show_nothing_raw() -> None:
 
 
 def _run() -> NoReturn:
+    end_as_by_ctrl_c()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
@@ -129,8 +130,7 @@ def _run() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort) as stop:  # the library turns the one into the other
         if isinstance(stop.__cause__, EOFError):  # and also this, which nobody pressed
             raise stop.__cause__ from None
-        tell(STOPPED)
-        sys.exit(INTERRUPTED)
+        _stop()
     except ReaderGoneError:
         sys.exit(0)
     except OSError as error:
@@ -143,8 +143,14 @@ def _run() -> NoReturn:
             raise
         _fail(_with_help(error))
     if code == INTERRUPTED:  # some versions of the library turn Ctrl-C into this code by themselves
-        tell(STOPPED)
+        _stop()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stop() -> NoReturn:
+    """What was done so far is kept; the code is that of shells for the signal."""
+    tell(STOPPED)
+    sys.exit(TERMINATED if SignalNoted.last == signal.SIGTERM else INTERRUPTED)
 
 
 def _with_help(error: Any) -> str:

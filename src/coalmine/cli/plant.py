@@ -122,8 +122,8 @@ def command(
             ),
             overwrite=overwrite,
             progress=output.progress(),
+            record=lambda made: clock.save(out, seed=seed, manifest_sha256=made.canaries.sha256),
         )
-        clock.save(out, seed=seed, manifest_sha256=made.canaries.sha256)
         power = made.canaries.power()
         output.say(planted_summary(made, power))
         output.document(

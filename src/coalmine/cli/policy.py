@@ -40,12 +40,12 @@ def init(
     """Write a policy with every rule in it, explained; most of them are commented out. Nothing here is random."""
     del seed
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.files import check_place, write_bytes
+        from coalmine.files import check_place, read_bytes, write_bytes
         from coalmine.reports.gate.policy import TEMPLATE
         from coalmine.reports.terminal import inert
 
         check_place(path)
-        if path.exists() and not overwrite:
+        if path.exists() and not overwrite and read_bytes(path, "the policy") != TEMPLATE.encode():
             raise InputError(f"{path} is there already; choose another place, or replace it with --overwrite")
         write_bytes(path, TEMPLATE.encode())
         shown = inert(str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
 from coalmine.cli.output import Output
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.files import no_empty_directory
+from coalmine.unfinished import sole_use
 
 if TYPE_CHECKING:
     from coalmine.audits.recitation_results import Recitation
@@ -113,7 +115,7 @@ def command(
         )
     if family and len(names) < _TWO:
         raise InputError("--family compares several models; give two or more, and the index last")
-    with Output(json=json, quiet=quiet) as output:
+    with Output(json=json, quiet=quiet) as output, ExitStack() as held:
         from coalmine.audits.recitation import recite
         from coalmine.audits.recitation_results import RESULT_FILE, SEQUENCES_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock
@@ -144,22 +146,33 @@ def command(
             "reveal": reveal,
             "seed": seed,
         }
-        with no_empty_directory(place):
-            first, directory = open_model(names[0], out, "recitation", **options)
-            others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
-            beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
-            result = recite(
-                [first, *others], opened, baseline=beside, out=directory, progress=output.progress(), **asked
+        held.enter_context(no_empty_directory(place))
+        first, directory = open_model(names[0], out, "recitation", **options)
+        held.enter_context(sole_use(directory))
+        others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
+        beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
+        figures: list[str] = []
+
+        def record(made: Recitation) -> None:
+            figures.append(_draw(made, directory))
+            clock.save(
+                directory,
+                seed=seed,
+                models=[facts.description for facts in made.models],
+                index=made.index,
+                questions=made.questions,
             )
-        figures = _draw(result, directory)
-        clock.save(
-            directory,
-            seed=seed,
-            models=[facts.description for facts in result.models],
-            index=result.index,
-            questions=result.questions,
+
+        result = recite(
+            [first, *others],
+            opened,
+            baseline=beside,
+            out=directory,
+            progress=output.progress(),
+            record=record,
+            **asked,
         )
-        _show(result, output, directory, figures)
+        _show(result, output, directory, figures[0])
         output.document(result)
     return 0
 

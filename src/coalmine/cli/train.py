@@ -156,7 +156,8 @@ def command(
             seed=seed,
             **chosen,
         )
-        if trained.trained_now:
+        # A training that was killed after its last file has no record of its run yet.
+        if trained.trained_now or not (out / RUN_FILE).exists():
             clock.save(out, seed=seed, data_sha256=trained.record.data_sha256)
         output.say(training_summary(trained))
         output.document(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from coalmine.corpus.deduplication_report import (
     Removed,
 )
 from coalmine.corpus.documents import Fields
+from coalmine.corpus.done_already import deduplicated, exists_already, first_in_the_way
 from coalmine.corpus.index.building import DEFAULT_MEMORY, build_index
 from coalmine.corpus.index.sorting import LARGEST_SORT
 from coalmine.corpus.manifest import MANIFEST_NAME, CanarySet
@@ -33,21 +35,22 @@ from coalmine.corpus.near_duplicates import (
     rows_in_band,
 )
 from coalmine.corpus.reading import open_corpus
-from coalmine.corpus.recounting import manifest_of, recount_summary, recounted
+from coalmine.corpus.recounting import KnownManifest, manifest_of, recount_summary, recounted
 from coalmine.corpus.repeated_text import RepeatedPart, repeated_parts
 from coalmine.corpus.rewriting import Changes, write_with_changes
 from coalmine.corpus.streams import kind_of
 from coalmine.errors import CorpusError, InputError, ManifestError
 from coalmine.files import (
     PRIVATE,
+    FileGroup,
     check_places,
-    make_directory,
     refused_writing,
     sha256_of_file,
     together,
     whole_file,
 )
 from coalmine.progress import Progress, Silent
+from coalmine.unfinished import noted_as_unfinished, sole_use
 from coalmine.work_files import work_directory
 
 
@@ -64,6 +67,7 @@ def deduplicate(
     seed: int = 0,
     overwrite: bool = False,
     progress: Progress | None = None,
+    record: Callable[[Deduplication], None] | None = None,
 ) -> Deduplication:
     """Write a copy of a corpus in which no text of some length stands twice, and no two documents are nearly the same.
 
@@ -85,20 +89,76 @@ def deduplicate(
         canaries: the manifest of a planted corpus; None takes the canaries.json beside the corpus if it belongs to it.
         memory: about how many bytes sorting may take. Near duplicates take about 8 bytes per word beside it.
         seed: the seed of the hashes that propose near duplicates.
-        overwrite: replace what an earlier run wrote to `out`.
+        overwrite: replace what an earlier run wrote to `out`. Without it, what the very same call wrote there is left as it is, and
+            anything else is refused.
         progress: is told of each search.
+        record: is called with the result; what it writes takes its name together with the corpus and the report.
     """
     source, folder, fields, progress = Path(corpus), Path(out), fields or Fields(), progress or Silent()
     target = folder / f"corpus{kind_of(source).suffix}"
-    _check(source, target, exact, keep, near, overwrite=overwrite)
-    manifest = folder / MANIFEST_NAME
+    _check(source, target, exact, keep, near)
     with open_corpus(source, fields):
         known = manifest_of(source, canaries)
-        if known.canaries is not None and manifest.exists() and not overwrite:
-            raise _exists(manifest)
-        make_directory(folder)  # the corpus can be opened, so there will be something to put there
+        written = (
+            target.name,
+            REPORT_FILE,
+            REMOVED_FILE,
+            *(() if known.canaries is None else (MANIFEST_NAME,)),
+        )
+        places = [folder / name for name in written if name != REMOVED_FILE]
+        if not overwrite and (there := first_in_the_way(*places)) is not None:
+            done = deduplicated(
+                source, target, exact=exact, keep=keep, near=near, seed=seed, fields=fields, known=known
+            )
+            if done is None:
+                raise exists_already(there)
+            return done
+    # The corpus can be opened, so there will be something to put there.
+    with sole_use(folder):
+        if not overwrite and (there := first_in_the_way(*places)) is not None:
+            raise exists_already(there)  # which another process has made meanwhile
+        with noted_as_unfinished(folder, written):
+            found = _search(
+                source, folder, fields, exact, keep, near, memory=memory, seed=seed, progress=progress
+            )
+            with together() as group:
+                report = _write_all(found, target, known, group, progress)
+                if record is not None:
+                    record(report)
+    return report
+
+
+class _Found(NamedTuple):
+    """What is to be removed from a corpus, and why."""
+
+    state: CutCorpus
+    survey: Survey
+    # The corpus as it was read.
+    sha256: str
+    changed_at: int
+    removed: list[Removed]
+    # Places of documents of which nothing is left.
+    dropped: set[int]
+    exact: ExactSummary | None
+    near: NearSummary | None
+    seed: int
+
+
+def _search(
+    source: Path,
+    folder: Path,
+    fields: Fields,
+    exact: int | None,
+    keep: Keep,
+    near: float | None,
+    *,
+    memory: int,
+    seed: int,
+    progress: Progress,
+) -> _Found:
+    """Repeated text first, then near duplicates among what is left."""
     state = CutCorpus(source, fields)
-    before, identity = sha256_of_file(source), source.stat().st_mtime_ns
+    before, changed_at = sha256_of_file(source), source.stat().st_mtime_ns
     removed: list[Removed] = []
     rounds = 0
     with refused_writing(folder), work_directory(folder) as work:
@@ -111,47 +171,65 @@ def deduplicate(
         raise CorpusError(
             f"nothing of {source} would be left, because all of it is repeated; keep one copy, or ask for a greater length"
         )
+    return _Found(
+        state,
+        survey,
+        before,
+        changed_at,
+        [*removed, *(one for _, one in near_found)],
+        dropped,
+        None if exact is None else _exact_summary(exact, keep, rounds, removed, state, survey),
+        None if near is None else _near_summary(near, [one for _, one in near_found]),
+        seed,
+    )
+
+
+def _write_all(
+    found: _Found, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
+) -> Deduplication:
+    """The corpus, the manifest of a planted one, and the report last."""
+    state, survey, dropped, folder = found.state, found.survey, found.dropped, target.parent
+    source, fields, manifest = state.source, state.fields, folder / MANIFEST_NAME
     changes: Changes = {
         **{place: as_change(pieces) for place, pieces in state.pieces.items()},
         **dict.fromkeys(dropped),
     }
-    with together() as written:
-        after = _write(source, target, fields, changes, progress)
-        if source.stat().st_mtime_ns != identity:
-            raise CorpusError(
-                f"{source} changed while it was being read; run again once nothing writes to it"
-            )
-        recount = manifest_sha256 = None
-        if known.canaries is not None:
-            counted = recounted(
-                known.canaries,
-                target,
-                content=written.where(target),
-                by="dedup",
-                before=(source.name, before, len(survey.sizes)),
-                fields=fields,
-                progress=progress,
-            )
-            counted.save(manifest)
-            manifest_sha256 = counted.sha256
-            recount = recount_summary(known.canaries, counted, manifest.name)
-        elif _tells_of(manifest, target):
-            written.remove(manifest)
-        report = Deduplication(
-            corpus=target.name,
-            sha256_before=before,
-            sha256_after=after,
-            documents_before=len(survey.sizes),
-            documents_after=len(survey.sizes) - len(dropped),
-            bytes_before=sum(survey.sizes),
-            bytes_after=sum(left for place, left in enumerate(survey.left) if place not in dropped),
-            exact=None if exact is None else _exact_summary(exact, keep, rounds, removed, state, survey),
-            near=None if near is None else _near_summary(near, [one for _, one in near_found]),
-            canaries=recount,
-            warnings=(*known.warnings, *(() if recount is None else recount.warnings)),
-            manifest_sha256=manifest_sha256,
+    after = _write(source, target, fields, changes, progress)
+    if source.stat().st_mtime_ns != found.changed_at:
+        raise CorpusError(f"{source} changed while it was being read; run again once nothing writes to it")
+    recount = manifest_sha256 = None
+    if known.canaries is not None:
+        counted = recounted(
+            known.canaries,
+            target,
+            content=written.where(target),
+            by="dedup",
+            before=(source.name, found.sha256, len(survey.sizes)),
+            fields=fields,
+            progress=progress,
         )
-        return report.save(folder, [*removed, *(one for _, one in near_found)])
+        counted.save(manifest)
+        manifest_sha256 = counted.sha256
+        recount = recount_summary(known.canaries, counted, manifest.name)
+    elif _tells_of(manifest, target):
+        written.remove(manifest)
+    report = Deduplication(
+        corpus=target.name,
+        sha256_before=found.sha256,
+        sha256_after=after,
+        documents_before=len(survey.sizes),
+        documents_after=len(survey.sizes) - len(dropped),
+        bytes_before=sum(survey.sizes),
+        bytes_after=sum(left for place, left in enumerate(survey.left) if place not in dropped),
+        exact=found.exact,
+        near=found.near,
+        seed=found.seed,
+        fields=fields,
+        canaries=recount,
+        warnings=(*known.warnings, *(() if recount is None else recount.warnings)),
+        manifest_sha256=manifest_sha256,
+    )
+    return report.save(folder, found.removed)
 
 
 def _exact_summary(
@@ -279,9 +357,7 @@ def _write(source: Path, target: Path, fields: Fields, changes: Changes, progres
     return sha256
 
 
-def _check(
-    source: Path, target: Path, exact: int | None, keep: str, near: float | None, *, overwrite: bool
-) -> None:
+def _check(source: Path, target: Path, exact: int | None, keep: str, near: float | None) -> None:
     if exact is None and near is None:
         raise InputError(
             "nothing to do: neither repeated text nor near duplicates are to be removed; ask for one"
@@ -296,16 +372,7 @@ def _check(
         rows_in_band(near)
     if target.exists() and source.exists() and target.samefile(source):
         raise CorpusError(f"this would replace the corpus itself, {source}; write to another directory")
-    for path in (target, target.parent / REPORT_FILE):
-        if path.exists() and not overwrite:
-            raise _exists(path)
     check_places(target.parent, target.name, MANIFEST_NAME, REPORT_FILE, REMOVED_FILE)
-
-
-def _exists(path: Path) -> CorpusError:
-    return CorpusError(
-        f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
-    )
 
 
 def _tells_of(manifest: Path, corpus: Path) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from coalmine.corpus.documents import Fields
 from coalmine.corpus.recounting import Recount
 from coalmine.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.sealing import write_sealed
@@ -73,6 +74,9 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     bytes_after: int
     exact: ExactSummary | None
     near: NearSummary | None
+    # The seed of the hashes that propose near duplicates, and the fields that were read.
+    seed: int = 0
+    fields: Fields = Fields()
     # What became of the copies of canaries; None where the corpus has no manifest that is known.
     canaries: Recount | None = None
     # One sentence each; none of them shows a secret.

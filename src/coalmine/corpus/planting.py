@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,14 @@ import msgspec
 
 from coalmine import files
 from coalmine.corpus.documents import Fields
+from coalmine.corpus.done_already import (
+    exists_already,
+    first_in_the_way,
+    planted_in,
+    planted_with,
+    recount_there,
+)
+from coalmine.corpus.drawing import draw_canaries
 from coalmine.corpus.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.corpus.occurrences import search_for
@@ -21,7 +29,6 @@ from coalmine.corpus.planting_options import (
     WITHHOLD,
     as_formats,
     as_source_formats,
-    check_distinct,
     check_room,
     checked_count,
     checked_probability,
@@ -33,11 +40,12 @@ from coalmine.corpus.reading import nonempty_blocks, open_corpus
 from coalmine.corpus.recounting import KnownManifest, Recount, manifest_of, recount_summary, recounted
 from coalmine.corpus.streams import COMPRESSIONS, KINDS, kind_of
 from coalmine.corpus.writing import Insertion, write_with_insertions
-from coalmine.errors import CorpusError, ManifestError, NotMeasurableError
+from coalmine.errors import CorpusError, ManifestError
 from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
-from coalmine.randomness import child_seed, integers
+from coalmine.randomness import integers
 from coalmine.records import Canary
+from coalmine.unfinished import noted_as_unfinished, sole_use
 
 _CORPUS_NAMES = frozenset(
     f"corpus{kind}{compression}" for kind in KINDS for compression in ("", *COMPRESSIONS)
@@ -80,6 +88,7 @@ def plant(
     source_formats: Format | str | Sequence[Format | str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    record: Callable[[Planted], None] | None = None,
 ) -> Planted:
     r"""Write a copy of a corpus with canaries in it, and the manifest that an audit of the trained model needs.
 
@@ -103,7 +112,9 @@ def plant(
         source_formats: for pairs, the format of the source side for each of `formats`; both sides are filled alike.
         overwrite: replace what an earlier run wrote to `out`; its corpus goes also where the new one has another name.
             Where `corpus` was planted before and its manifest is beside it, that is written again as `earlier-canaries.json`.
+            Without it, what the very same call wrote there is left as it is, and anything else is refused.
         progress: is told of both passes, in bytes of the corpus.
+        record: is called with the result; what it writes takes its name together with the corpus and the manifest.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -123,10 +134,10 @@ def plant(
     fields = fields or Fields()
     progress = progress or Silent()
     target = folder / f"corpus{kind_of(original).suffix}"
-    _check_places(original, target, overwrite=overwrite)
-    earlier = _earlier_corpus(original, target)
+    _check_not_itself(original, target)
+    _earlier_corpus(original, target)  # refuses to remove the corpus itself, before it is read
     counts = checked_repeat(repeat)
-    drawn = _draw(
+    drawn = draw_canaries(
         as_formats(formats),
         as_source_formats(source_formats, fields),
         repeat=counts,
@@ -135,6 +146,10 @@ def plant(
         withhold=checked_probability(withhold),
         seed=checked_seed(seed),
     )
+    blocked = None if overwrite else first_in_the_way(folder / MANIFEST_NAME, target)
+    there = None if blocked is None else planted_with(folder, drawn)
+    if blocked is not None and there is None:
+        raise exists_already(blocked)
     survey = _survey(original, fields, drawn, progress)
     copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
     crowded = check_room([canary for canary in drawn if canary.planted], survey.text_bytes, canaries, counts)
@@ -143,34 +158,76 @@ def plant(
         # What lies there is what an earlier run wrote, of another corpus.
         known = msgspec.structs.replace(known, warnings=())
     insertions = _places(survey.documents, copies, seed)
-    manifest = folder / MANIFEST_NAME
-    # Nothing of an earlier run is touched before all of this one is on the disk.
-    with files.together() as written:
-        with files.whole_file(target, mode=files.PRIVATE) as temporary:
-            sha256_after = _write(
-                original,
-                temporary,
-                fields=fields,
-                insertions=insertions,
-                rows=[_values(canary) for canary in drawn],
-                survey=survey,
-                progress=progress,
+    about = _record(original, target, survey, insertions, fields)
+    warnings = (*known.warnings, *crowded, *nested_warnings(drawn))
+    if blocked is not None and there is not None:
+        if not planted_in(there, target, about, known):
+            raise exists_already(blocked)
+        return Planted(there, target, folder / MANIFEST_NAME, recount_there(target, known), warnings)
+    with files.no_empty_directory(folder), sole_use(folder):
+        blocked = None if overwrite else first_in_the_way(folder / MANIFEST_NAME, target)
+        if blocked is not None:
+            raise exists_already(blocked)  # which another process has made meanwhile
+        # Nothing of an earlier run is touched before all of this one is on the disk.
+        with (
+            noted_as_unfinished(folder, (target.name, MANIFEST_NAME, EARLIER_NAME)),
+            files.together() as written,
+        ):
+            result, recount = _write_all(
+                original, folder, drawn, insertions, survey, known, about, written, progress
             )
-        record = PlantedCorpus(
-            name=target.name,
-            original_name=original.name,
-            sha256_before=survey.sha256,
-            sha256_after=sha256_after,
-            documents_before=survey.documents,
-            documents_after=survey.documents + len(copies),
-            fields=fields,
+            planted = Planted(result, target, folder / MANIFEST_NAME, recount, warnings)
+            if record is not None:
+                record(planted)
+    return planted
+
+
+def _record(
+    original: Path, target: Path, survey: _Survey, insertions: Sequence[Insertion], fields: Fields
+) -> PlantedCorpus:
+    """What the manifest says of the corpus, but for the hash of what is yet to be written."""
+    return PlantedCorpus(
+        name=target.name,
+        original_name=original.name,
+        sha256_before=survey.sha256,
+        sha256_after="",
+        documents_before=survey.documents,
+        documents_after=survey.documents + len(insertions),
+        fields=fields,
+    )
+
+
+def _write_all(
+    original: Path,
+    folder: Path,
+    drawn: CanarySet,
+    insertions: Sequence[Insertion],
+    survey: _Survey,
+    known: KnownManifest,
+    about: PlantedCorpus,
+    written: files.FileGroup,
+    progress: Progress,
+) -> tuple[CanarySet, Recount | None]:
+    """The corpus, the manifest of canaries that it held before, and last its own manifest."""
+    target = folder / about.name
+    with files.whole_file(target, mode=files.PRIVATE) as temporary:
+        sha256_after = _write(
+            original,
+            temporary,
+            fields=about.fields,
+            insertions=insertions,
+            rows=[_values(canary) for canary in drawn],
+            survey=survey,
+            progress=progress,
         )
-        if earlier is not None and _is_unchanged(*earlier):
-            written.remove(earlier[0])
-        recount = _recount_earlier(known, target, written, original, record, progress)
-        result = drawn.with_corpus(record, manifest)
-        result.save(manifest)
-    return Planted(result, target, manifest, recount, (*known.warnings, *crowded, *nested_warnings(drawn)))
+    record = msgspec.structs.replace(about, sha256_after=sha256_after)
+    earlier = _earlier_corpus(original, target)
+    if earlier is not None and _is_unchanged(*earlier):
+        written.remove(earlier[0])
+    recount = _recount_earlier(known, target, written, original, record, progress)
+    result = drawn.with_corpus(record, folder / MANIFEST_NAME)
+    result.save(folder / MANIFEST_NAME)
+    return result, recount
 
 
 def _recount_earlier(
@@ -197,62 +254,6 @@ def _recount_earlier(
     )
     again.save(path)
     return recount_summary(known.canaries, again, path.name)
-
-
-def _draw(
-    formats: Sequence[Format],
-    source_formats: Sequence[Format] | None,
-    *,
-    repeat: Sequence[int],
-    canaries: int,
-    references: int,
-    withhold: float,
-    seed: int,
-) -> CanarySet:
-    """Draw canaries and references of each format, and toss the coins."""
-    if source_formats is not None and len(source_formats) != len(formats):
-        raise CorpusError(
-            f"pairs need a source format for each format, but there are {len(source_formats)} for {len(formats)}"
-        )
-    check_distinct(formats, source_formats)
-    drawn: list[Canary] = []
-    others: dict[str, Sequence[str]] = {}
-    named = {f"f{number}": secret for number, secret in enumerate(formats)}
-    sources = {f"f{number}": secret for number, secret in enumerate(source_formats or ())}
-    for format_id, secret in named.items():
-        wanted = canaries * len(repeat)
-        if wanted + references > secret.size:
-            raise NotMeasurableError(
-                f"format {secret.template!r} has {secret.size:,} members, too few for {wanted:,} canaries and "
-                f"{references:,} references; ask for fewer, or use a larger format"
-            )
-        texts = secret.sample(wanted + references, child_seed(seed, "plant", format_id), replace=False)
-        if "" in texts:
-            raise CorpusError(
-                f"the empty text is a member of {secret.template!r} and stands in every document; "
-                "use a format whose members all have some text"
-            )
-        source = sources.get(format_id)
-        if source is not None and source.words != secret.words:
-            raise CorpusError(
-                f"both sides of a pair need the same words, but those of {secret.template!r} differ"
-            )
-        for place, text in enumerate(texts[:wanted]):
-            count = repeat[place // canaries]
-            canary_id = f"{format_id}-x{count}-{place % canaries}"
-            coin = integers(seed, "plant", "withhold", canary_id).random()
-            drawn.append(
-                Canary(
-                    canary_id=canary_id,
-                    format_id=format_id,
-                    text=text,
-                    repetitions=count,
-                    planted=coin >= withhold,
-                    source=None if source is None else source.fill(secret.fillings(text)),
-                )
-            )
-        others[format_id] = texts[wanted:]
-    return CanarySet(drawn, named, references=others, source_formats=sources, seed=seed, withhold=withhold)
 
 
 def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) -> _Survey:
@@ -342,14 +343,9 @@ def _identity(path: Path) -> tuple[int, int, int]:
     return (found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def _check_places(original: Path, target: Path, *, overwrite: bool) -> None:
+def _check_not_itself(original: Path, target: Path) -> None:
     if target.exists() and original.exists() and target.samefile(original):
         raise CorpusError(f"planting would replace the corpus itself, {original}; write to another directory")
-    for path in (target.parent / MANIFEST_NAME, target):
-        if path.exists() and not overwrite:
-            raise CorpusError(
-                f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
-            )
     files.check_places(target.parent, target.name, MANIFEST_NAME, EARLIER_NAME)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,37 @@ from coalmine.guarded_files import guarded_file, read_guarded
 
 SECONDS_BETWEEN_SAVES = 10.0
 Arrays = dict[str, NDArray[Any]]
+
+
+class Unfinished:
+    """What the searches of one run keep in a directory, which goes when the results of the whole run are on disk.
+
+    Until then a run that is stopped loses none of it: not the format that was measured first while the second is, and nothing at
+    all where the results could not be written.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None) -> None:
+        self._directory = None if directory is None else Path(directory)
+        self._over: list[ResumeFile] = []
+
+    def file(self, name: str, fingerprint: str) -> ResumeFile:
+        """What is kept of one search under this name; nothing where there is no directory."""
+        path = None if self._directory is None else self._directory / f"unfinished-{name}.npz"
+        return ResumeFile(path, fingerprint)
+
+    def is_over(self, search: ResumeFile) -> None:
+        """A search has come to its end."""
+        self._over.append(search)
+
+    def forget(self) -> None:
+        """Remove the files of searches that have come to their end."""
+        for search in self._over:
+            search.remove()
+        self._over.clear()
+
+
+# Where a function keeps what it needs to resume: nowhere, in a directory until it returns, or until its caller forgets it.
+Resume = str | os.PathLike[str] | Unfinished | None
 
 
 class ResumeFile:
@@ -62,6 +94,6 @@ class ResumeFile:
         self._saved_at = time.monotonic()
 
     def remove(self) -> None:
-        """The search is over."""
+        """What was kept is of no use any more."""
         if self.path is not None:
             remove_file(self.path)

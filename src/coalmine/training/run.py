@@ -103,6 +103,9 @@ class TrainingRun:
             while position.epoch < options.epochs and not stopped_early:
                 self._run_epoch()
                 stopped_early = self._should_stop()
+                if self._interrupted():  # while the epoch was being judged
+                    self._snapshot()
+                    raise KeyboardInterrupt
         self.progress.finish()
         self.network.load_state_dict(self.best)
         save_model(self.directory, self.network, self.data.tokenizer)

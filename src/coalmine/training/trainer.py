@@ -10,7 +10,7 @@ import msgspec
 
 from coalmine.corpus.documents import Fields
 from coalmine.errors import InputError
-from coalmine.files import check_places, make_directory
+from coalmine.files import check_places, no_empty_directory
 from coalmine.models.checkpoint import (
     CONFIG_FILE,
     UNFINISHED_FILE,
@@ -23,6 +23,7 @@ from coalmine.progress import Progress, Silent
 from coalmine.sealing import write_sealed
 from coalmine.training.options import options_of
 from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_training
+from coalmine.unfinished import sole_use
 
 
 class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,28 +64,27 @@ def train(
 
     check_readable_name(Path(out))
     check_places(out, WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, UNFINISHED_FILE)
-    directory = make_directory(out)
-    loaded = load_training_data(Path(data), None if valid is None else Path(valid), fields, chosen)
-    run = TrainingRun(
-        loaded,
-        chosen,
-        directory,
-        watch=watch,
-        progress=progress or Silent(),
-        snapshot_seconds=snapshot_seconds,
-    )
-    finished = _finished(directory)
-    if finished is not None:
-        if run.is_same(finished):
-            return TrainedModel(path=directory, record=finished, trained_now=False)
-        raise InputError(
-            f"{directory} already holds a model that was trained on other data or with other options; "
-            "choose another directory, or remove it"
+    with no_empty_directory(out), sole_use(out) as directory:
+        loaded = load_training_data(Path(data), None if valid is None else Path(valid), fields, chosen)
+        run = TrainingRun(
+            loaded,
+            chosen,
+            directory,
+            watch=watch,
+            progress=progress or Silent(),
+            snapshot_seconds=snapshot_seconds,
         )
-    record = run.finish()
-    write_sealed(directory / RECORD_FILE, record)
-    run.forget_snapshot()
-    return TrainedModel(path=directory, record=record, trained_now=True)
+        finished = _finished(directory)
+        if finished is not None and not run.is_same(finished):
+            raise InputError(
+                f"{directory} already holds a model that was trained on other data or with other options; "
+                "choose another directory, or remove it"
+            )
+        record = run.finish() if finished is None else finished
+        if finished is None:
+            write_sealed(directory / RECORD_FILE, record)
+        run.forget_snapshot()  # also that of a run that was killed just before it came to this
+    return TrainedModel(path=directory, record=record, trained_now=finished is None)
 
 
 def _finished(directory: Path) -> TrainingRecord | None:

@@ -39,7 +39,6 @@ from coalmine.files import (
     PRIVATE,
     check_places,
     check_replaceable,
-    make_directory,
     remove_file,
     sha256_of_file,
     to_json,
@@ -49,6 +48,7 @@ from coalmine.guarded_files import read_guarded, write_guarded
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.sealing import write_sealed
+from coalmine.unfinished import sole_use
 from coalmine.work_files import remove_abandoned
 
 UNFINISHED_FILE = "building.json"
@@ -115,10 +115,8 @@ def build_index(
         raise InputError(
             f"memory should be a number of bytes above 0, got {memory}; give at least some millions"
         )
-    _check_place(folder)
     with open_corpus(source, fields):
-        new = not folder.exists()
-        make_directory(folder)  # the corpus can be opened, so there will be something to put there
+        new = not folder.exists()  # the corpus can be opened, so there will be something to put there
     described = description_bytes(cutter)
     plan = _Plan(
         SCHEMA,
@@ -129,28 +127,44 @@ def build_index(
         # The symbols, 4 bytes of suffix array for each of their bytes, and some room for what is small.
         max(2, min(memory // (5 * width + 1), LARGEST_SORT // width)),
     )
-    if (folder / MANIFEST_FILE).is_file() and not overwrite:
-        return _existing(folder, source, plan, progress)
+    with sole_use(folder):
+        _check_place(folder)
+        if (folder / MANIFEST_FILE).is_file() and not overwrite:
+            return _existing(folder, source, plan, progress)
+        _build(folder, source, cutter, described, plan, new=new, progress=progress or Silent())
+    return CorpusIndex.open(folder, verify=False)
+
+
+def _build(
+    folder: Path,
+    source: Path,
+    cutter: IndexTokenizer,
+    described: bytes,
+    plan: _Plan,
+    *,
+    new: bool,
+    progress: Progress,
+) -> None:
+    """Write the shards that are not there yet, and the manifest last."""
     unfinished = _begin_or_go_on(folder, plan)
     with _nothing_left_of_refused(folder, new=new):
         write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
-        sha256, shards = _write_shards(folder, source, cutter, unfinished, progress or Silent())
+        sha256, shards = _write_shards(folder, source, cutter, unfinished, progress)
         if _identity(source) != plan.corpus:
             raise CorpusError(
                 f"{source} changed while it was being read; index it again once nothing writes to it"
             )
         manifest = Manifest(
             schema=SCHEMA,
-            corpus=CorpusRecord(source.name, sha256, fields),
+            corpus=CorpusRecord(source.name, sha256, plan.fields),
             tokenizer=TokenizerRecord(cutter.kind, cutter.size, plan.tokenizer_sha256),
             documents=sum(shard.documents for shard in shards),
             tokens=sum(shard.tokens for shard in shards),
-            symbol_bytes=width,
+            symbol_bytes=plan.symbol_bytes,
             shards=shards,
         )
         write_sealed(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
         remove_file(folder / UNFINISHED_FILE)
-    return CorpusIndex.open(folder, verify=False)
 
 
 def _check_place(folder: Path) -> None:
@@ -172,21 +186,27 @@ def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None
             f"{folder} holds the index of another corpus, or with another tokenizer or fields; "
             "choose another directory, or allow it to be replaced with overwrite"
         )
+    # Of a build that was killed after its manifest.
+    remove_file(folder / UNFINISHED_FILE)
+    remove_abandoned(folder)
     return CorpusIndex.open(folder, progress=progress)
 
 
 def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
     remove_abandoned(folder)  # of a build that was killed in the middle of a file
     found = _read_unfinished(folder)
+    old = [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]
+    for path in old:
+        check_replaceable(path)
     if found is None or found.plan != plan:
-        # The manifest first: without it, what is left of the old index is no index.
-        left = [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]
-        for old in left:
-            check_replaceable(old)
-        for old in left:
-            remove_file(old)
+        # Before anything is removed: from now on the directory is known as that of an index, whenever the build is killed.
         found = _Unfinished(plan)
         write_guarded(folder / UNFINISHED_FILE, to_json(found))
+    done = {file_name(number, part) for number, shard in enumerate(found.shards) for part in shard.files}
+    # The manifest first: without it, what is left of the old index is no index.
+    for path in old:
+        if path.name not in done:
+            remove_file(path)
     return found
 
 
