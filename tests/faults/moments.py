@@ -1,7 +1,7 @@
 """In a child of the fork server: writes down each moment at which a process can be stopped, and stops it at one of them.
 
 A moment is one line: what is about to happen to a file, or has just happened, with the file's name (`after replace training.json`); a
-piece of work (`forward`, a pass through a network; `advance`, a step that is reported; `request`, one to a server); or `resumed`. The
+piece of work (`forward`, a pass through a network; `advance`, a step that is reported; `after request`, to a server); or `resumed`. The
 same command has the same moments each time, so that a test can choose one by its line and by how often the line was written before.
 """
 
@@ -75,19 +75,21 @@ def _watch_files(moments):
 
 
 def _watch_work(moments):
-    import httpx
     import torch
 
     from coalmine.cli.output import Output
+    from coalmine.models.endpoints.transport import Transport
 
     torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: moments("forward"))
-    real = httpx.Client.send
+    exchange = Transport.exchange
 
-    def send(client, *given, **named):
-        moments("request")
-        return real(client, *given, **named)
+    def watched_exchange(transport, url, body, **named):
+        moments("before request")
+        answer = exchange(transport, url, body, **named)
+        moments("after request")
+        return answer
 
-    httpx.Client.send = send
+    Transport.exchange = watched_exchange
 
     class Told:
         def start(self, *_):
