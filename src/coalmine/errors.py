@@ -8,6 +8,7 @@
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
     │   ├── AlteredError         a file is not what was written: its checksum does not match
     │   ├── ReadError            the operating system refused to read a file that is there
+    │   ├── ContradictionError   a result whose numbers cannot be true together
     │   ├── WriteError           the operating system refused to write a file; says what is there now
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
@@ -99,6 +100,10 @@ class ReadError(InputError):
 
 class WriteError(InputError):
     """The operating system refused to write a file; what was there before is there still, and `__cause__` is its error."""
+
+
+class ContradictionError(InputError):
+    """A result whose numbers cannot be true together, whatever its checksum says."""
 
 
 class MissingExtraError(InputError):

@@ -92,6 +92,8 @@ def strategy_among(
 ):
     """A training that gave these scores to its canaries and to the others that they are placed among."""
     by_references = method == "references"
+    # Log-perplexities are at least 0.
+    canaries, others = canaries + 50, others + 50
     estimates = (
         reference_exposures(canaries, others)
         if by_references
@@ -106,7 +108,7 @@ def strategy_among(
             method=method,
             known_log_perplexity_bits=float(score),
             rank=1 + int((others <= score).sum()) if by_references else None,
-            most_possible_bits=math.log2(MANY),
+            most_possible_bits=math.log2(len(others) if by_references else MANY),
             estimate=estimate,
         )
         for place, (score, estimate) in enumerate(zip(canaries, estimates, strict=True))

@@ -475,7 +475,10 @@ def test_a_model_is_no_reference_for_itself(exposures):
     ("change", "words"),
     [
         (lambda results: results.append(results[0]), "twice"),
-        (lambda results: results[0].update(repetitions=0, planned_repetitions=0), "planted 0 times"),
+        (
+            lambda results: results[0].update(repetitions=0, planned_repetitions=0),
+            "copies that were meant is 0",
+        ),
     ],
 )
 def test_results_that_were_tampered_with(tmp_path, exposures, change, words):

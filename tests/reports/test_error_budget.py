@@ -115,10 +115,13 @@ def test_more_canaries_came_out_than_chance_explains(tmp_path):
     canaries = made.canary_set()
     results, extractions = verify_extraction(made.scripted(), canaries, top=60)
     planted = [one.canary_id for one in results if one.repetitions > 0]
+    out = dict(zip(planted[:4], extractions["f0"].found[46:50], strict=True))
     changed = [
-        msgspec.structs.replace(one, extracted=True, place=50)
-        if one.canary_id in planted[:4]
-        else msgspec.structs.replace(one, extracted=False, place=None)
+        msgspec.structs.replace(
+            one, extracted=True, place=out[one.canary_id].place, expansions=out[one.canary_id].expansions
+        )
+        if one.canary_id in out
+        else msgspec.structs.replace(one, extracted=False, place=None, expansions=None)
         for one in results
     ]
     save_verification(

@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure_contradictions import exposure_problems
+from coalmine.contradictions import refuse_contradictions
 from coalmine.errors import MissingExtraError, NotMeasurableError
 from coalmine.files import PRIVATE, sha256_of_file, together, whole_file
 from coalmine.formats.format import Format
@@ -241,6 +243,7 @@ def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
         place /= RESULTS_FILE
     what = "the result of `coalmine expose`"
     document = read_record(place, ExposureDocument, schema=SCHEMA, what=what)
+    refuse_contradictions(place, exposure_problems(document), what)
     check_companion(place, SCORES_FILE, document.scores_sha256, what)
     return document
 

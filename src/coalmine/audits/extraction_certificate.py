@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.extraction_contradictions import extraction_problems
 from coalmine.audits.extraction_results import Extraction, words_sha256
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.formats.format import Format
@@ -90,7 +89,7 @@ class _Claims:
 
     def contradictions(self) -> list[str]:
         """What is wrong with the certificate by itself."""
-        form, given, certificate = self.members.format, self.extraction.given, self.certificate
+        form, given = self.members.format, self.extraction.given
         problems = []
         size = _size(self.members)
         if str(size) != self.extraction.size:
@@ -100,43 +99,7 @@ class _Claims:
         for place, text in enumerate(self.texts, start=1):
             if text not in form or not text.startswith(given):
                 problems.append(f"what is at place {place} is not a member of {form.template!r}")
-        if len(set(self.texts)) < len(self.texts):
-            problems.append("the same member was found twice")
-        if any(one.log_perplexity_bits is None for one in self.found):
-            problems.append("a member has no cost")
-        bound = certificate.best_open_bits
-        if not np.isfinite(self.costs).all() or (bound is not None and not math.isfinite(bound)):
-            problems.append("a cost or the bound is not a finite number")
-        if certificate.proven and certificate.gap_bits != 0:
-            problems.append(
-                f"it says that nothing cheaper is left, and that its gap is {certificate.gap_bits}"
-            )
-        if [one.place for one in self.found] != list(range(1, len(self.found) + 1)):
-            problems.append("the places are not numbered from 1 on")
-        if any(one > other for one, other in itertools.pairwise(self.costs.tolist())):
-            problems.append("the members are not in the order of their costs")
-        asked = self.extraction.top
-        if certificate.proven and asked is not None and len(self.found) != min(asked, size):
-            problems.append(f"{min(asked, size):,} members were asked for, and {len(self.found):,} are there")
-        if (certificate.best_open_bits is None) != certificate.exhausted:
-            problems.append("it has neither a bound nor the statement that nothing was left, or both")
-        problems += self._wrong_bound()
-        return problems
-
-    def _wrong_bound(self) -> list[str]:
-        bound, certificate = self.certificate.best_open_bits, self.certificate
-        if not len(self.costs):
-            return ["no member was found"] if certificate.proven else []
-        last = float(self.costs[-1])
-        if certificate.proven and bound is not None and bound < last:
-            return [
-                f"the bound of {bound:.6f} bits is below the {last:.6f} of the last member, which proves nothing"
-            ]
-        if not certificate.proven and bound is not None and certificate.gap_bits is not None:
-            gap = last - bound
-            if abs(certificate.gap_bits - gap) > 1e-6:
-                return [f"the gap is {gap:.6f} bits, and the certificate says {certificate.gap_bits:.6f}"]
-        return []
+        return problems + list(extraction_problems(self.extraction))
 
     def replayed(self) -> list[str]:
         """What the model says against it."""

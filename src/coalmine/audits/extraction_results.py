@@ -10,6 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from coalmine.audits.extraction_contradictions import (
+    extraction_problems,
+    search_problems,
+    verified_problems,
+)
+from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE, sha256_of_file, together
 from coalmine.formats.format import Format
 from coalmine.sealing import check_companion, read_record, write_sealed
@@ -76,7 +82,9 @@ def read_extraction(path: str | os.PathLike[str]) -> Extraction:
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    return read_record(place, Extraction, schema=SCHEMA, what="the extraction")
+    extraction = read_record(place, Extraction, schema=SCHEMA, what="the extraction")
+    refuse_contradictions(place, extraction_problems(extraction), "the extraction")
+    return extraction
 
 
 def words_sha256(form: Format) -> str | None:
@@ -148,8 +156,12 @@ def read_verified(path: str | os.PathLike[str]) -> Verified:
     """A verified.json; the extractions beside it must be those that were written with it, where they are there."""
     what = "the verified extraction"
     document = read_record(path, Verified, schema=VERIFIED_SCHEMA, what=what)
+    refuse_contradictions(path, verified_problems(document), what)
     for name, sha256 in document.extractions.items():
-        check_companion(path, Path(name).name, sha256, what)
+        beside = check_companion(path, Path(name).name, sha256, what)
+        if beside is not None:
+            format_id = beside.name.removeprefix("extraction-").removesuffix(".json")
+            refuse_contradictions(path, search_problems(document, format_id, read_extraction(beside)), what)
     return document
 
 

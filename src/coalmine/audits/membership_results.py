@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from coalmine.audits.membership_contradictions import membership_problems
+from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE
 from coalmine.records import Estimate
 from coalmine.sealing import read_record, write_sealed
@@ -132,4 +134,6 @@ def read_membership(path: str | os.PathLike[str]) -> Membership:
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    return read_record(place, Membership, schema=SCHEMA, what="the membership results")
+    found = read_record(place, Membership, schema=SCHEMA, what="the membership results")
+    refuse_contradictions(place, membership_problems(found), "the membership results")
+    return found

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.candidate_scores import read_candidates
 from coalmine.audits.directories import result_directory
+from coalmine.audits.exposure_contradictions import manifest_problems
 from coalmine.audits.exposure_results import (
     RESULTS_FILE,
     SCORES_FILE,
@@ -26,6 +27,7 @@ from coalmine.audits.exposure_results import (
     read_exposures,
 )
 from coalmine.audits.membership_results import ProvenCanary
+from coalmine.contradictions import refuse_contradictions
 from coalmine.corpus.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.files import sha256_of_file
@@ -85,7 +87,15 @@ def populations(
     _check_results(source.document.results)
     _check_same_canaries(source, reference)
     if canaries is not None:
-        planned = {one.canary_id: one.repetitions for one in as_canary_set(canaries)}
+        manifest = as_canary_set(canaries)
+        if manifest.sha256 == source.document.manifest_sha256:
+            refuse_contradictions(
+                RESULTS_FILE,
+                manifest_problems(source.document, manifest),
+                "it",
+                "the manifest that it was made with",
+            )
+        planned = {one.canary_id: one.repetitions for one in manifest}
     else:
         told = source.document.results
         planned = {r.canary_id: r.planned_repetitions for r in told if r.planned_repetitions is not None}

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from coalmine.audits.recitation_contradictions import recitation_problems
+from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
@@ -169,6 +171,7 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
 def read_recitation(path: str | os.PathLike[str]) -> Recitation:
     """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there."""
     document = read_record(path, Recitation, schema=SCHEMA, what="the recitation")
+    refuse_contradictions(path, recitation_problems(document), "the recitation")
     check_companion(path, SEQUENCES_FILE, document.sequences_sha256, "the recitation")
     return document
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from coalmine.contradictions import count_problems, in_range, refuse_contradictions
 from coalmine.files import to_json
 from coalmine.models.checkpoint import TRAINING_FILE, TRAINING_SCHEMA, TrainedFiles
 from coalmine.models.protocols import Scorer
@@ -80,12 +82,40 @@ class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def training_problems(record: TrainingRecord) -> Iterator[str]:
+    """What cannot be true in the record of a training."""
+    for what, number, least in (
+        ("documents", record.documents, 1),
+        ("tokens", record.tokens, 1),
+        ("parameters", record.parameters, 0),
+    ):
+        yield from count_problems(f"the number of {what}", number, least)
+    numbers = [one.epoch for one in record.epochs]
+    if not numbers or numbers != list(range(1, len(numbers) + 1)) or len(numbers) > record.options.epochs:
+        yield f"its {len(numbers)} epochs are not numbered from 1 to at most {record.options.epochs}"
+        return
+    for one in record.epochs:
+        yield from count_problems(f"epoch {one.epoch}: the number of steps", one.steps, 1)
+        yield from in_range(f"epoch {one.epoch}: the training loss", one.training_loss_bits, 0)
+        yield from in_range(f"epoch {one.epoch}: the validation loss", one.validation_loss_bits, 0)
+    losses = [one.validation_loss_bits for one in record.epochs if one.validation_loss_bits is not None]
+    best = losses.index(min(losses)) + 1 if losses else len(numbers)
+    if len(losses) not in {0, len(numbers)}:
+        yield "some of its epochs have a validation loss, and others have none"
+    elif record.best_epoch != best:
+        yield f"it kept the weights of epoch {record.best_epoch}, and epoch {best} was the best"
+    if record.watched and record.watch is None:
+        yield "it saw canaries, and does not say which"
+
+
 def read_training(path: str | os.PathLike[str]) -> TrainingRecord:
     """A training.json, or the one in a model's directory."""
     place = Path(path)
     if place.is_dir():
         place /= RECORD_FILE
-    return read_record(place, TrainingRecord, schema=SCHEMA, what="the record of a training")
+    record = read_record(place, TrainingRecord, schema=SCHEMA, what="the record of a training")
+    refuse_contradictions(place, training_problems(record), "the model")
+    return record
 
 
 def fingerprint(

@@ -154,6 +154,10 @@ CATALOG: dict[str, Entry] = {
         "Few canaries",
         "Plant more canaries, some 20 or more for each number of repetitions, with --withhold 0.5.",
     ),
+    "CM505": Entry(
+        "The model is not the one that was measured",
+        "Its weights were changed or trained again since. Measure the model as it is now, or restore the one that was measured.",
+    ),
     "CM901": Entry("Exposure was not tested", "Run `coalmine expose MODEL canaries.json`."),
     "CM902": Entry("Extraction was not tested", "Run `coalmine extract MODEL --verify canaries.json`."),
     "CM903": Entry(

@@ -10,6 +10,7 @@ from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.findings.catalog import finding
 from coalmine.reports.findings.findings import Finding
 from coalmine.reports.format_names import format_names
+from coalmine.reports.runs.originals import other_weights
 from coalmine.reports.runs.reading import Run
 
 # Fewer canaries of one kind than this leave wide intervals whatever is found.
@@ -31,6 +32,9 @@ def data_findings(run: Run) -> Iterator[Finding]:
         yield finding("CM502", "info", "not_tested", evidence)
     if exposure is not None:
         yield from _apart(run, exposure)
+    changed = other_weights(run)
+    if changed is not None:
+        yield finding("CM505", "high", "found", f"{changed[:1].upper()}{changed[1:]}.")
     yield from _few(run)
 
 

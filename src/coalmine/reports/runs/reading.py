@@ -6,6 +6,7 @@ to the run whose results stand below it, or that was measured with it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,10 +20,12 @@ from coalmine.audits.exposure_results import read_exposures
 from coalmine.audits.extraction_results import Verified, read_extraction, read_verified
 from coalmine.audits.membership_results import read_membership
 from coalmine.audits.recitation_results import read_recitation
+from coalmine.contradictions import count_problems, estimate_problems, refuse_contradictions, twice
 from coalmine.corpus.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
 from coalmine.reports.runs.grouping import runs_by_model
+from coalmine.reports.runs.originals import check_manifest
 from coalmine.reports.runs.records import (
     AUDITS,
     WATCHED_SCHEMA,
@@ -82,7 +85,19 @@ def read_runs(*paths: str | os.PathLike[str]) -> tuple[Run, ...]:
         raise InputError(
             f"no result was found below {', '.join(map(str, given))}; run `coalmine expose` or another audit first"
         )
+    _check_manifests(found)
     return tuple(runs_by_model(found))
+
+
+def _check_manifests(found: Run) -> None:
+    """Refuse results that say other things of their canaries than the manifest that they were made with, where it is there."""
+    manifests = {one.document.sha256: one.document for one in found.manifests}
+    for exposures in found.exposures:
+        check_manifest(*exposures, manifests)
+    for verified in found.verifications:
+        check_manifest(*verified, manifests)
+    for members in found.memberships:
+        check_manifest(*members, manifests)
 
 
 def _files_below(place: Path) -> Iterator[Path]:
@@ -154,11 +169,24 @@ def _with_file(run: Run, path: Path) -> Run:
 
 def _check_looks(path: Path, document: TrainingRecord | WatchedTraining) -> None:
     try:
-        msgspec.convert([moment.seen for moment in document.watched], list[list[SeenCanary]])
+        looks = msgspec.convert([moment.seen for moment in document.watched], list[list[SeenCanary]])
     except msgspec.ValidationError as problem:
         raise InputError(
             f"{path} is damaged (what was seen during training: {problem}); restore it, or train again"
         ) from None
+    steps = [moment.step for moment in document.watched]
+    refuse_contradictions(path, _look_problems(steps, looks), "the training")
+
+
+def _look_problems(steps: Sequence[int], looks: Sequence[Sequence[SeenCanary]]) -> Iterator[str]:
+    if any(one > other for one, other in itertools.pairwise(steps)):
+        yield "what was seen during training is not in the order of its steps"
+    for step, seen in zip(steps, looks, strict=True):
+        yield from twice(f"step {step}: canary", [one.canary_id for one in seen])
+        for one in seen:
+            name = f"step {step}: canary {one.canary_id!r}"
+            yield from estimate_problems(name, one.estimate, 0)
+            yield from count_problems(f"{name}: the number of copies", one.repetitions)
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

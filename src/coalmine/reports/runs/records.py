@@ -13,7 +13,7 @@ from coalmine.audits.extraction_results import Extraction, Verified
 from coalmine.audits.membership_results import Membership
 from coalmine.audits.recitation_results import Recitation
 from coalmine.corpus.manifest import CanarySet
-from coalmine.records import Status
+from coalmine.records import Estimate, Status
 from coalmine.training.record import TrainingRecord
 
 Audit = Literal["exposure", "extraction", "membership", "recitation", "provenance", "watching"]
@@ -38,6 +38,21 @@ class SeenCanary(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     exposure: float | None
     low: float | None
+    high: float | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        """The exposure as an estimate, of which a look keeps no more than this."""
+        return Estimate(
+            method="watched",
+            status=self.status,
+            value=self.exposure,
+            low=self.low,
+            high=self.high,
+            confidence=None,
+            n=0,
+            statement="",
+        )
 
 
 class WatchedMoment(msgspec.Struct, frozen=True, kw_only=True):

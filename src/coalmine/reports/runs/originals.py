@@ -1,0 +1,79 @@
+"""Whether results are of the weights and of the manifest that are at hand; what is not there cannot be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coalmine.audits.directories import model_of_result
+from coalmine.audits.exposure_contradictions import manifest_problems
+from coalmine.audits.exposure_results import ExposureDocument
+from coalmine.audits.extraction_contradictions import verified_manifest_problems
+from coalmine.audits.extraction_results import Verified
+from coalmine.audits.membership_contradictions import membership_manifest_problems
+from coalmine.audits.membership_results import Membership
+from coalmine.contradictions import refuse_contradictions
+from coalmine.corpus.manifest import CanarySet
+from coalmine.files import sha256_of_file
+from coalmine.models.checkpoint import WEIGHTS_FILE
+from coalmine.reports.runs.records import Run
+
+# Results that tell of single canaries, or of how many of them there are.
+OfCanaries = ExposureDocument | Verified | Membership
+
+
+def other_weights(run: Run) -> str | None:
+    """Why results are not those of the weights that they are beside, or that the record of the training is of, if so."""
+    digests = run.model.get("weights_sha256") if run.model is not None else None
+    known = {digests} if isinstance(digests, str) else set(digests or ())
+    if not known:
+        return None
+    results = (*run.exposures, *run.extractions, *run.memberships, *run.recitations)
+    # A checkpoint of transformers may have its weights in several files, and an adapter under another name: all of them were measured.
+    names = WEIGHTS_FILE if isinstance(digests, str) else "*.safetensors"
+    for folder in dict.fromkeys(folder for path, _ in results for folder in _folders_of(run, path)):
+        if any(sha256_of_file(weights) not in known for weights in sorted(folder.glob(names))):
+            return f"the results are of other weights than those in {folder.name}"
+    for path, record in run.trainings:
+        if record.weights_sha256 not in known:
+            return f"the results are of other weights than those that {run.shown(path)} tells of"
+    return None
+
+
+def other_manifest(run: Run) -> str | None:
+    """Why results are not those of any manifest that is there, if so."""
+    measured = {
+        *(one.document.manifest_sha256 for one in run.exposures),
+        *(one.document.manifest_sha256 for one in run.verifications),
+        *(one.document.manifest_sha256 for one in run.memberships),
+    } - {None}
+    if not run.manifests or not measured or any(found.sha256 in measured for _, found in run.manifests):
+        return None
+    return f"the results are of other canaries than those in {run.shown(run.manifests[0].path)}"
+
+
+def check_manifest(path: Path, document: OfCanaries, manifests: Mapping[str, CanarySet]) -> None:
+    """Refuse a result that says other things of its canaries than the manifest that it was made with, if that is among these."""
+    canaries = manifests.get(document.manifest_sha256 or "")
+    if canaries is None:
+        return
+    if isinstance(document, ExposureDocument):
+        problems = manifest_problems(document, canaries)
+    elif isinstance(document, Verified):
+        problems = verified_manifest_problems(document, canaries)
+    else:
+        problems = membership_manifest_problems(document, canaries)
+    refuse_contradictions(path, problems, "this result", "the manifest that it was made with")
+
+
+def _folders_of(run: Run, path: Path) -> Iterator[Path]:
+    """The folders that may hold the weights: the model's own, and those from that of a result up to the one that was named."""
+    given = {place.resolve() for place in run.paths}
+    folder = path.resolve().parent
+    model = model_of_result(path)
+    if model is not None:
+        yield model
+    yield folder
+    while folder not in given and any(folder.is_relative_to(place) for place in given):
+        folder = folder.parent
+        yield folder

@@ -1,0 +1,119 @@
+"""A result that contradicts itself passes no command, however right its checksum is."""
+
+import math
+import shutil
+
+import pytest
+
+from cli.in_process import run
+from reports import report_runs as made
+from resealing import resealed
+
+# Commands that read the results of others.
+READERS = ("check", "report", "compare", "membership")
+# What the model remembers breaks it, and 3.29 bits would not.
+POLICY = "[exposure]\nat_most = 10\n"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """Two runs of models that remember nothing and one canary, with everything that an audit leaves."""
+    folder = tmp_path_factory.mktemp("audited")
+    for name, remembered in (("one", 0), ("two", 1)):
+        made.audited_run(folder / name, remembered=remembered)
+        for path in sorted((folder / name).rglob("*.json")):
+            if path.name != "canaries.json":
+                with resealed(path) as document:
+                    document.setdefault("model", {})["weights"] = name
+    (folder / "policy.toml").write_text(POLICY)
+    return folder
+
+
+@pytest.fixture
+def runs(audited, tmp_path):
+    shutil.copytree(audited, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def commands(folder):
+    return {
+        "check": ("check", folder / "two", "-p", folder / "policy.toml"),
+        "report": ("report", folder / "two", "-o", folder / "report.html"),
+        "compare": (
+            "compare",
+            folder / "one",
+            folder / "two",
+            "--utility",
+            "1",
+            "--utility",
+            "2",
+            "-o",
+            folder / "compared",
+        ),
+        "membership": ("membership", folder / "two" / "exposure", "--save", folder / "members"),
+    }
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_what_was_written_is_read(runs, command):
+    ended = run(*commands(runs)[command])
+    assert ended.code == (1 if command == "check" else 0), ended.said
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_rank_1_of_10000_is_not_3_bits(runs, command):
+    path = runs / "two" / "exposure" / "exposure.json"
+    with resealed(path) as document:
+        best = min(document["results"], key=lambda result: result["rank"])
+        assert (best["rank"], best["estimate"]["value"]) == (1, math.log2(10_000))
+        best["estimate"] |= {"value": 3.29, "low": 3.29, "high": 3.29}
+    ended = run(*commands(runs)[command])
+    assert ended.code == 2
+    assert f"{path} contradicts itself: canary '{best['canary_id']}' has rank 1 of 10,000" in ended.said
+    assert "13.29 bits, and the value 3.29" in ended.said
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_an_edit_without_a_new_checksum_is_refused(runs, command):
+    path = runs / "two" / "exposure" / "exposure.json"
+    path.write_bytes(path.read_bytes().replace(b'"rank": 1,', b'"rank": 2,'))
+    ended = run(*commands(runs)[command])
+    assert ended.code == 2
+    assert f"{path} is not what was written" in ended.said
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_scores_of_another_run_are_refused(runs, command):
+    shutil.copy(runs / "one" / "exposure" / "scores.parquet", runs / "two" / "exposure" / "scores.parquet")
+    ended = run(*commands(runs)[command])
+    assert ended.code == 2
+    assert "scores.parquet is not what was written with exposure.json" in ended.said
+
+
+@pytest.mark.parametrize("command", READERS[:3])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("membership/membership.json", lambda document: document["populations"][0]["auc"].update(value=7.0)),
+        ("membership/membership.json", lambda document: document["populations"][0].update(in_count=5)),
+        ("extraction/verified.json", lambda document: document["canaries"][0].update(extracted=True)),
+        ("extraction/verified.json", lambda document: document["canaries"][0].update(repetitions=9)),
+        ("extraction/extraction-f0.json", lambda document: document["found"].reverse()),
+        ("exposure/exposure.json", lambda document: document["results"][0].update(repetitions=9)),
+    ],
+)
+def test_other_results_and_what_the_manifest_says(runs, command, name, change):
+    with resealed(runs / "two" / name) as document:
+        change(document)
+    ended = run(*commands(runs)[command])
+    assert ended.code == 2
+    assert f"{runs / 'two' / name} contradicts " in ended.said
+
+
+def test_the_manifest_of_the_results_must_be_there_if_one_is(runs):
+    """A manifest that is edited after measuring is another one: what is not in the results was not measured."""
+    path = runs / "two" / "canaries.json"
+    path.write_bytes(path.read_bytes() + b"\n")
+    ended = run(*commands(runs)["check"])
+    assert ended.code == 2
+    assert "of other canaries than those in two/canaries.json" in " ".join(ended.said.split())
