@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from coalmine import load_model
-from coalmine.corpus.index.tokenizing import index_tokenizer
+from coalmine.corpus.index.tokenizing import from_description, index_tokenizer
 from coalmine.errors import ModelError
 from coalmine.models.encoder_decoder import from_transformers_pairs
 from coalmine.models.endpoints.tokens import LocalTokenizer
@@ -116,6 +116,16 @@ def test_live_models_of_every_kind_with_too_few_rows_are_refused(make, tokenizer
         ModelError, match=f"ids up to {size - 1}, and the model has rows for {size - 1} tokens only"
     ):
         make(model(size - 1), tokenizer())
+
+
+@pytest.mark.parametrize(
+    "change", [share_in_vocabulary, lambda document: document["model"]["vocab"].update(far=4_000_000_000)]
+)
+def test_the_tokenizer_of_an_index_is_checked_when_it_is_read_again(change):
+    document = json.loads(byte_level().backend_tokenizer.to_str())
+    change(document)
+    with pytest.raises(ModelError, match=r"two different tokens|more than any vocabulary"):
+        from_description({"kind": "subwords", "tokenizer": document})
 
 
 def test_the_tokenizer_of_targets_must_fit_too():

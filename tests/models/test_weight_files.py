@@ -239,6 +239,14 @@ def test_a_config_with_fewer_layers_than_the_weights_is_refused(copied):
     assert "of its weights would not be used, such as transformer.h.1" in refusal(directory)
 
 
+def test_what_a_file_names_its_tensors_does_not_reach_the_terminal(copied, capfd):
+    directory = copied("causal")
+    change_weights(directory, lambda tensors: tensors.update({"\x1b[31mred\n": torch.ones(3)}))
+    with pytest.raises(ModelError, match="would not be used"):
+        load_model(directory)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_tensor_that_two_shards_hold_is_refused(copied):
     directory = copied("sharded")
     first, second = sorted(directory.glob("model-*.safetensors"))[:2]

@@ -127,9 +127,9 @@ class SubwordTokens:
             # What the tokenizer was last used for must not cut a document.
             self._backend.no_truncation()
             self._backend.no_padding()
+        self.size = check_ids(self._backend)  # before anything lists the ids
         canonical = json.loads(self._backend.to_str())
         self.description = {"kind": self.kind, "tokenizer": canonical}
-        self.size = check_ids(self._backend)
         unknown = (canonical.get("model") or {}).get("unk_token")
         self._unknown = None if unknown is None else self._backend.token_to_id(unknown)
 

@@ -1,0 +1,46 @@
+"""Where the source loads models: only in rooms that are behind the offline switch, and never from a pickle."""
+
+import ast
+import re
+from pathlib import Path
+
+import coalmine
+
+SOURCE = Path(coalmine.__file__).parent
+# What reads a model's files with a library of others; each module was read for how it does.
+LOADS = {"from_pretrained", "load_adapter", "load_file", "safe_open", "from_str", "from_file"}
+KNOWN = {
+    "corpus/index/tokenizing.py",
+    "models/checkpoint.py",
+    "models/endpoints/tokens.py",
+    "models/masked.py",  # a copy of a tokenizer in memory
+    "models/model_files.py",
+    "models/peft_adapters.py",
+    "models/pretrained.py",
+    "models/subwords.py",  # a copy of a tokenizer in memory
+}
+
+
+def called(path):
+    """The names of functions and methods that a module calls, with what they are called on."""
+    text = path.read_text(encoding="utf-8")
+    if not any(name in text for name in LOADS):  # most modules, which are then not parsed
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def test_models_are_loaded_in_known_places_only():
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if any(name.rpartition(".")[2] in LOADS for name in called(path))
+    }
+    assert found == KNOWN
+
+
+def test_nothing_is_unpickled():
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\btorch\.load\(|\bimport (pickle|joblib|dill)\b|allow_pickle=True", text), path
