@@ -36,7 +36,8 @@ def main() -> int:
         mutants = [
             one for file in mutated_files(root) for one in mutants_of(file, (root / file).read_text("utf-8"))
         ]
-        chosen = drawn(mutants, options.number, options.seed)
+        wanted = [one for one in mutants if any(part in one.file for part in options.only)]
+        chosen = drawn(wanted, options.number, options.seed)
         if options.list:
             for mutant in chosen:
                 print(
@@ -69,6 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time"
     )
+    parser.add_argument("--only", nargs="+", default=[""], help="only files whose paths hold one of these")
     parser.add_argument("--again", action="store_true", help="try only those that survived the last time")
     parser.add_argument("--list", action="store_true", help="print the mutants, and try none")
     parser.add_argument("--write", type=Path, help="also write one row per mutant to this .csv file")
