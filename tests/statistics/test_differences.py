@@ -180,3 +180,11 @@ def test_the_interval_of_a_median_covers_and_bounds_keep_it_open():
     open_one = median_estimate([1, 2, 9], [20, 2, 9], most=20.0)
     assert (open_one.status, open_one.value) == ("lower_bound", None)
     assert open_one.high == 20.0
+
+
+def test_differences_that_are_only_rounding_are_none():
+    """0.1 + 0.2 is not 0.3 to a computer, and eight such pairs are not eight of the same sign."""
+    found = paired_difference([0.1 + 0.2] * 8, [0.3] * 8)
+    assert found.p_value == 1.0
+    found = unpaired_difference([[0.1 + 0.2] * 5], [[0.3] * 5])
+    assert found.p_value == 1.0

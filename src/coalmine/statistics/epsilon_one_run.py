@@ -121,7 +121,7 @@ class OneRunTest:
         below = float(betaincc(v, r - v + 1.0, math.exp(-np.logaddexp(0.0, -epsilon))))
         if below <= 0.0:
             return 1.0
-        steps = float(self._chances(epsilon, self._fewer[:1], self._log_ways[:1])[0]) * (r - v + 1.0) / below
+        steps = self._chances(epsilon, self._fewer[:1], self._log_ways[:1]).item() * (r - v + 1.0) / below
         return min(1.0, (steps + odds * m * delta) / (steps + slack))
 
     def _chances(self, epsilon: float, right: FloatArray, log_ways: FloatArray) -> FloatArray:
