@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coalmine.models.loading import load_model
     from coalmine.models.scripted import ScriptedModel
     from coalmine.records import Canary, Estimate
+    from coalmine.reports.verifying.verifying import verify_run
     from coalmine.search.scoring import score_texts
     from coalmine.training.trainer import train
 
@@ -54,6 +55,7 @@ _HOMES = {
     "score_texts": "coalmine.search.scoring",
     "train": "coalmine.training.trainer",
     "verify_certificate": "coalmine.audits.extraction_certificate",
+    "verify_run": "coalmine.reports.verifying.verifying",
 }
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "score_texts",
     "train",
     "verify_certificate",
+    "verify_run",
 ]
 
 

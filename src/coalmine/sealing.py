@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from coalmine.contradictions import refuse_contradictions
 from coalmine.decoding import UndecodableError, decode_json, shown_schema
 from coalmine.errors import AlteredError, InputError
 from coalmine.files import PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
@@ -96,6 +99,39 @@ def decoded(
     )
 
 
+@dataclass(frozen=True)
+class SealedKind(Generic[Record]):
+    """One kind of sealed file: how it is read, what cannot be true in it, and what was written with it.
+
+    `what` is what messages call it. `problems` gives a sentence for each contradiction, and `companions` the SHA-256 of each file that
+    was written with it, by its name; None for one that it does not know of.
+    """
+
+    record: type[Record]
+    schema: str
+    what: str
+    problems: Callable[[Record], Iterable[str]] = lambda _: ()
+    companions: Callable[[Record], Mapping[str, str | None]] = lambda _: {}
+
+    def alone(self, path: str | os.PathLike[str]) -> Record:
+        """The record in a file that is what was written and does not contradict itself, whatever became of its companions."""
+        document = read_record(path, self.record, schema=self.schema, what=self.what)
+        refuse_contradictions(path, self.problems(document), self.what)
+        return document
+
+    def read(self, path: str | os.PathLike[str]) -> Record:
+        """The same; what was written with it must be unchanged too, where it is there."""
+        document = self.alone(path)
+        for name, sha256 in self.companions(document).items():
+            check_companion(path, name, sha256, self.what)
+        return document
+
+
+def beside(document: str | os.PathLike[str], name: str) -> Path:
+    """Where a file is that a document names; in the same directory, whatever the document says."""
+    return Path(document).parent / Path(name).name
+
+
 def check_companion(
     document: str | os.PathLike[str], name: str, sha256: str | None, what: str
 ) -> Path | None:
@@ -103,7 +139,7 @@ def check_companion(
 
     `sha256` is what the document says of it; None where it was written without one.
     """
-    path = Path(document).with_name(name)
+    path = beside(document, name)
     if not path.is_file():
         return None
     if sha256 is None:

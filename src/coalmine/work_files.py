@@ -66,6 +66,11 @@ def work_directory(parent: Path) -> Iterator[Path]:
                 os.close(held)
 
 
+def is_work_name(name: str) -> bool:
+    """Whether a file or directory of this name is one that something is still being written to, or was when its process ended."""
+    return _process(name) is not None
+
+
 def remove_abandoned(directory: Path) -> None:
     """Remove the work files and work directories that processes left in a directory when they were killed."""
     try:

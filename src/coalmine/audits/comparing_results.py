@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from coalmine.audits.exposure_results import CandidateScores, ExposureDocument
+from coalmine.contradictions import count_problems, estimate_problems, level_problems, share_problems
 from coalmine.records import Estimate
+from coalmine.sealing import SealedKind
 from coalmine.statistics.differences import Difference
 
 SCHEMA = "coalmine.comparison/1"
@@ -98,3 +100,22 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[ComparedRun, ...]
     pairs: tuple[PairDifference, ...]
     warnings: tuple[str, ...] = ()
+
+
+def _problems(comparison: Comparison) -> Iterator[str]:
+    yield from level_problems("the confidence", comparison.confidence)
+    for run in comparison.runs:
+        yield from estimate_problems(f"run {run.name!r}", run.exposure, 0)
+        yield from count_problems(f"run {run.name!r}: the number of canaries", run.canaries, 1)
+        if run.utility is not None:
+            yield from estimate_problems(f"run {run.name!r}: the utility", run.utility)
+    for pair in comparison.pairs:
+        name = f"{pair.first!r} and {pair.second!r}"
+        yield from share_problems(f"{name}: the adjusted p-value", pair.adjusted_p_value)
+        for one in (pair.exposure, *pair.by_repetitions.values()):
+            if one is not None:
+                yield from estimate_problems(name, one.estimate)
+                yield from share_problems(f"{name}: the p-value", one.p_value)
+
+
+COMPARISONS = SealedKind(Comparison, SCHEMA, "the comparison", _problems)

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure_contradictions import exposure_problems
-from coalmine.contradictions import refuse_contradictions
 from coalmine.errors import MissingExtraError, NotMeasurableError
 from coalmine.files import PRIVATE, sha256_of_file, together, whole_file
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
-from coalmine.sealing import check_companion, read_record, write_sealed
+from coalmine.sealing import SealedKind, write_sealed
 from coalmine.search.resolution import Resolution
 from coalmine.statistics.tail import TailFit
 
@@ -236,16 +235,21 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[ExposureResult, ...]
 
 
+EXPOSURES = SealedKind(
+    ExposureDocument,
+    SCHEMA,
+    "the result of `coalmine expose`",
+    exposure_problems,
+    lambda document: {SCORES_FILE: document.scores_sha256},
+)
+
+
 def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
     """An exposure.json, or the one in a directory; its scores.parquet must be the one that was written with it, where it is there."""
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    what = "the result of `coalmine expose`"
-    document = read_record(place, ExposureDocument, schema=SCHEMA, what=what)
-    refuse_contradictions(place, exposure_problems(document), what)
-    check_companion(place, SCORES_FILE, document.scores_sha256, what)
-    return document
+    return EXPOSURES.read(place)
 
 
 def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:

@@ -18,7 +18,7 @@ from coalmine.audits.extraction_contradictions import (
 from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE, sha256_of_file, together
 from coalmine.formats.format import Format
-from coalmine.sealing import check_companion, read_record, write_sealed
+from coalmine.sealing import SealedKind, beside, write_sealed
 from coalmine.search.shortest_path import Certificate
 
 SCHEMA = "coalmine.extraction/1"
@@ -77,14 +77,15 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
         return target
 
 
+EXTRACTIONS = SealedKind(Extraction, SCHEMA, "the extraction", extraction_problems)
+
+
 def read_extraction(path: str | os.PathLike[str]) -> Extraction:
     """An extraction.json, or the one in a directory."""
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    extraction = read_record(place, Extraction, schema=SCHEMA, what="the extraction")
-    refuse_contradictions(place, extraction_problems(extraction), "the extraction")
-    return extraction
+    return EXTRACTIONS.read(place)
 
 
 def words_sha256(form: Format) -> str | None:
@@ -152,17 +153,30 @@ def save_verification(
     return document
 
 
+VERIFIED = SealedKind(
+    Verified,
+    VERIFIED_SCHEMA,
+    "the verified extraction",
+    verified_problems,
+    lambda document: document.extractions,
+)
+
+
 def read_verified(path: str | os.PathLike[str]) -> Verified:
     """A verified.json; the extractions beside it must be those that were written with it, where they are there."""
-    what = "the verified extraction"
-    document = read_record(path, Verified, schema=VERIFIED_SCHEMA, what=what)
-    refuse_contradictions(path, verified_problems(document), what)
-    for name, sha256 in document.extractions.items():
-        beside = check_companion(path, Path(name).name, sha256, what)
-        if beside is not None:
-            format_id = beside.name.removeprefix("extraction-").removesuffix(".json")
-            refuse_contradictions(path, search_problems(document, format_id, read_extraction(beside)), what)
+    document = VERIFIED.read(path)
+    check_searches(Path(path), document)
     return document
+
+
+def check_searches(path: Path, document: Verified) -> None:
+    """Refuse a verified.json that says other things of canaries than the extractions beside it."""
+    for name in VERIFIED.companions(document):
+        place = beside(path, name)
+        if place.is_file():
+            format_id = place.name.removeprefix("extraction-").removesuffix(".json")
+            problems = search_problems(document, format_id, read_extraction(place))
+            refuse_contradictions(path, problems, VERIFIED.what)
 
 
 def masked(text: str, form: Format) -> str:

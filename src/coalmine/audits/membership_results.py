@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.membership_contradictions import membership_problems
-from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE
 from coalmine.records import Estimate
-from coalmine.sealing import read_record, write_sealed
+from coalmine.sealing import SealedKind, write_sealed
 from coalmine.statistics.claimed_epsilon import Verdict
 from coalmine.statistics.epsilon_best import Runs
 
@@ -129,11 +128,12 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
         return path
 
 
+MEMBERSHIPS = SealedKind(Membership, SCHEMA, "the membership results", membership_problems)
+
+
 def read_membership(path: str | os.PathLike[str]) -> Membership:
     """A membership.json, or the one in a directory."""
     place = Path(path)
     if place.is_dir():
         place /= RESULTS_FILE
-    found = read_record(place, Membership, schema=SCHEMA, what="the membership results")
-    refuse_contradictions(place, membership_problems(found), "the membership results")
-    return found
+    return MEMBERSHIPS.read(place)

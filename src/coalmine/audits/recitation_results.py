@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.recitation_contradictions import recitation_problems
-from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
-from coalmine.sealing import check_companion, read_record, write_sealed
+from coalmine.sealing import SealedKind, write_sealed
 from coalmine.statistics.clustered_rates import clustered_interval
 from coalmine.statistics.trends import Trend
 
@@ -168,12 +167,18 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+RECITATIONS = SealedKind(
+    Recitation,
+    SCHEMA,
+    "the recitation",
+    recitation_problems,
+    lambda document: {SEQUENCES_FILE: document.sequences_sha256},
+)
+
+
 def read_recitation(path: str | os.PathLike[str]) -> Recitation:
     """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there."""
-    document = read_record(path, Recitation, schema=SCHEMA, what="the recitation")
-    refuse_contradictions(path, recitation_problems(document), "the recitation")
-    check_companion(path, SEQUENCES_FILE, document.sequences_sha256, "the recitation")
-    return document
+    return RECITATIONS.read(path)
 
 
 def share_estimate(

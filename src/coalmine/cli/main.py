@@ -29,6 +29,7 @@ from coalmine.cli import (
     report,
     serve,
     train,
+    verify,
 )
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, tell
 from coalmine.errors import CoalmineError
@@ -63,6 +64,7 @@ app.command("report")(report.command)
 app.command("check")(check.command)
 app.add_typer(policy.app, name="policy")
 app.command("compare")(compare.command)
+app.command("verify")(verify.command)
 app.command("serve")(serve.command)
 app.command("demo")(demo.command)
 

@@ -122,7 +122,12 @@ def command(
             ),
             overwrite=overwrite,
             progress=output.progress(),
-            record=lambda made: clock.save(out, seed=seed, manifest_sha256=made.canaries.sha256),
+            record=lambda made: clock.save(
+                out,
+                seed=seed,
+                manifest_sha256=made.canaries.sha256,
+                earlier_manifest_sha256=None if made.earlier is None else made.earlier.manifest_sha256,
+            ),
         )
         power = made.canaries.power()
         output.say(planted_summary(made, power))

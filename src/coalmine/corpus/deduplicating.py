@@ -197,7 +197,7 @@ def _write_all(
     after = _write(source, target, fields, changes, progress)
     if source.stat().st_mtime_ns != found.changed_at:
         raise CorpusError(f"{source} changed while it was being read; run again once nothing writes to it")
-    recount = manifest_sha256 = None
+    recount = None
     if known.canaries is not None:
         counted = recounted(
             known.canaries,
@@ -209,7 +209,6 @@ def _write_all(
             progress=progress,
         )
         counted.save(manifest)
-        manifest_sha256 = counted.sha256
         recount = recount_summary(known.canaries, counted, manifest.name)
     elif _tells_of(manifest, target):
         written.remove(manifest)
@@ -227,7 +226,6 @@ def _write_all(
         fields=fields,
         canaries=recount,
         warnings=(*known.warnings, *(() if recount is None else recount.warnings)),
-        manifest_sha256=manifest_sha256,
     )
     return report.save(folder, found.removed)
 

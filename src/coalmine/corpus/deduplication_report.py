@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from coalmine.contradictions import count_problems, in_range
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.recounting import Recount
 from coalmine.files import PRIVATE, sha256_of_file, whole_file
-from coalmine.sealing import write_sealed
+from coalmine.sealing import SealedKind, write_sealed
 
 SCHEMA = "coalmine.dedup/1"
 REPORT_FILE = "dedup.json"
@@ -81,9 +82,8 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     canaries: Recount | None = None
     # One sentence each; none of them shows a secret.
     warnings: tuple[str, ...] = ()
-    # Of the removed.jsonl and of the canaries.json that were written with it; None where there is none.
+    # Of the removed.jsonl that was written with it.
     removed_sha256: str | None = None
-    manifest_sha256: str | None = None
 
     def save(self, folder: Path, removed: Iterable[Removed]) -> Deduplication:
         """Write removed.jsonl, and dedup.json, which vouches for it, last; both are readable by their owner only."""
@@ -93,3 +93,25 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
             whole = msgspec.structs.replace(self, removed_sha256=sha256_of_file(temporary))
         write_sealed(folder / REPORT_FILE, whole, mode=PRIVATE)
         return whole
+
+
+def _problems(report: Deduplication) -> Iterator[str]:
+    for what, before, after in (
+        ("documents", report.documents_before, report.documents_after),
+        ("bytes", report.bytes_before, report.bytes_after),
+    ):
+        yield from count_problems(f"the number of {what} before", before)
+        yield from in_range(f"the number of {what} after", after, 0, before)
+
+
+DEDUPLICATIONS = SealedKind(
+    Deduplication,
+    SCHEMA,
+    "the deduplication",
+    _problems,
+    lambda report: {
+        report.corpus: report.sha256_after,
+        REMOVED_FILE: report.removed_sha256,
+        **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),
+    },
+)

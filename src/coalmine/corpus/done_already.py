@@ -9,15 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from coalmine.corpus.deduplication_report import REMOVED_FILE, REPORT_FILE, Deduplication, Keep
+from coalmine.corpus.deduplication_report import DEDUPLICATIONS, REPORT_FILE, Deduplication, Keep
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.corpus.recounting import KnownManifest, Recount, recount_summary
-from coalmine.decoding import UndecodableError, decode_json
 from coalmine.errors import CorpusError, InputError, ManifestError
 from coalmine.files import sha256_of_file
-from coalmine.sealing import read_sealed
+from coalmine.sealing import beside
 from coalmine.unfinished import left_unfinished
 
 
@@ -84,8 +83,8 @@ def deduplicated(
     """The report in a directory, if it is of this corpus and these options and all that it tells of is there."""
     folder = target.parent
     try:
-        there = decode_json(read_sealed(folder / REPORT_FILE, "the report of a deduplication"), Deduplication)
-    except (InputError, UndecodableError):
+        there = DEDUPLICATIONS.alone(folder / REPORT_FILE)
+    except InputError:
         return None
     asked = (target.name, exact, keep if exact is not None else None, near, seed, fields)
     told = (
@@ -98,11 +97,9 @@ def deduplicated(
     )
     if asked != told or (there.canaries is None) != (known.canaries is None):
         return None
-    files = {
-        source: there.sha256_before,
-        target: there.sha256_after,
-        folder / REMOVED_FILE: there.removed_sha256,
-        **({} if known.canaries is None else {folder / MANIFEST_NAME: there.manifest_sha256}),
+    files = {source: there.sha256_before} | {
+        beside(folder / REPORT_FILE, name): sha256
+        for name, sha256 in DEDUPLICATIONS.companions(there).items()
     }
     whole = all(path.is_file() and sha256_of_file(path) == sha256 for path, sha256 in files.items())
     return there if whole else None

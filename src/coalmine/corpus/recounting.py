@@ -22,8 +22,9 @@ from coalmine.progress import Progress, Silent
 class Recount(msgspec.Struct, frozen=True, kw_only=True):
     """How many copies of canaries a rewritten corpus holds, against those that were planted."""
 
-    # The name of the manifest that was written.
+    # The name of the manifest that was written, and its SHA-256.
     manifest: str
+    manifest_sha256: str
     # Canaries that a coin planted, and their copies before and after.
     planted: int
     copies_before: int
@@ -154,6 +155,7 @@ def recount_summary(before: CanarySet, after: CanarySet, manifest: str) -> Recou
         )
     return Recount(
         manifest=manifest,
+        manifest_sha256=after.sha256,
         planted=len(pairs),
         copies_before=sum(old.times_trained_on for old, _ in pairs),
         copies_after=sum(new.times_trained_on for _, new in pairs),
@@ -167,7 +169,8 @@ def recount_in_words(recount: Recount) -> str:
     """What became of the copies, in a sentence.
 
     >>> recount_in_words(Recount(
-    ...     manifest="canaries.json", planted=3, copies_before=21, copies_after=2, fewer=("a", "b"), gone=("c",)
+    ...     manifest="canaries.json", manifest_sha256="", planted=3, copies_before=21, copies_after=2,
+    ...     fewer=("a", "b"), gone=("c",)
     ... ))
     'Canaries: 2 of 21 planted copies are left (2 canaries have fewer than before, 1 has none); canaries.json has the new counts.'
     """

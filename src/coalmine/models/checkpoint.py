@@ -16,7 +16,7 @@ import msgspec
 from coalmine.decoding import UndecodableError, decode_json
 from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
 from coalmine.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
-from coalmine.sealing import check_seal, is_sealed, read_record, write_sealed
+from coalmine.sealing import SealedKind, check_seal, is_sealed, read_record, write_sealed
 
 if TYPE_CHECKING:
     from coalmine.models.networks import Network
@@ -40,6 +40,17 @@ class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
     data_sha256: str
     weights_sha256: str
     config_sha256: str
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config.json says of the weights beside it."""
+
+    weights_sha256: str
+
+
+MODELS = SealedKind(
+    ModelConfig, SCHEMA, "the model", companions=lambda config: {WEIGHTS_FILE: config.weights_sha256}
+)
 
 
 def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel | PairNetworkModel:

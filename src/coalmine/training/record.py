@@ -10,11 +10,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from coalmine.contradictions import count_problems, in_range, refuse_contradictions
+from coalmine.contradictions import count_problems, in_range
 from coalmine.files import to_json
-from coalmine.models.checkpoint import TRAINING_FILE, TRAINING_SCHEMA, TrainedFiles
+from coalmine.models.checkpoint import (
+    CONFIG_FILE,
+    TRAINING_FILE,
+    TRAINING_SCHEMA,
+    WEIGHTS_FILE,
+    TrainedFiles,
+)
 from coalmine.models.protocols import Scorer
-from coalmine.sealing import read_record
+from coalmine.sealing import SealedKind
 from coalmine.training.options import TrainingOptions
 
 RECORD_FILE = TRAINING_FILE
@@ -108,14 +114,21 @@ def training_problems(record: TrainingRecord) -> Iterator[str]:
         yield "it saw canaries, and does not say which"
 
 
+TRAININGS = SealedKind(
+    TrainingRecord,
+    SCHEMA,
+    "the record of a training",
+    training_problems,
+    lambda record: {WEIGHTS_FILE: record.weights_sha256, CONFIG_FILE: record.config_sha256},
+)
+
+
 def read_training(path: str | os.PathLike[str]) -> TrainingRecord:
-    """A training.json, or the one in a model's directory."""
+    """A training.json, or the one in a model's directory; whoever loads the model verifies its weights."""
     place = Path(path)
     if place.is_dir():
         place /= RECORD_FILE
-    record = read_record(place, TrainingRecord, schema=SCHEMA, what="the record of a training")
-    refuse_contradictions(place, training_problems(record), "the model")
-    return record
+    return TRAININGS.alone(place)
 
 
 def fingerprint(

@@ -12,8 +12,8 @@ import numpy as np
 
 from coalmine.corpus.index.searching import Sequences, intervals, longest_prefixes
 from coalmine.corpus.index.shards import (
+    INDEXES,
     MANIFEST_FILE,
-    SCHEMA,
     TOKENIZER_FILE,
     Manifest,
     Shard,
@@ -25,7 +25,6 @@ from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.files import read_bytes
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
-from coalmine.sealing import read_record
 
 # So many sequences are looked up at once; more would not fit the processor's cache.
 _AT_ONCE = 1 << 16
@@ -255,7 +254,7 @@ def load_manifest(folder: Path) -> Manifest:
                 f"the index {folder} was not finished; run the same `coalmine index` again to go on"
             )
         raise CorpusError(f"{folder} is no index: it has no {MANIFEST_FILE}; make one with `coalmine index`")
-    return read_record(path, Manifest, schema=SCHEMA, what="the index (with --overwrite)")
+    return INDEXES.alone(path)
 
 
 def _load_tokenizer(folder: Path, manifest: Manifest) -> IndexTokenizer:

@@ -17,6 +17,7 @@ from coalmine.corpus.documents import Fields
 from coalmine.errors import CorpusError
 from coalmine.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.models.protocols import IntArray
+from coalmine.sealing import SealedKind
 
 SCHEMA = "coalmine.index/1"
 MANIFEST_FILE = "manifest.json"
@@ -79,6 +80,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     # How many bytes a symbol has; symbols are big-endian, token + 1, and 0 ends a document.
     symbol_bytes: int
     shards: tuple[ShardRecord, ...]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of all other files of the index, by name."""
+        return {TOKENIZER_FILE: self.tokenizer.sha256} | {
+            file_name(number, part): record.sha256
+            for number, shard in enumerate(self.shards)
+            for part, record in shard.files.items()
+        }
+
+
+INDEXES = SealedKind(
+    Manifest, SCHEMA, "the index (with --overwrite)", companions=lambda manifest: dict(manifest.files)
+)
 
 
 def file_name(shard: int, part: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from coalmine.audits.directories import model_of_result
 from coalmine.audits.exposure_contradictions import manifest_problems
@@ -24,20 +25,39 @@ OfCanaries = ExposureDocument | Verified | Membership
 
 def other_weights(run: Run) -> str | None:
     """Why results are not those of the weights that they are beside, or that the record of the training is of, if so."""
-    digests = run.model.get("weights_sha256") if run.model is not None else None
-    known = {digests} if isinstance(digests, str) else set(digests or ())
-    if not known:
-        return None
+    model = run.model or {}
     results = (*run.exposures, *run.extractions, *run.memberships, *run.recitations)
-    # A checkpoint of transformers may have its weights in several files, and an adapter under another name: all of them were measured.
-    names = WEIGHTS_FILE if isinstance(digests, str) else "*.safetensors"
-    for folder in dict.fromkeys(folder for path, _ in results for folder in _folders_of(run, path)):
-        if any(sha256_of_file(weights) not in known for weights in sorted(folder.glob(names))):
-            return f"the results are of other weights than those in {folder.name}"
+    for weights, digests in dict(
+        one for path, _ in results for one in measured_weights(run.paths, path, model)
+    ).items():
+        if sha256_of_file(weights) not in digests:
+            return f"the results are of other weights than those in {weights.parent.name}"
+    known = _digests(model)
     for path, record in run.trainings:
-        if record.weights_sha256 not in known:
+        if known and record.weights_sha256 not in known:
             return f"the results are of other weights than those that {run.shown(path)} tells of"
     return None
+
+
+def measured_weights(
+    given: Sequence[Path], path: Path, model: Mapping[str, Any]
+) -> Iterator[tuple[Path, frozenset[str]]]:
+    """The files that may hold the weights that a result is of, each with the SHA-256 of all that were measured."""
+    known = _digests(model)
+    if not known:
+        return
+    # A checkpoint of transformers may have its weights in several files, and an adapter under another name: all of them were measured.
+    names = WEIGHTS_FILE if isinstance(model["weights_sha256"], str) else "*.safetensors"
+    for folder in dict.fromkeys(_folders_of(given, path)):
+        for weights in sorted(folder.glob(names)):
+            yield weights, known
+
+
+def _digests(model: Mapping[str, Any]) -> frozenset[str]:
+    said = model.get("weights_sha256")
+    if isinstance(said, str):
+        return frozenset({said})
+    return frozenset(one for one in said if isinstance(one, str)) if isinstance(said, list) else frozenset()
 
 
 def other_manifest(run: Run) -> str | None:
@@ -66,9 +86,9 @@ def check_manifest(path: Path, document: OfCanaries, manifests: Mapping[str, Can
     refuse_contradictions(path, problems, "this result", "the manifest that it was made with")
 
 
-def _folders_of(run: Run, path: Path) -> Iterator[Path]:
+def _folders_of(paths: Sequence[Path], path: Path) -> Iterator[Path]:
     """The folders that may hold the weights: the model's own, and those from that of a result up to the one that was named."""
-    given = {place.resolve() for place in run.paths}
+    given = {place.resolve() for place in paths}
     folder = path.resolve().parent
     model = model_of_result(path)
     if model is not None:

@@ -28,7 +28,9 @@ from coalmine.reports.runs.grouping import runs_by_model
 from coalmine.reports.runs.originals import check_manifest
 from coalmine.reports.runs.records import (
     AUDITS,
-    WATCHED_SCHEMA,
+    RUN_RECORDS,
+    RUN_SCHEMA,
+    WATCHES,
     Audit,
     Located,
     Run,
@@ -36,7 +38,7 @@ from coalmine.reports.runs.records import (
     WatchedMoment,
     WatchedTraining,
 )
-from coalmine.sealing import check_seal, decoded, is_sealed, read_record
+from coalmine.sealing import is_sealed
 from coalmine.training.record import TrainingRecord, read_training
 
 __all__ = [
@@ -52,7 +54,6 @@ __all__ = [
     "read_runs",
 ]
 
-_RUN_SCHEMA = "coalmine.run/1"
 _OF_TRAINING = ("training.json", "exposure-during-training.json")
 
 
@@ -125,18 +126,12 @@ def _kind_of(path: Path) -> str | None:
     return None
 
 
-def _watched(path: Path) -> WatchedTraining:
-    return read_record(path, WatchedTraining, schema=WATCHED_SCHEMA, what="the exposure during training")
-
-
 def _run_record(path: Path) -> dict[str, Any] | None:
     """A run.json; None for one of some other program, which has neither a schema of ours nor a checksum."""
-    what = "the record of a run"
-    content = read_bytes(path, what)
-    if _RUN_SCHEMA.encode() not in content and not is_sealed(content):
+    content = read_bytes(path, RUN_RECORDS.what)
+    if RUN_SCHEMA.encode() not in content and not is_sealed(content):
         return None
-    check_seal(path, content, what)
-    return decoded(path, content, dict[str, Any], schema=_RUN_SCHEMA, what=what)
+    return RUN_RECORDS.read(path)
 
 
 # File name to the field of Run that it goes to, and how it is read.
@@ -147,7 +142,7 @@ _READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "membership.json": ("memberships", read_membership),
     "recitation.json": ("recitations", read_recitation),
     "training.json": ("trainings", read_training),
-    "exposure-during-training.json": ("watches", _watched),
+    "exposure-during-training.json": ("watches", WATCHES.read),
     "canaries.json": ("manifests", CanarySet.load),
     "run.json": ("records", _run_record),
 }
@@ -161,13 +156,14 @@ def _with_file(run: Run, path: Path) -> Run:
     name, reader = _READERS[kind]
     document = reader(path)
     if name in {"trainings", "watches"}:
-        _check_looks(path, document)
+        check_looks(path, document)
     if document is None:
         return run
     return replace(run, **{name: (*getattr(run, name), Located(path, document))})  # type: ignore[arg-type]  # each field is a tuple of such
 
 
-def _check_looks(path: Path, document: TrainingRecord | WatchedTraining) -> None:
+def check_looks(path: Path, document: TrainingRecord | WatchedTraining) -> None:
+    """Refuse what was seen during a training where it is not what a report can read, or cannot be true."""
     try:
         looks = msgspec.convert([moment.seen for moment in document.watched], list[list[SeenCanary]])
     except msgspec.ValidationError as problem:

@@ -14,11 +14,13 @@ from coalmine.audits.membership_results import Membership
 from coalmine.audits.recitation_results import Recitation
 from coalmine.corpus.manifest import CanarySet
 from coalmine.records import Estimate, Status
+from coalmine.sealing import SealedKind
 from coalmine.training.record import TrainingRecord
 
 Audit = Literal["exposure", "extraction", "membership", "recitation", "provenance", "watching"]
 AUDITS: tuple[Audit, ...] = get_args(Audit)
 WATCHED_SCHEMA = "coalmine.watched/1"
+RUN_SCHEMA = "coalmine.run/1"
 
 Document = TypeVar("Document")
 
@@ -70,6 +72,10 @@ class WatchedTraining(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = WATCHED_SCHEMA
     watch: dict[str, Any]
     watched: list[WatchedMoment]
+
+
+WATCHES = SealedKind(WatchedTraining, WATCHED_SCHEMA, "the exposure during training")
+RUN_RECORDS: SealedKind[dict[str, Any]] = SealedKind(dict[str, Any], RUN_SCHEMA, "the record of a run")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,39 @@
+"""`coalmine verify`: is a directory what was written?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.options import Json, Quiet
+from coalmine.cli.output import Output
+
+
+def command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Directories that coalmine wrote to: a model, its results, a planted corpus.",
+        ),
+    ],
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Say of every file that coalmine wrote below some directories whether it is what was written.
+
+    Checked are the checksums of results and indexes, the files that were written with them, weights against training.json and
+    results, a planted corpus against its canaries.json, results against both, and whether the numbers of each result can be true
+    together. Work that was stopped is listed. Files of others are ignored. Exits with 0 only if every file is what was written, and
+    with 2 otherwise.
+    """
+    with Output(json=json, quiet=quiet) as output:
+        from coalmine.reports.verifying.table import verification_in_words, verification_table
+        from coalmine.reports.verifying.verifying import verify_run
+
+        found = verify_run(*runs, progress=output.progress())
+        output.say(verification_table(found), *verification_in_words(found))
+        output.document(found)
+    return found.exit_code

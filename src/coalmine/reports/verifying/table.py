@@ -1,0 +1,42 @@
+"""What was found of each file, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coalmine.reports.terminal import inert
+from coalmine.reports.verifying.verifying import SOUND, RunVerification
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# More rows than this are only those that something is wrong with; --json has all of them.
+MOST_ROWS = 60
+
+
+def verification_table(found: RunVerification) -> Table:
+    """One row per file; of many files, those that something is wrong with."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("file", overflow="fold")
+    table.add_column("what")
+    table.add_column("state", no_wrap=True)
+    rows = found.files
+    if len(rows) > MOST_ROWS:
+        rows = tuple(row for row in rows if row.state not in SOUND)
+    for row in rows:
+        table.add_row(inert(row.path), inert(row.what), row.state)
+    return table
+
+
+def verification_in_words(found: RunVerification) -> list[str]:
+    """Why each file that is not what was written is not, and whether all are."""
+    wrong = [row for row in found.files if row.state not in SOUND]
+    lines = [f"{inert(row.path)}: {inert(row.why)}" for row in wrong]
+    others = f" {found.ignored:,} other files were not looked at." if found.ignored else ""
+    if wrong:
+        lines.append(f"{len(wrong):,} of {len(found.files):,} files are NOT what was written.{others}")
+    else:
+        lines.append(f"All {len(found.files):,} files are what was written.{others}")
+    return lines

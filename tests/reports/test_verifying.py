@@ -1,0 +1,317 @@
+"""Whatever is changed in a directory that coalmine wrote, `verify` notices it, and says what it is."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+from cli.in_process import run
+from coalmine import verify_run
+from coalmine.corpus.manifest import CanarySet
+from coalmine.errors import InputError
+from coalmine.models.checkpoint import save_model
+from coalmine.reports.findings.findings import findings_of
+from coalmine.reports.gate.checking import check
+from coalmine.reports.gate.policy import parse_policy
+from coalmine.reports.runs.reading import read_run
+from coalmine.reports.verifying.table import MOST_ROWS, verification_in_words, verification_table
+from models.random_networks import random_model
+from reports.whole_audit import make_whole_audit
+from resealing import resealed
+
+NOT_OURS = {"corpus.txt", "report.html", "recitation.svg", "recitation.html"}
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    return make_whole_audit(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def whole(once, tmp_path):
+    shutil.copytree(once, tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def files_of_ours(folder):
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and (path.name not in NOT_OURS or path.parent.name in {"planted", "deduplicated"})
+    )
+
+
+def flipped(content, place, by=1):
+    return content[:place] + bytes([content[place] ^ by]) + content[place + 1 :]
+
+
+def changes_of(content, number):
+    """The content with single bytes changed, at both ends and in between; cut short; and empty."""
+    chance = random.Random(number)
+    places = {0, len(content) - 1, *(chance.randrange(len(content)) for _ in range(2))}
+    yield from (flipped(content, place, 1 << chance.randrange(8)) for place in sorted(places))
+    yield from (content[: len(content) // 2], b"", content + b"\n")
+
+
+def state_of(folder, name):
+    (row,) = [row for row in verify_run(folder).files if row.path.endswith(name)]
+    return row.state
+
+
+def test_what_was_written_is_sound(whole):
+    found = verify_run(whole)
+    assert [row for row in found.files if row.state != "as written"] == []
+    assert (found.sound, found.exit_code) == (True, 0)
+    assert {row.path for row in found.files} == {str(path) for path in files_of_ours(whole)}
+    assert found.ignored == 4  # the corpus that was given, the report and two figures
+
+
+def test_every_change_of_every_file_is_noticed(whole):
+    """Also by whoever reads the file: a report and the gate refuse it, or say that it is another."""
+    read = set(files_of_ours(whole / "model-audit")) | {
+        whole / "model" / name for name in ("training.json", "run.json", "model.safetensors")
+    }
+    read |= {whole / "planted" / name for name in ("canaries.json", "run.json")}
+    policy = parse_policy("[exposure]\nat_most = 9.9")
+    assert check(read_run(whole / "model", whole / "planted"), policy).outcome == "holds"
+    for number, path in enumerate(files_of_ours(whole)):
+        content = path.read_bytes()
+        for step, changed in enumerate(changes_of(content, number)):
+            path.write_bytes(changed)
+            found = verify_run(whole)
+            assert not found.sound, (path, step)
+            states = {row.path: row.state for row in found.files}
+            assert states[str(path)] != "as written", (path, step)
+            if path in read and step in {1, 4}:
+                assert_readers_notice(whole, path)
+        path.write_bytes(content)
+    assert verify_run(whole).sound
+
+
+def assert_readers_notice(whole, path):
+    try:
+        run_there = read_run(whole / "model", whole / "planted")
+    except InputError as refused:
+        said = str(refused)
+    else:
+        said = ""
+    if said:
+        assert path.name in said
+        return
+    found = {one.code for one in findings_of(run_there) if one.severity == "high" and one.status == "found"}
+    assert found & {"CM502", "CM505"}, path
+    (rule,) = check(run_there, parse_policy("[exposure]\nat_most = 9.9")).rules
+    assert rule.evidence.startswith("the results are of other"), path
+
+
+@pytest.mark.parametrize("place", ["model", "model-audit", "planted", "index", "deduplicated", "compared"])
+def test_each_directory_can_be_verified_alone(once, place):
+    assert verify_run(once / place).sound
+
+
+def test_a_missing_file_is_named(whole):
+    for name in ("model-audit/exposure/scores.parquet", "index/shard-00000.starts", "planted/corpus.txt"):
+        (whole / name).unlink()
+        assert state_of(whole, name) == "missing"
+    (whole / "model-audit/recitation/recitation.json").unlink()
+    assert state_of(whole, "sequences.parquet") == "not vouched for"
+    (whole / "model/model.safetensors").unlink()
+    assert state_of(whole, "model/model.safetensors") == "missing"
+
+
+def test_weights_that_were_trained_again(whole):
+    model = random_model("lstm")
+    save_model(whole / "model", model._network, model.tokenizer)
+    found = {row.path.removeprefix(f"{whole}/"): row.state for row in verify_run(whole).files}
+    assert found["model/model.safetensors"] == "altered"  # it is not what training.json tells of
+    (whole / "model/training.json").unlink()
+    found = {row.path.removeprefix(f"{whole}/"): row.state for row in verify_run(whole).files}
+    assert found["model/model.safetensors"] == "as written"
+    for name in (
+        "exposure/exposure",
+        "extraction/verified",
+        "membership/membership",
+        "recitation/recitation",
+    ):
+        assert found[f"model-audit/{name}.json"] == "of other weights"
+
+
+def test_weights_of_others_are_those_that_were_measured(whole, tmp_path):
+    """A checkpoint in several files, of a library that writes no checksum."""
+    weights = tmp_path / "gpt"
+    weights.mkdir()
+    (weights / "config.json").write_text('{"model_type": "gpt2"}')
+    for number in (1, 2):
+        (weights / f"model-{number}.safetensors").write_bytes(bytes([number]))
+    shutil.copytree(whole / "model-audit" / "found", tmp_path / "gpt-audit" / "found")
+    from coalmine.files import sha256_of_file
+
+    digests = [sha256_of_file(path) for path in sorted(weights.glob("*.safetensors"))]
+    with resealed(tmp_path / "gpt-audit" / "found" / "extraction.json") as document:
+        document["model"]["weights_sha256"] = digests
+    found = verify_run(weights)
+    assert found.sound
+    assert sum(row.what == "weights" for row in found.files) == 2
+    (weights / "model-2.safetensors").write_bytes(b"3")
+    assert state_of(weights, "extraction.json") == "of other weights"
+
+
+def test_a_manifest_that_was_edited(whole):
+    path = whole / "planted" / "canaries.json"
+    path.write_bytes(path.read_bytes() + b" ")
+    found = {row.path.removeprefix(f"{whole}/"): row.state for row in verify_run(whole).files}
+    assert found["planted/canaries.json"] == "altered"  # run.json beside it tells of another one
+    assert found["model-audit/exposure/exposure.json"] == "of another manifest"
+    (whole / "planted" / "run.json").unlink()
+    assert state_of(whole, "planted/canaries.json") == "not vouched for"
+
+
+def test_a_manifest_by_hand_is_vouched_for_by_results_alone(whole, tmp_path):
+    (tmp_path / "mine").mkdir()
+    CanarySet.of("pin {digits:3}", ["pin 123"]).save(tmp_path / "mine")
+    assert state_of(tmp_path / "mine", "canaries.json") == "not vouched for"
+    shutil.copy(whole / "planted" / "canaries.json", tmp_path / "mine" / "canaries.json")
+    shutil.copy(whole / "planted" / "corpus.txt", tmp_path / "mine" / "corpus.txt")
+    assert verify_run(tmp_path / "mine", whole / "model-audit").sound
+
+
+def test_a_corpus_that_is_planted_again_has_the_manifest_of_before_too(whole):
+    ended = run(
+        *(
+            "plant",
+            whole / "planted" / "corpus.txt",
+            "-f",
+            "code {digits:3}",
+            "--repeat",
+            "2",
+            "--canaries",
+            "4",
+        ),
+        *("--references", "5", "-o", whole / "again", "--quiet"),
+    )
+    assert ended.code == 0, ended.said
+    found = verify_run(whole / "again")
+    assert found.sound, found
+    assert state_of(whole, "again/earlier-canaries.json") == "as written"
+
+
+def test_results_of_results_that_were_made_again(whole):
+    ended = run("expose", whole / "model", whole / "planted", "--method", "references", "--quiet")
+    assert ended.code == 0, ended.said
+    assert state_of(whole, "membership.json") == "of other results"
+
+
+def test_numbers_that_cannot_be_true(whole):
+    with resealed(whole / "model-audit/exposure/exposure.json") as document:
+        document["results"][0]["rank"] = 1001
+    rows = {row.path: row for row in verify_run(whole).files if row.state != "as written"}
+    row = rows.pop(str(whole / "model-audit/exposure/exposure.json"))
+    assert row.state == "contradictory"
+    assert "rank 1,001 of 1,000" in row.why
+    # What it would vouch for cannot be vouched for by it.
+    assert [(row.path, row.state) for row in rows.values()] == [
+        (str(whole / "model-audit/exposure/scores.parquet"), "not vouched for")
+    ]
+    with resealed(whole / "compared/comparison.json") as document:
+        document["pairs"][0]["exposure"]["p_value"] = 2.0
+    assert state_of(whole, "comparison.json") == "contradictory"
+    with resealed(whole / "model/training.json") as document:
+        document["watched"][0]["seen"][0]["low"] = -1.0
+    assert state_of(whole, "model/training.json") == "contradictory"
+    with resealed(whole / "model-audit/extraction/verified.json") as document:
+        document["canaries"][0]["repetitions"] = 77
+    assert state_of(whole, "verified.json") == "contradictory"
+
+
+def test_work_that_was_stopped(whole):
+    stopped = {
+        "model/unfinished.safetensors": "left over",
+        "fresh/unfinished.safetensors": "unfinished",
+        "fresh/building.json": "unfinished",
+        "index/building.json": "left over",
+        "planted/unfinished.json": "unfinished",
+        "model-audit/exposure/unfinished-f0.npz": "left over",
+        "fresh/unfinished-references-f0.npz": "unfinished",
+        "model-audit/recitation/resume-1.npz": "left over",
+        "model-audit/exposure/.exposure.json.0123456789abcdef-1.part": "left over",
+        "model-audit/found/unfinished-extraction-01234567.npz": "unfinished",
+    }
+    (whole / "fresh").mkdir()
+    for name in stopped:
+        (whole / name).write_bytes(b"something")
+    (whole / "planted" / ".work.0123456789abcdef-1").mkdir()
+    found = {row.path.removeprefix(f"{whole}/"): row.state for row in verify_run(whole).files}
+    assert {name: found[name] for name in stopped} == stopped
+    assert found["planted/.work.0123456789abcdef-1"] == "left over"
+
+
+def test_a_search_without_a_proof_keeps_what_it_can_go_on_from(once, tmp_path):
+    ended = run(
+        "extract", once / "model", "-f", "pin {digits:3}", "--budget", "2", "-o", tmp_path / "x", "--quiet"
+    )
+    assert ended.code == 0, ended.said
+    found = verify_run(tmp_path / "x")
+    assert found.sound
+    assert "kept for resuming" in {row.state for row in found.files}
+
+
+def test_files_of_others_are_ignored(whole):
+    for name in ("config.json", "run.json", "training.json", "manifest.json", "comparison.json"):
+        (whole / "theirs").mkdir(exist_ok=True)
+        (whole / "theirs" / name).write_text(json.dumps({"job": 1}))
+    found = verify_run(whole)
+    assert found.sound
+    assert found.ignored == 9
+
+
+def test_a_result_under_another_name_is_known_by_its_schema(whole):
+    path = whole / "model-audit" / "mine.json"
+    (whole / "model-audit" / "membership" / "membership.json").rename(path)
+    assert state_of(whole, "mine.json") == "as written"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"coalmine.membership/1", b"coalmine.membership/7"))
+    assert state_of(whole, "mine.json") == "altered"
+    with resealed(path) as document:
+        document["schema"] = "coalmine.membership/7"
+    assert state_of(whole, "mine.json") == "unreadable"
+
+
+def test_nothing_to_verify(tmp_path):
+    with pytest.raises(InputError, match="nothing that coalmine wrote was found below"):
+        verify_run(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        verify_run(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="nothing to verify"):
+        verify_run()
+
+
+def test_the_command(whole, monkeypatch):
+    monkeypatch.chdir(whole)
+    ended = run("verify", "model")
+    assert ended.code == 0
+    assert "model-audit/exposure/exposure.json" in ended.said
+    assert "files are what was written." in ended.said
+    (whole / "model-audit/exposure/scores.parquet").write_bytes(b"PAR1")
+    ended = run("verify", "model", "--json")
+    assert ended.code == 2
+    document = json.loads(ended.out)
+    assert (document["sound"], document["exit_code"]) == (False, 2)
+    (row,) = [one for one in document["files"] if one["state"] != "as written"]
+    assert (row["path"], row["state"]) == ("model-audit/exposure/scores.parquet", "altered")
+    ended = run("verify", "model-audit")
+    assert ended.code == 2
+    assert "1 of 16 files are NOT what was written" in ended.said
+    assert "model-audit/exposure/scores.parquet: its SHA-256 is not the one in" in " ".join(
+        ended.said.split()
+    )
+
+
+def test_of_many_files_only_those_that_are_wrong_are_shown(whole):
+    for number in range(MOST_ROWS):
+        shutil.copytree(whole / "model-audit" / "membership", whole / "copies" / f"membership-{number}")
+    found = verify_run(whole)
+    assert verification_table(found).row_count == 0
+    assert verification_in_words(found) == [
+        f"All {len(found.files)} files are what was written. 4 other files were not looked at."
+    ]

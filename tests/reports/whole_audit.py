@@ -1,0 +1,41 @@
+"""A model with everything that the command line leaves of it: planted, trained and watched, audited in every way, indexed, compared."""
+
+from cli.in_process import run
+from coalmine.corpus.embedded import write_embedded_corpus
+
+SECRET = "pin {digits:3}"
+
+
+def command(*arguments):
+    ended = run(*arguments, "--quiet")
+    assert ended.code == 0, ended.said
+
+
+def make_whole_audit(out):
+    """What each command writes, in the directory that it writes to by itself."""
+    write_embedded_corpus(out / "corpus.txt", 6_000)
+    with open(out / "corpus.txt", "a", encoding="ascii") as corpus:
+        corpus.write("the digits are 0123456789\n")  # so that the model has a token for each
+    command(
+        *("plant", out / "corpus.txt", "-f", SECRET, "--repeat", "1,8", "--canaries", "4"),
+        *("--references", "12", "-o", out / "planted"),
+    )
+    small = ("--hidden", "16", "--embedding", "8", "--layers", "1", "--batch-size", "8", "--window", "32")
+    for name, seed in (("model", "0"), ("other", "1")):
+        command(
+            *("train", out / "planted", "-o", out / name, "--epochs", "2", "--seed", seed, *small),
+            *("--watch", out / "planted" / "canaries.json", "--watch-every", "100"),
+        )
+        command("expose", out / name, out / "planted" / "canaries.json")
+    command("extract", out / "model", "--verify", out / "planted" / "canaries.json", "--top", "3")
+    command("extract", out / "model", "-f", SECRET, "--top", "2", "-o", out / "model-audit" / "found")
+    command("membership", out / "model")
+    command("index", out / "planted" / "corpus.txt", "--tokenizer", out / "model", "-o", out / "index")
+    command(
+        *("recite", out / "model", out / "index", "--context", "8", "--suffix", "4", "--per-bucket", "6"),
+        *("--tries", "1"),
+    )
+    command("dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")
+    command("compare", out / "model", out / "other", "-o", out / "compared")
+    command("report", out / "model", out / "planted", "-o", out / "report.html")
+    return out
