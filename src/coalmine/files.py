@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from coalmine.errors import CoalmineError, InputError, ReadError, WriteError
+from coalmine.errors import CoalmineError, InputError, ReadError, UnflushedError, WriteError
 from coalmine.refusals import unreadable, write_error
 from coalmine.work_files import new_work_file
 
@@ -167,7 +167,7 @@ class _NewFile:
             _flush(self.final.parent)
         except OSError as error:
             left = "the file is complete, but a power cut could still undo it"
-            raise write_error(self.final, error, left) from error
+            raise UnflushedError(str(write_error(self.final, error, left))) from error
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from coalmine.errors import InputError
-from coalmine.files import PRIVATE, read_bytes, whole_file
+from coalmine.files import PRIVATE, check_replaceable, read_bytes, whole_file
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -52,6 +52,7 @@ def write_guarded(path: Path, content: bytes) -> None:
 
 def read_guarded(path: Path, what: str, *, advice: str = "remove it to start over") -> bytes:
     """What was written to a work file; an InputError that names it where it is no longer that."""
+    check_replaceable(path)  # it will be replaced, and whoever opens a pipe waits for ever
     content = read_bytes(path, what)
     written, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(written).digest() != digest:

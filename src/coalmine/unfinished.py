@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from coalmine.decoding import UndecodableError, decode_json
-from coalmine.errors import InputError
+from coalmine.errors import InputError, UnflushedError
 from coalmine.files import PRIVATE, make_directory, remove_file, write_json
 
 try:
@@ -63,29 +63,40 @@ def _opened(directory: Path) -> int | None:
 
 def left_unfinished(directory: Path) -> frozenset[str]:
     """The names of files that a run left in a directory when it was killed; the next may replace them without being told to."""
+    path = directory / UNFINISHED_FILE
+    if not path.is_file():
+        return frozenset()
     try:
-        note = decode_json((directory / UNFINISHED_FILE).read_bytes(), _Note)
+        note = decode_json(path.read_bytes(), _Note)
     except (OSError, UndecodableError):
         return frozenset()
-    return frozenset(note.files) if note.schema == SCHEMA else frozenset()
+    # A note can be edited; nothing outside of the directory is ever removed.
+    names = [name for name in note.files if Path(name).name == name]
+    return frozenset(names) if note.schema == SCHEMA else frozenset()
 
 
 @contextlib.contextmanager
 def noted_as_unfinished(directory: Path, names: Iterable[str]) -> Iterator[None]:
     """Within the block, a note in the directory names the files that are being written there and were not there before.
 
+    `names` are in the order in which they take their names: later ones tell of earlier ones, so they are removed first.
     A block that fails leaves neither them nor the note; only a kill does. A file that was there is not named: whether it may be
     replaced is for the user to say, each time.
     """
-    own = {name for name in names if not (directory / name).exists()} | left_unfinished(directory)
+    left = left_unfinished(directory)
+    own = [name for name in names if name in left or not (directory / name).exists()]
     note = directory / UNFINISHED_FILE
-    write_json(note, _Note(files=tuple(sorted(own))), mode=PRIVATE)
     try:
+        write_json(note, _Note(files=tuple(sorted({*own, *left}))), mode=PRIVATE)
         yield
+    except UnflushedError:
+        with contextlib.suppress(InputError):
+            remove_file(note)
+        raise  # all is there, as far as this process can see
     except BaseException:
-        with contextlib.suppress(OSError):  # what went wrong first is what counts
-            for name in own:
-                (directory / name).unlink(missing_ok=True)
-            note.unlink(missing_ok=True)
+        with contextlib.suppress(InputError):  # what went wrong first is what counts
+            for name in [*reversed(own), *left]:
+                remove_file(directory / name)
+            remove_file(note)
         raise
     remove_file(note)

@@ -1,17 +1,33 @@
-"""One warm process for all tests here, and what their commands read."""
+"""One warm process for all tests here, on a disk that can be told to fail, and what their commands read."""
 
 import pytest
 
+from faults import kill_cases, write_cases
+from faults.faulty_disk import build
 from faults.fork_server import ForkServer
-from faults.kill_cases import make_inputs
 
 
 @pytest.fixture(scope="session")
-def fork_server():
-    with ForkServer() as started:
+def fork_server(tmp_path_factory):
+    library = build(tmp_path_factory.mktemp("faulty-disk"))
+    with ForkServer(environment={"LD_PRELOAD": str(library)}) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def inputs(fork_server, tmp_path_factory):
-    return make_inputs(fork_server, tmp_path_factory.mktemp("inputs"))
+    return kill_cases.make_inputs(fork_server, tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="session")
+def write_inputs(fork_server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("writes") / "inputs"
+    write_cases.make_inputs(fork_server, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def endpoint(fork_server, write_inputs):
+    """A server of one of the models, with the file that describes it among the inputs."""
+    with write_cases.serving(fork_server, write_inputs):
+        yield

@@ -224,8 +224,8 @@ def _ask_all(
             if not may_answer_later(model):
                 for kept in files[: len(said) + 1]:
                     if kept is not None:
-                        with contextlib.suppress(OSError):
-                            kept.unlink(missing_ok=True)
+                        with contextlib.suppress(InputError):  # what went wrong first is what counts
+                            remove_file(kept)
             raise
     return said
 

@@ -50,7 +50,7 @@ from coalmine.files import (
     whole_file,
 )
 from coalmine.progress import Progress, Silent
-from coalmine.unfinished import noted_as_unfinished, sole_use
+from coalmine.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
 from coalmine.work_files import work_directory
 
 
@@ -101,9 +101,9 @@ def deduplicate(
         known = manifest_of(source, canaries)
         written = (
             target.name,
-            REPORT_FILE,
-            REMOVED_FILE,
             *(() if known.canaries is None else (MANIFEST_NAME,)),
+            REMOVED_FILE,
+            REPORT_FILE,
         )
         places = [folder / name for name in written if name != REMOVED_FILE]
         if not overwrite and (there := first_in_the_way(*places)) is not None:
@@ -370,7 +370,7 @@ def _check(source: Path, target: Path, exact: int | None, keep: str, near: float
         rows_in_band(near)
     if target.exists() and source.exists() and target.samefile(source):
         raise CorpusError(f"this would replace the corpus itself, {source}; write to another directory")
-    check_places(target.parent, target.name, MANIFEST_NAME, REPORT_FILE, REMOVED_FILE)
+    check_places(target.parent, target.name, MANIFEST_NAME, REPORT_FILE, REMOVED_FILE, UNFINISHED_FILE)
 
 
 def _tells_of(manifest: Path, corpus: Path) -> bool:

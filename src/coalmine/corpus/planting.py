@@ -45,7 +45,7 @@ from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import integers
 from coalmine.records import Canary
-from coalmine.unfinished import noted_as_unfinished, sole_use
+from coalmine.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
 
 _CORPUS_NAMES = frozenset(
     f"corpus{kind}{compression}" for kind in KINDS for compression in ("", *COMPRESSIONS)
@@ -170,7 +170,7 @@ def plant(
             raise exists_already(blocked)  # which another process has made meanwhile
         # Nothing of an earlier run is touched before all of this one is on the disk.
         with (
-            noted_as_unfinished(folder, (target.name, MANIFEST_NAME, EARLIER_NAME)),
+            noted_as_unfinished(folder, (target.name, EARLIER_NAME, MANIFEST_NAME)),
             files.together() as written,
         ):
             result, recount = _write_all(
@@ -346,7 +346,7 @@ def _identity(path: Path) -> tuple[int, int, int]:
 def _check_not_itself(original: Path, target: Path) -> None:
     if target.exists() and original.exists() and target.samefile(original):
         raise CorpusError(f"planting would replace the corpus itself, {original}; write to another directory")
-    files.check_places(target.parent, target.name, MANIFEST_NAME, EARLIER_NAME)
+    files.check_places(target.parent, target.name, MANIFEST_NAME, EARLIER_NAME, UNFINISHED_FILE)
 
 
 def _earlier_corpus(original: Path, target: Path) -> tuple[Path, str] | None:

@@ -131,7 +131,12 @@ def held_in(files: Iterable[Path]) -> Held:
                     for length in part.get_shape():
                         size *= length
                     numbers += size
-        except (SafetensorError, OSError, ValueError) as problem:
+        except (
+            SafetensorError,
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as problem:  # the last of a file that cannot be mapped
             raise ModelError(
                 f"{path} is not a whole safetensors file ({_first_line(problem)}); {_SAVE_AGAIN}"
             ) from None

@@ -315,8 +315,8 @@ def _nothing_left_of_refused(folder: Path, *, new: bool) -> Iterator[None]:
         raise  # once there is room again, the same command goes on after the last finished shard
     except CoalmineError:
         for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNFINISHED_FILE]:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(InputError):  # what went wrong first is what counts
+                remove_file(path)
         if new:
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -1,0 +1,71 @@
+"""A limit on the size of files and a disk that is really full: what the faults of test_writes.py stand for."""
+
+import os
+import subprocess
+from fnmatch import fnmatch
+
+import pytest
+
+from faults.write_cases import case_named, cases
+from faults.write_faults import contents
+
+# Smaller than every file that a command writes, and larger than a sentence.
+MOST_BYTES = 350
+# What writes no file of that size.
+TINY = {"import", "count"}
+ON_SMALL_DISKS = ("train", "expose exact", "index", "plant .parquet", "dedup")
+UNFINISHED = ("unfinished*", "building.json", ".*")
+
+
+@pytest.fixture
+def workplace(write_inputs, tmp_path):
+    """The inputs, with a place for results that no other test writes to."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for path in write_inputs.iterdir():
+        if not path.name.startswith("out"):
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+def is_one_sentence(ended):
+    return ended.code == 2 and ended.err.startswith("coalmine: ") and ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if case.name not in TINY], ids=lambda case: case.name
+)
+def test_a_limit_on_the_size_of_files_is_a_sentence_and_changes_nothing(fork_server, workplace, case):
+    limit = ["faults.real_limits:limit_file_size", {"most": MOST_BYTES}]
+    ended = fork_server.run([*case.argv, "--quiet"], cwd=workplace, before=limit)
+    assert is_one_sentence(ended), ended
+    assert "the file would be larger than is allowed (`ulimit -f` shows the limit)" in ended.err
+    assert not contents(workplace / "out")
+
+
+@pytest.fixture
+def small_disk(workplace):
+    folder = workplace / "out"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mounting, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs to be root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", ON_SMALL_DISKS)
+def test_a_full_disk_is_a_sentence_and_the_same_command_succeeds_once_there_is_room(
+    fork_server, small_disk, workplace, name
+):
+    case = case_named(name)
+    (small_disk / "much").write_bytes(bytes(9_000))  # room for small files, and not for large ones
+    ended = fork_server.run([*case.argv, "--quiet"], cwd=workplace)
+    assert is_one_sentence(ended), ended
+    assert ended.err.startswith("coalmine: no room to write out")
+    left = [path.name for path in small_disk.rglob("*")]
+    assert not [one for one in left if one.startswith(".")], "a work file is left"
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    assert fork_server.run([*case.argv, "--quiet"], cwd=workplace).code == 0
+    left = contents(small_disk)
+    assert not [one for one in left if any(fnmatch(one, pattern) for pattern in UNFINISHED)]

@@ -1,0 +1,49 @@
+"""Every call with which a command writes fails in turn: what was there stays, or what is new is complete, and a sentence says why."""
+
+import json
+
+import pytest
+
+from faults.write_cases import cases, endpoint_cases
+
+NAMES = [case.name for case in cases()]
+# Others of these read and find their places in the same way as one that is here.
+DIFFERENT = [
+    name
+    for name in NAMES
+    if not name.startswith(("plant .", "expose ", "report "))
+    or name in {"plant .txt", "plant .parquet", "plant .jsonl.zst", "expose exact", "report html"}
+]
+
+
+def sweep(server, inputs, name, what):
+    """Try some faults of one case in a child."""
+    ended = server.run([inputs, name, "some"], call=f"faults.{what}:sweep")
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
+    assert told["faults"] > 0
+    assert not told["wrong"], "\n".join(told["wrong"])
+    return told["calls"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failing_disk_leaves_the_old_or_the_new_and_a_sentence(fork_server, write_inputs, name):
+    assert sweep(fork_server, write_inputs, name, "write_faults") >= 15
+
+
+@pytest.mark.parametrize("name", [case.name for case in endpoint_cases()])
+@pytest.mark.usefixtures("endpoint")
+def test_a_failing_disk_loses_no_answer_of_an_endpoint(fork_server, write_inputs, name):
+    assert sweep(fork_server, write_inputs, name, "write_faults") >= 15
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_an_input_that_cannot_be_read_is_a_sentence_and_never_another_result(fork_server, write_inputs, name):
+    assert sweep(fork_server, write_inputs, name, "read_faults") >= 2
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_only_regular_files_are_replaced_and_anything_else_is_refused_before_the_work(
+    fork_server, write_inputs, name
+):
+    assert sweep(fork_server, write_inputs, name, "special_places") >= 1

@@ -1,0 +1,248 @@
+"""The commands that write, small, each with results of an earlier run that differ from its own."""
+
+import contextlib
+import csv
+import gzip
+import json
+import os
+import signal
+import time
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PIN = "my pin is {digits:3}"
+PLANT = ("-f", PIN, "--repeat", "1,4", "--canaries", "2", "--references", "10", "--withhold", "0.3")
+SMALL = ("--hidden", "8", "--embedding", "4", "--batch-size", "32", "--window", "64", "--epochs", "1")
+# Stays only where it cannot be removed.
+NOTE = ("unfinished.json",)
+KINDS = (".txt", ".jsonl", ".csv", ".parquet", ".txt.gz", ".jsonl.zst")
+
+
+class Case(NamedTuple):
+    """A command that writes to `out`, below the directory of inputs, which is its working directory."""
+
+    name: str
+    argv: tuple
+    # The command whose results are in `out` before; None where nothing is.
+    earlier: tuple | None = None
+    # Patterns of files that only tell a stopped run where it was; after a failure they may be there or not.
+    unfinished: tuple = ()
+    # Files that tell of another: never one beside another than it tells of.
+    pairs: tuple = ()
+    # How it ends where nothing fails.
+    code: int = 0
+    # Packages that it has to do without, because what it does with them takes long.
+    without: tuple = ()
+    # How many faults are tried where there is no time for all.
+    most: int = 60
+
+
+def make_inputs(server, folder):
+    """Everything that the commands read."""
+    folder.mkdir(parents=True)
+    _write_corpora(folder)
+    with open(folder / "theirs.csv", "w", newline="", encoding="utf-8") as stream:
+        theirs = csv.writer(stream)
+        theirs.writerow(["text", "in_out", "copies"])
+        theirs.writerows([f"my pin is {n:03}", "in" if n % 2 else "out", 4] for n in range(8))
+
+    def run(*argv):
+        ended = server.run([*argv, "--quiet"], cwd=folder)
+        assert ended.code == 0, ended
+
+    run("plant", "corpus.txt", *PLANT, "-o", "planted")
+    for seed in ("0", "1"):
+        run("train", "planted", "-o", f"model-{seed}", "--seed", seed, *SMALL)
+        run("expose", f"model-{seed}", "planted", "--method", "exact")
+    run("extract", "model-0", "--verify", "planted")
+    run("index", "planted/corpus.txt", "-o", "index")
+    run("index", "planted/corpus.txt", "--tokenizer", "model-0", "-o", "tokens")
+    run("policy", "init", "policy.toml")
+
+
+@contextlib.contextmanager
+def serving(server, folder):
+    """A server of a model, as endpoint.toml describes it."""
+    child = server.start(["serve", "model-0", "--port", "0", "--batch", "1", "--json"], cwd=folder)
+    try:
+        deadline = time.monotonic() + 60
+        while not child.out.read_text().endswith("\n") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        url = json.loads(child.out.read_text())["url"]
+        (folder / "endpoint.toml").write_text(f'url = "{url}"\n')
+        yield
+    finally:
+        os.kill(child.pid, signal.SIGTERM)
+        server.wait(child)
+
+
+def _write_corpora(folder):
+    texts = [
+        f"document number {one} of a small corpus, about {one * 7919 % 1000:03d} things" for one in range(120)
+    ]
+    texts[60:60] = [
+        "a text that is there twice, and that is long enough to be taken out of its second place"
+    ] * 2
+    rows = [{"text": text, "by": f"user {number % 3}"} for number, text in enumerate(texts)]
+    lines = "".join(f"{text}\n" for text in texts).encode()
+    in_rows = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (folder / "corpus.txt").write_bytes(lines)
+    (folder / "corpus.txt.gz").write_bytes(gzip.compress(lines))
+    (folder / "corpus.jsonl").write_bytes(in_rows)
+    with pa.CompressedOutputStream(str(folder / "corpus.jsonl.zst"), "zstd") as stream:
+        stream.write(in_rows)
+    with open(folder / "corpus.csv", "w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["text", "by"])
+        writer.writeheader()
+        writer.writerows(rows)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "corpus.parquet", row_group_size=50)
+
+
+def cases():
+    """All of them but those that ask a server."""
+    return [*_corpora(), *_audits(), *_reports()]
+
+
+def endpoint_cases():
+    """Those that ask the server of `endpoint.toml`, and keep its answers."""
+    expose = ("--method", "references", "-o", "out")
+    yield Case(
+        "expose an endpoint",
+        ("expose", "endpoint.toml", "planted", *expose),
+        unfinished=("answers.sqlite*", "unfinished-*"),
+        pairs=(("exposure.json", "scores.parquet"),),
+        most=16,
+    )
+
+
+def case_named(name):
+    """One of them."""
+    return next(case for case in (*cases(), *endpoint_cases()) if case.name == name)
+
+
+def _corpora():
+    for kind in KINDS:
+        plant = ("plant", f"corpus{kind}", *PLANT, "--overwrite", "-o", "out")
+        yield Case(
+            f"plant {kind}",
+            (*plant, "--seed", "2"),
+            (*plant, "--seed", "1"),
+            unfinished=NOTE,
+            pairs=(("canaries.json", f"corpus{kind}"),),
+            most=60 if kind == ".txt" else 25,
+        )
+    # Of another kind than before, and of a corpus that is planted already: a corpus goes, and a second manifest comes.
+    yield Case(
+        "plant again",
+        ("plant", "planted/corpus.txt", "-f", "{digits:5}!", "--canaries", "1", "--overwrite", "-o", "out"),
+        ("plant", "corpus.csv", *PLANT, "-o", "out"),
+        unfinished=NOTE,
+        pairs=(("canaries.json", "corpus.txt"), ("earlier-canaries.json", "corpus.txt")),
+    )
+    bring = ("import", "theirs.csv", "--withhold", "0.5", "--overwrite", "-o", "out")
+    yield Case("import", (*bring, "-f", PIN), bring, most=40)
+    yield Case(
+        "index",
+        ("index", "planted/corpus.txt", "--overwrite", "-o", "out"),
+        ("index", "corpus.jsonl", "-o", "out"),
+        unfinished=("building.json", "tokenizer.json", "shard-*"),
+        pairs=tuple(("manifest.json", f"shard-0000{one}.suffixes") for one in "01"),
+        most=100,
+    )
+    count = ("count", "index", "-o", "out/repeated.jsonl", "--repeated")
+    yield Case("count", (*count, "12"), (*count, "9"), most=40)
+    yield Case(
+        "dedup",
+        ("dedup", "planted/corpus.txt", "--exact", "60", "--overwrite", "-o", "out"),
+        ("dedup", "corpus.txt", "--no-near", "-o", "out"),
+        unfinished=NOTE,
+        pairs=(
+            ("canaries.json", "corpus.txt"),
+            ("dedup.json", "corpus.txt"),
+            ("dedup.json", "removed.jsonl"),
+        ),
+        most=100,
+    )
+    yield Case(
+        "train",
+        ("train", "planted", "-o", "out", *SMALL),
+        unfinished=("unfinished.safetensors",),
+        pairs=(("training.json", "model.safetensors"), ("config.json", "model.safetensors")),
+    )
+
+
+def _audits():
+    unfinished = ("unfinished-*",)
+    for method, most in {
+        "exact": 60,
+        "bounded": 30,
+        "guided": 15,
+        "splitting": 4,
+        "sampled": 15,
+        "references": 15,
+    }.items():
+        yield Case(
+            f"expose {method}",
+            ("expose", "model-1", "planted", "--method", method, "--samples", "16", "-o", "out"),
+            ("expose", "model-0", "planted", "--method", "exact", "-o", "out"),
+            unfinished=unfinished,
+            pairs=(("exposure.json", "scores.parquet"),),
+            most=most,
+        )
+    yield Case(
+        "extract",
+        ("extract", "model-1", "-f", PIN, "-o", "out"),
+        ("extract", "model-0", "-f", PIN, "-o", "out"),
+        unfinished=unfinished,
+    )
+    yield Case(
+        "extract --verify",
+        ("extract", "model-1", "--verify", "planted", "-o", "out"),
+        ("extract", "model-0", "--verify", "planted", "-o", "out"),
+        unfinished=unfinished,
+        pairs=(("verified.json", "extraction-f0.json"),),
+    )
+    yield Case(
+        "membership",
+        ("membership", "model-1-audit/exposure", "--save", "out"),
+        ("membership", "model-0-audit/exposure", "--save", "out"),
+        most=20,
+    )
+    recite = (
+        "tokens",
+        "--context",
+        "8",
+        "--suffix",
+        "4",
+        "--per-bucket",
+        "10",
+        "--max-sequences",
+        "20",
+        "-o",
+        "out",
+    )
+    yield Case(
+        "recite",
+        ("recite", "model-1", *recite),
+        ("recite", "model-0", *recite),
+        unfinished=("resume-*",),
+        pairs=(("recitation.json", "sequences.parquet"),),
+        without=("altair",),
+    )
+
+
+def _reports():
+    for kind, most in {"html": 15, "json": 15, "markdown": 15, "sarif": 15, "junit": 15}.items():
+        report = ("--format", kind, "-o", "out/report")
+        yield Case(
+            f"report {kind}", ("report", "model-1", *report), ("report", "model-0", *report), most=most
+        )
+    yield Case("report png", ("report", "model-1", "--format", "png", "-o", "out"), most=2)
+    check = ("--policy", "policy.toml", "--junit", "out/junit.xml")
+    yield Case("check", ("check", "model-1", *check), ("check", "model-0", *check), code=2, most=20)
+    yield Case("policy", ("policy", "init", "out/policy.toml", "--overwrite"), most=88)
+    utilities = ("--utility", "1.5", "--utility", "1.6")
+    compare = ("compare", "model-0", "model-1", *utilities, "-o", "out", "--figure", "out/figure.json")
+    yield Case("compare", compare, (*compare, "--confidence", "0.9"), most=30)
