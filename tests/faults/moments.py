@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import stat
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -24,11 +25,14 @@ class Moments:
         self._record = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._stop, self._number = stop, number
         self._seen = Counter()
+        self._one_at_a_time = threading.Lock()
 
     def __call__(self, line):
-        self._seen[line] += 1
+        with self._one_at_a_time:
+            self._seen[line] += 1
+            number = self._seen[line]
         os.write(self._record, f"{line}\n".encode())
-        if self._stop == [line, self._seen[line]]:
+        if self._stop == [line, number]:
             os.kill(os.getpid(), self._number)
 
 

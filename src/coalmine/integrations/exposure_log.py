@@ -109,9 +109,13 @@ class ExposureLog:
                 self.moments = [moment for moment in earlier.watched if moment.step <= step]
 
     def is_due(self, step: int, when: When) -> bool:
-        """Whether to look now: every so many steps, and otherwise whenever this step was not looked at."""
+        """Whether to look now: every so many steps, and otherwise whenever this step was not looked at.
+
+        Not before the first step of a run that is resumed: one that was never stopped has no look there, and the file should be its.
+        """
         looked_at = bool(self.moments) and self.moments[-1].step == step
-        return not looked_at and (when != "step" or step % self.watch.every == 0)
+        resumed = when == "start" and bool(self.moments)
+        return not looked_at and not resumed and (when != "step" or step % self.watch.every == 0)
 
     def look(
         self,

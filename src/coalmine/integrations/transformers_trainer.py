@@ -66,6 +66,9 @@ class ExposureCallback(TrainerCallback):
         out = audit_directory(args.output_dir, FOLDER) / WATCHED_FILE if self.out is None else Path(self.out)
         self.log.begin(out, state.global_step)
         self._look(args, state, control, given, "start")
+        # The checkpoint of a last step of an epoch is written before the epoch is measured; a run that was stopped in between has both.
+        if self.log.moments and state.global_step > 0 and float(state.epoch or 0.0).is_integer():
+            self._look(args, state, control, given, "epoch")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Measure if it is time."""

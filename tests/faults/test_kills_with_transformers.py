@@ -1,0 +1,60 @@
+"""Kills of what works with transformers: a recitation through an endpoint, and a training that is watched by the callback."""
+
+import shutil
+
+import pytest
+
+from faults.fork_server import ForkServer
+from faults.kill_runs import Case, Sweep, spread
+from faults.serving import served
+from models.tiny_transformers import byte_level, tiny
+
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ForkServer(warm=("faults.watched_training",)) as started:
+        yield started
+
+
+def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
+    model, index, described = tmp_path / "model", tmp_path / "index", tmp_path / "endpoint.toml"
+    tiny("gpt2", len(byte_level())).save_pretrained(model)
+    byte_level().save_pretrained(model)
+    indexed = server.run(["index", inputs / "corpus.txt", "--tokenizer", model, "-o", index])
+    assert indexed.code == 0, indexed.err
+    with served(server, model) as url:
+        described.write_text(f'url = "{url}"\ntokenizer = "{model}"\n')
+        argv = (
+            "recite",
+            described,
+            index,
+            "--context",
+            "8",
+            "--suffix",
+            "4",
+            "--per-bucket",
+            "20",
+            "-o",
+            "out",
+        )
+        case = Case((*argv, "--quiet"), ("no figures", "small questions"), counted="after request")
+        swept = Sweep(server, case, tmp_path / "run").through(spread(KILLS))
+    assert len(swept.kills) >= KILLS
+    assert swept.work < 2 * swept.whole_work, "all these runs together asked less than two whole ones would"
+
+
+def test_a_training_that_is_watched(server, inputs, tmp_path):
+    """Resumed from the trainer's own checkpoints, the file of the callback ends as that of a training that was never stopped."""
+    checkpoints = tmp_path / "checkpoints"
+    case = Case(
+        (inputs / "planted", checkpoints),
+        call="faults.watched_training:main",
+        prepare=lambda _: shutil.rmtree(checkpoints, ignore_errors=True),
+    )
+    swept = Sweep(server, case, tmp_path).through(spread(KILLS))
+    assert len(swept.kills) >= KILLS
+    assert swept.work < 3 * swept.whole_work, (
+        "all these runs together computed less than three whole ones would"
+    )
