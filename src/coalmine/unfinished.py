@@ -71,7 +71,7 @@ def left_unfinished(directory: Path) -> frozenset[str]:
     except (OSError, UndecodableError):
         return frozenset()
     # A note can be edited; nothing outside of the directory is ever removed.
-    names = [name for name in note.files if Path(name).name == name]
+    names = [name for name in note.files if Path(name).name == name and name not in {"", ".."}]
     return frozenset(names) if note.schema == SCHEMA else frozenset()
 
 

@@ -1,10 +1,11 @@
 """Every call with which a command writes fails in turn: what was there stays, or what is new is complete, and a sentence says why."""
 
 import json
+import os
 
 import pytest
 
-from faults.write_cases import cases, endpoint_cases
+from faults.write_cases import cases, endpoint_cases, reading_cases
 
 NAMES = [case.name for case in cases()]
 # Others of these read and find their places in the same way as one that is here.
@@ -37,9 +38,18 @@ def test_a_failing_disk_loses_no_answer_of_an_endpoint(fork_server, write_inputs
     assert sweep(fork_server, write_inputs, name, "write_faults") >= 15
 
 
-@pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.parametrize("name", [*DIFFERENT, *(case.name for case in reading_cases())])
 def test_an_input_that_cannot_be_read_is_a_sentence_and_never_another_result(fork_server, write_inputs, name):
     assert sweep(fork_server, write_inputs, name, "read_faults") >= 2
+
+
+def test_a_demo_whose_report_has_no_place_does_not_begin(fork_server, tmp_path):
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "report.html")
+    ended = fork_server.run(["demo", "-o", "out", "--quiet"], cwd=tmp_path)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert ended.err.startswith("coalmine: out/report.html is a device, pipe or socket")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

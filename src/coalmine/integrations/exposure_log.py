@@ -18,7 +18,7 @@ import msgspec
 
 from coalmine.audits.watching import ExposureWatch
 from coalmine.corpus.manifest import CanarySet
-from coalmine.errors import CoalmineError, InputError, WriteError
+from coalmine.errors import CoalmineError, InputError
 from coalmine.files import PRIVATE
 from coalmine.formats.naming import format_name
 from coalmine.records import Canary
@@ -152,7 +152,7 @@ class ExposureLog:
             )
             try:
                 write_sealed(self.path, record, mode=PRIVATE)
-            except WriteError as error:
+            except InputError as error:
                 if when == "start":
                     raise
                 warnings.warn(f"the exposure at step {step} was not written: {error}", stacklevel=2)
