@@ -18,7 +18,7 @@ ROWS = [
 
 
 @cache
-def tests_in(name):
+def names_in(name):
     """The names of a test module's tests, also of those in classes."""
     tree = ast.parse((ROOT / name).read_text("utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
@@ -30,7 +30,7 @@ def test_each_promise_names_tests_that_exist(promise, held_by):
     assert named, f"no test holds: {promise}"
     for module, test in named:
         assert test.startswith("test_")
-        assert test in tests_in(module), f"{module} has no {test}"
+        assert test in names_in(module), f"{module} has no {test}"
 
 
 def test_the_page_names_nothing_else_for_a_test():
