@@ -106,3 +106,15 @@ def test_bad_scores_are_an_error(measure, ins, outs, error):
 def test_an_fpr_that_is_none(fpr):
     with pytest.raises(InputError):
         tpr_at_fpr([1.0], [0.0], fpr)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 40])
+def test_many_references_leave_nearly_the_interval_of_the_counts_alone(m):
+    """All in scores above the threshold, or none: with 100,000 references the threshold is all but known."""
+    references = np.arange(100_000.0)
+    found = tpr_at_fpr(np.full(m, 1e6), references, fpr=0.1)
+    assert found.low == pytest.approx(0.025 ** (1 / m), rel=0.02)
+    assert found.high == 1.0
+    found = tpr_at_fpr(np.full(m, -1.0), references, fpr=0.1)
+    assert found.low == 0.0
+    assert 1 - found.high == pytest.approx(0.025 ** (1 / m), rel=0.02)
