@@ -1,10 +1,12 @@
 """What `auto` takes: the exact rank where the time allows it at the measured speed, and otherwise an estimate, with the reason."""
 
+import math
+
 import pytest
 import torch
 
 from coalmine import CanarySet, Format, expose
-from coalmine.audits.exposure_choice import choose
+from coalmine.audits.exposure_choice import _rate, choose
 from coalmine.search.lifting import TokenTree
 from coalmine.search.members import Members
 from models.random_networks import random_model
@@ -85,3 +87,36 @@ def test_the_nodes_of_an_enumeration_are_counted(model):
         prefixes = {text[:end] for text in (form if form.size < 100 else []) for end in range(len(text))}
         inner = {one for one in prefixes if len(one) >= len(form.prefix)}
         assert tree.inner_nodes == (len(inner) or 111_111)
+
+
+def test_the_speed_is_that_after_the_first_steps():
+    """A look at the clock each 0.1 s: what was done before the warm-up ended does not count."""
+    clock = Ticking(0.1)
+    assert _rate(iter([5, 10, 30, 60, 100]), 10, clock) == pytest.approx((100 - 10) / 0.3)
+    # It is watched for half a second and no longer.
+    steps = iter(range(10, 10_000, 10))
+    assert _rate(steps, 10, Ticking(0.1)) == pytest.approx(50 / 0.5)
+    assert next(steps) == 70
+    assert _rate(iter([10]), 10, Ticking(0.1)) == math.inf
+    assert _rate(iter([]), 10, Ticking(0.1)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("seconds", "method"), [(111_111 / 2560 + 0.01, "exact"), (111_111 / 2560 - 0.01, "guided")]
+)
+def test_exact_is_taken_as_long_as_it_fits_the_time(model, seconds, method):
+    # A batch of 256 steps each 0.1 s, so 2,560 a second.
+    assert choose(Members(model, SIX), seconds=seconds, budget=50_000, clock=Ticking(0.1)).method == method
+
+
+def test_exact_is_taken_where_an_estimate_would_ask_as_often(model):
+    assert choose(Members(model, SIX), seconds=1e-9, budget=111_111).method == "exact"
+    assert choose(Members(model, SIX), seconds=1e-9, budget=111_110).method == "guided"
+
+
+def test_what_was_stopped_stays_what_it_was(model):
+    for resumed in ("exact", "guided"):
+        assert choose(Members(model, SIX), seconds=60, budget=50_000, resumed=resumed).method == resumed
+    for resumed in ("exact", "splitting"):
+        found = choose(Members(OnlyScores(model), SIX), seconds=60, budget=50_000, resumed=resumed)
+        assert (found.method, found.steps_per_second) == (resumed, None)
