@@ -151,6 +151,9 @@ HUGE = [
     ("adapter", {"r": 10**12}),
     ("reference-lstm", {"network": {"hidden": 10**6}}),
     ("reference-transformer", {"network": {"layers": 10**9}}),
+    ("reference-transformer", {"network": {"hidden": 4000}}),
+    ("reference-cnn", {"network": {"vocabulary": 10**30}}),
+    ("reference-attention", {"network": {"architecture": [[]]}}),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from coalmine.errors import InputError, ModelError
 from coalmine.models.checkpoint import WEIGHTS_FILE, check_readable_name, load_checkpoint, require_torch
 from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
-from coalmine.models.model_files import CONFIG_FILE, architectures_of, held_in, read_object
+from coalmine.models.model_files import CONFIG_FILE, Held, architectures_of, held_in, read_object
 from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.offline import offline
 from coalmine.models.protocols import PairModel
@@ -130,7 +130,9 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
         return load_checkpoint(directory, device=device, precision=precision)  # which says what is missing
     from coalmine.models.building import no_larger_than
 
-    with no_larger_than(held_in([weights]), str(directory / CONFIG_FILE)):
+    held = held_in([weights])
+    _check_shape(directory / CONFIG_FILE, held)
+    with no_larger_than(held, str(directory / CONFIG_FILE)):
         model: Any = load_checkpoint(directory, device=device, precision=precision)
     rows = getattr(model, "network" if isinstance(model, PairModel) else "_network").vocabulary
     if model.tokenizer.size != rows:
@@ -138,6 +140,20 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
             f"{directory / CONFIG_FILE} has a tokenizer of {model.tokenizer.size:,} ids for a network of {rows:,} tokens; train the model again"
         )
     return model
+
+
+def _check_shape(path: Path, held: Held) -> None:
+    """Refuse a network whose shape is not one, or is far larger than its weights, before it is built."""
+    network = read_object(path).get("network") if path.exists() else None
+    if not isinstance(network, dict):
+        return  # which the reader of the whole config says
+    if not isinstance(network.get("architecture"), str):
+        raise ModelError(f"{path} is damaged (its network has no architecture); train the model again")
+    for name, size in sorted(network.items()):
+        if isinstance(size, int) and size > held.numbers:
+            raise ModelError(
+                f"{path} describes a network with a {name} of {size:,}, and its weights hold {held.numbers:,} numbers; train the model again"
+            )
 
 
 def _reference_model_after(own: Any, kind: str, context: str, text: str | None) -> Any:
