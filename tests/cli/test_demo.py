@@ -6,6 +6,8 @@ import subprocess
 import sys
 from statistics import median
 
+from coalmine import verify_run
+
 
 def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
     process = subprocess.run(
@@ -43,3 +45,8 @@ def test_the_demo_shows_exposure_rising_with_repetitions(tmp_path):
     assert again.stdout == ""
     (unchanged,) = tmp_path.glob("coalmine-demo/model-*-audit/exposure/exposure.json")
     assert json.loads(unchanged.read_text()) == json.loads(results.read_text())
+
+    # And all of it is what was written.
+    found = verify_run(tmp_path / "coalmine-demo")
+    assert found.sound, [row for row in found.files if row.state != "as written"]
+    assert found.ignored == 2  # the corpus and the report
