@@ -129,7 +129,13 @@ class SealedKind(Generic[Record]):
 
 def beside(document: str | os.PathLike[str], name: str) -> Path:
     """Where a file is that a document names; in the same directory, whatever the document says."""
-    return Path(document).parent / Path(name).name
+    # A null character is in no name of a file, and in no path that can be asked about.
+    return Path(document).parent / Path(name.replace("\0", " ")).name
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file; also for names that no file can have, which `Path.is_file` may refuse."""
+    return os.path.isfile(path)  # noqa: PTH113 - see above
 
 
 def check_companion(
@@ -140,7 +146,7 @@ def check_companion(
     `sha256` is what the document says of it; None where it was written without one.
     """
     path = beside(document, name)
-    if not path.is_file():
+    if not is_there(path):
         return None
     if sha256 is None:
         raise AlteredError(

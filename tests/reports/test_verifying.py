@@ -277,6 +277,34 @@ def test_a_result_under_another_name_is_known_by_its_schema(whole):
     assert state_of(whole, "mine.json") == "unreadable"
 
 
+def test_what_a_document_names_is_looked_for_beside_it_and_nowhere_else(whole, tmp_path):
+    """A file that somebody made up can name any path, and say anything of the weights and of the manifest."""
+    outside = tmp_path / "outside"
+    outside.write_text("not ours")
+    for name in (str(outside), "../../outside", "..", ".", "", "a\0b", "x" * 300):
+        with resealed(whole / "deduplicated/dedup.json") as document:
+            document["corpus"] = name
+        assert not verify_run(whole).sound
+        with resealed(whole / "model-audit/extraction/verified.json") as document:
+            document["extractions"] = {name: "0" * 64}
+        assert not verify_run(whole).sound
+        assert run("report", whole / "model", "-o", tmp_path / "report.html").code in {0, 2}
+    for weights in ([1], {"a": 1}, [[]], 7, [None]):
+        with resealed(whole / "model-audit/found/extraction.json") as document:
+            document["model"] = {"weights_sha256": weights}
+        with resealed(whole / "planted/run.json") as document:
+            document["manifest_sha256"] = weights
+        assert not verify_run(whole).sound
+        assert run("report", whole / "model", "-o", tmp_path / "report.html").code in {0, 2}
+
+
+def test_one_file_can_be_verified(whole):
+    path = whole / "model-audit" / "exposure" / "exposure.json"
+    found = verify_run(path)
+    assert found.sound
+    assert {row.path for row in found.files} >= {str(path), str(path.with_name("scores.parquet"))}
+
+
 def test_nothing_to_verify(tmp_path):
     with pytest.raises(InputError, match="nothing that coalmine wrote was found below"):
         verify_run(tmp_path)

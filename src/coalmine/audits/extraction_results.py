@@ -18,7 +18,7 @@ from coalmine.audits.extraction_contradictions import (
 from coalmine.contradictions import refuse_contradictions
 from coalmine.files import PRIVATE, sha256_of_file, together
 from coalmine.formats.format import Format
-from coalmine.sealing import SealedKind, beside, write_sealed
+from coalmine.sealing import SealedKind, beside, is_there, write_sealed
 from coalmine.search.shortest_path import Certificate
 
 SCHEMA = "coalmine.extraction/1"
@@ -173,7 +173,7 @@ def check_searches(path: Path, document: Verified) -> None:
     """Refuse a verified.json that says other things of canaries than the extractions beside it."""
     for name in VERIFIED.companions(document):
         place = beside(path, name)
-        if place.is_file():
+        if is_there(place):
             format_id = place.name.removeprefix("extraction-").removesuffix(".json")
             problems = search_problems(document, format_id, read_extraction(place))
             refuse_contradictions(path, problems, VERIFIED.what)

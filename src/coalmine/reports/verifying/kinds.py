@@ -55,6 +55,8 @@ KINDS = (
     FileKind("index", r"manifest\.json", INDEXES.schema, common=True, sealed=INDEXES),
     FileKind("record of a run", r"run\.json", RUN_RECORDS.schema, common=True, sealed=RUN_RECORDS),
 )
+# A file with a checksum of ours and a schema that is not: one of another version.
+UNKNOWN = FileKind("a file of another version", "", "")
 # Files without a schema that only we write, and the document that each is written with.
 WRITTEN_WITH = (
     (re.compile(re.escape(SCORES_FILE)), "exposure.json"),
@@ -108,7 +110,7 @@ def kind_of(path: Path) -> FileKind | None:
     if known is not None:
         return known
     if is_sealed(tail):
-        return FileKind("a file of another version", "", "", sealed=SealedKind(object, "", "it"))
+        return UNKNOWN
     return named if named is not None and not _is_json(path, head) else None
 
 

@@ -26,8 +26,9 @@ from coalmine.progress import Progress, Silent
 from coalmine.reports.runs.originals import check_manifest, measured_weights
 from coalmine.reports.runs.reading import check_looks
 from coalmine.reports.runs.records import WatchedTraining, asked_model
-from coalmine.reports.verifying.kinds import MANIFEST, WRITTEN_WITH, FileKind, kind_of, unfinished
+from coalmine.reports.verifying.kinds import MANIFEST, UNKNOWN, WRITTEN_WITH, FileKind, kind_of, unfinished
 from coalmine.sealing import beside as companion
+from coalmine.sealing import is_there, read_sealed
 from coalmine.training.record import TrainingRecord
 from coalmine.work_files import is_work_name
 
@@ -187,8 +188,17 @@ class _Files:
 
     def _read(self, path: Path, kind: FileKind) -> None:
         try:
-            if kind.sealed is None:
+            if kind is MANIFEST:
                 self._manifests[path] = CanarySet.load(path)
+            if kind is UNKNOWN:
+                read_sealed(path, "it")
+                self._note(
+                    path,
+                    kind.shown,
+                    "unreadable",
+                    "its schema is not one that this version of coalmine reads",
+                )
+            if kind.sealed is None:
                 return
             document = kind.sealed.alone(path)
             if isinstance(document, TrainingRecord | WatchedTraining):
@@ -223,7 +233,7 @@ class _Files:
     def _check_companion(self, document: Path, path: Path, sha256: str | None) -> None:
         what = f"written with {document.name}"
         try:
-            if not path.is_file():
+            if not is_there(path):
                 if sha256 is not None:
                     self._note(path, what, "missing", f"{document} was written with it; restore it")
             elif sha256 is None or self._digest(path) != sha256:
