@@ -107,4 +107,5 @@ def test_a_walk_that_is_off_by_more_than_rounding_is_refused(network, everyone, 
 
 def test_precision_bounds_what_rounding_may_explain(single):
     assert single.resolution_bits == 5e-3
-    assert from_transformers(rough_llama(len(byte_fallback()), dtype=torch.float64), byte_fallback()).resolution_bits == 1e-9
+    double = from_transformers(rough_llama(len(byte_fallback()), dtype=torch.float64), byte_fallback())
+    assert double.resolution_bits == 1e-9
