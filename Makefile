@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick test-endpoint fuzz-writes setup browser compiler lint bench mutants clean
+.PHONY: demo test quick test-endpoint fuzz-writes setup browser compiler lint bench mutants fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,6 +51,13 @@ bench: setup
 # Whether the tests notice wrong operators: takes about an hour, so it is not in `test`. See docs/explanation/mutants.md.
 mutants: setup
 	$(BIN)/python -m mutants
+
+# Damaged files for every reader, guided by coverage, FUZZ_SECONDS each: hours in all, so it is not in `test`. FUZZ_READERS names some of
+# them. See docs/explanation/fuzzing.md.
+FUZZ_SECONDS ?= 120
+fuzz: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	PYTHONPATH=tests $(BIN)/python -m fuzzing.coverage_guided $(FUZZ_SECONDS) $(FUZZ_READERS)
 
 setup: $(READY)
 

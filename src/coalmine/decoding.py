@@ -14,11 +14,14 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from coalmine.errors import CoalmineError
+
 # No file of ours has more than ten levels. What is nested a thousand deep can be decoded and then not be compared or written again.
 MOST_LEVELS = 100
 Kind = TypeVar("Kind")
 
 _IN_STRINGS = re.compile(rb'"[^"]*"')
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STEPS = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1), ord('"'): 0}
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 
@@ -47,17 +50,21 @@ def decode_json(content: bytes, kind: Any = Any) -> Any:
         raise UndecodableError(without_values(str(problem))) from None
     except UnicodeDecodeError:
         raise UndecodableError("it is not UTF-8") from None
+    except CoalmineError:  # of a record that checks itself when it is made
+        raise UndecodableError("some of its values do not go together") from None
 
 
-def decode_python_json(content: bytes) -> Any:
+def decode_python_json(content: bytes, *, surrogates: bool = False) -> Any:
     """Plain JSON as Python's own writer makes it, which other tools use: with NaN and Infinity, and perhaps a byte order mark.
+
+    Half a surrogate pair, which can be written as an escape and is no text, is refused unless `surrogates` are allowed.
 
     >>> decode_python_json(b'[NaN]')
     [nan]
     """
     _check_levels(content)
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        found = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as problem:
         raise UndecodableError(f"it is not UTF-8, at byte {problem.start}") from None
     except json.JSONDecodeError as problem:
@@ -65,6 +72,12 @@ def decode_python_json(content: bytes) -> Any:
         raise UndecodableError(f"{said} at character {problem.pos + 1}") from None
     except ValueError:
         raise UndecodableError("a number in it has too many digits") from None
+    if not surrogates and _SURROGATE.search(content):
+        try:
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise UndecodableError("a text in it has half a surrogate pair") from None
+    return found
 
 
 def decode_toml(content: bytes) -> dict[str, Any]:

@@ -24,6 +24,9 @@ from __future__ import annotations
 
 from coalmine.visible import visible
 
+# Of a message; what is longer quotes a name that nobody would read to its end.
+_LONGEST = 2_000
+
 
 class CoalmineError(Exception):
     """The root of the tree; catch this to catch all that coalmine raises on purpose.
@@ -32,8 +35,9 @@ class CoalmineError(Exception):
     """
 
     def shown(self) -> str:
-        """The message on one line, with each character that cannot be printed as its escape."""
-        return visible(str(self))
+        """The message on one line, with each character that cannot be printed as its escape, and without the middle if it is very long."""
+        text = visible(str(self))
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 class InputError(CoalmineError):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import json
 import os
@@ -309,3 +310,12 @@ def test_parquet_is_read_in_memory_that_does_not_grow_with_it(tmp_path):
         peaks.append(max(pa.total_allocated_bytes() - before for _ in read_documents(path)))
     # 3 and 30 megabytes.
     assert peaks[1] < peaks[0] + 2_000_000
+
+
+def test_a_line_that_never_ends_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("coalmine.corpus.lines.LONGEST_LINE", 10_000_000)
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(bytes(50_000_000)))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(CorpusError, match=r"bomb.txt.gz has a line of more than 10,000,000 bytes"):
+        list(read_documents(path))

@@ -170,7 +170,7 @@ def test_a_list_keeps_what_its_texts_begin_with_apart(written):
             "something else in the column copies than a whole number",
         ),
         ("a.csv", "text,member\n,1\n", "has no text in the column text"),
-        ("a.csv", "text,member\na,1\n", "1 different texts cannot be compared"),
+        ("a.csv", "text,member\na,1\n", "has 1 different texts, which cannot be compared"),
         ("a.json", "{", "is not JSON"),
         ("a.json", {"a": 1}, "neither a manifest of memaudit"),
         ("a.json", {"schema": "coalmine.canaries/1"}, "a file of coalmine itself"),

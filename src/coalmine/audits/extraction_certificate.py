@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.extraction_contradictions import extraction_problems
 from coalmine.audits.extraction_results import Extraction, words_sha256
-from coalmine.errors import InputError, NotMeasurableError
+from coalmine.errors import FormatError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model
 from coalmine.models.resolution import allowed_bits
@@ -60,11 +60,16 @@ def verify_certificate(
         raise InputError(
             f"an extraction by {extraction.method} proves nothing, so there is nothing to replay; extract by search or brute"
         )
-    form = Format(extraction.format_template, words=words)
+    try:
+        form = Format(extraction.format_template, words=words)
+        told = extraction.source_template
+        sources = None if told is None else Format(told, words=words)
+    except FormatError as problem:
+        raise InputError(
+            f"the format of the certificate does not compile ({problem.sentence}); give --words if it has a word list, or extract again"
+        ) from None
     if extraction.words_sha256 not in (None, words_sha256(form)):
         raise InputError("the words that were given are not those of the certificate; give the same file")
-    told = extraction.source_template
-    sources = None if told is None else Format(told, words=words)
     members = Members(model, form, sources=sources, given=extraction.given, memory_bytes=memory)
     claims = _Claims(extraction, members, progress or Silent())
     problems = claims.contradictions() or claims.replayed()

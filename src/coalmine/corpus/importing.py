@@ -130,7 +130,7 @@ def import_canaries(
     form = found.secret if secret is None else Format(secret) if isinstance(secret, str) else secret
     listed = form is None
     if form is None:
-        form = _list_of([*texts, *found.references])
+        form = _list_of(place, [*texts, *found.references])
         notes.append(
             "no format is known, so the texts are a list: membership and exposure among references can be measured, and ranks among all "
             "possible secrets and extraction cannot; give --format if the texts were drawn from one"
@@ -140,13 +140,16 @@ def import_canaries(
             "the file does not say that a coin decided who was planted, so one training run shows nothing about epsilon; give "
             "--withhold if there was one"
         )
-    canaries = CanarySet(
-        _with_ids(found.canaries),
-        {"f0": form},
-        references={"f0": list(found.references)},
-        withhold=found.withhold,
-        listed=["f0"] if listed else [],
-    )
+    try:
+        canaries = CanarySet(
+            _with_ids(found.canaries),
+            {"f0": form},
+            references={"f0": list(found.references)},
+            withhold=found.withhold,
+            listed=["f0"] if listed else [],
+        )
+    except ManifestError as error:
+        raise ManifestError(f"{place}: {error}") from None
     return Imported(canaries=canaries, tool=found.tool, notes=tuple(notes))
 
 
@@ -249,11 +252,11 @@ def _format_of_pattern(pattern: str, vocabulary: Sequence[str]) -> Format | None
         return None
 
 
-def _list_of(texts: Sequence[str]) -> Format:
+def _list_of(path: Path, texts: Sequence[str]) -> Format:
     """A format that makes these texts and no others."""
     if len(set(texts)) < 2:
         raise ManifestError(
-            f"{len(set(texts))} different texts cannot be compared with each other; give more"
+            f"{path} has {len(set(texts))} different texts, which cannot be compared with each other; give more"
         )
     # The template goes into tables and reports, so what the texts have in common, which may be most of a secret, is not in it.
     return Format("{word:1}", words=sorted(set(texts)))

@@ -16,6 +16,9 @@ from coalmine.corpus.streams import CorpusKind, decompressed_blocks, open_metere
 from coalmine.decoding import UndecodableError, decode_python_json
 from coalmine.errors import CorpusError
 
+# As long as a document can be that is indexed; a few kilobytes of compressed data can stand for a line of any length.
+LONGEST_LINE = 1 << 31
+
 
 class OpenLines:
     """A file of UTF-8 lines that is open for one pass: what plain text, JSON Lines and CSV share."""
@@ -72,6 +75,10 @@ class OpenLines:
             cut = block.rfind(b"\n") + 1
             if not cut:
                 waiting.append(block)
+                if sum(map(len, waiting)) > LONGEST_LINE:
+                    raise CorpusError(
+                        f"{self.path} has a line of more than {LONGEST_LINE:,} bytes, and a document is one line; divide it"
+                    )
                 continue
             whole = b"".join([*waiting, block[:cut]])
             waiting = [block[cut:]] if cut < len(block) else []
@@ -240,7 +247,7 @@ class JsonLinesCorpus(OpenLines):
         """Say what is wrong with a line, or read it after all: Python's json writes NaN, which is not quite JSON."""
         place = self.place(number)
         try:
-            row = decode_python_json(content)
+            row = decode_python_json(content, surrogates=True)
         except UndecodableError as problem:
             raise CorpusError(
                 f"{place} is not JSON ({problem}); each line should be one JSON object"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,6 +15,8 @@ from coalmine.errors import ManifestError
 from coalmine.records import Canary
 
 SCHEMA = "coalmine.canaries/1"
+# Of a file, in bytes, on every file system in use.
+_LONGEST_NAME = 255
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     canaries: tuple[Canary, ...]
     references: tuple[ReferencesEntry, ...]
     corpus: PlantedCorpus | None
-    withhold: float | None = None
+    withhold: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -101,7 +104,12 @@ def decoded(content: bytes) -> Manifest:
 
 
 def _is_file_name(name: str) -> bool:
-    return Path(name).name == name and name not in {"", "..", "."} and "\0" not in name
+    return (
+        Path(name).name == name
+        and name not in {"", "..", "."}
+        and "\0" not in name
+        and len(name.encode("utf-8", "replace")) <= _LONGEST_NAME
+    )
 
 
 def in_decimal(size: int) -> str:

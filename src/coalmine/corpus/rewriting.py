@@ -73,7 +73,7 @@ def _changed_row(corpus: TextCorpus, document: Document, body: bytes, text: str)
     """A row as bytes without its line break, with another text."""
     if isinstance(corpus, JsonLinesCorpus):
         try:
-            row = decode_python_json(body)
+            row = decode_python_json(body, surrogates=True)
         except UndecodableError as problem:
             # It was read without looking into the fields that are not in use.
             raise CorpusError(

@@ -30,7 +30,13 @@ class TableBlock:
     def documents(self) -> list[Document]:
         """The documents in these rows."""
         corpus = self._corpus
-        values = {role: self.batch.column(field).to_pylist() for role, field in corpus.fields.named().items()}
+        names = corpus.fields.named()
+        try:
+            values = {role: self.batch.column(field).to_pylist() for role, field in names.items()}
+        except UnicodeDecodeError:
+            raise CorpusError(
+                f"{corpus.path} is damaged after row {self.first} (a text in it is not UTF-8); copy or write it again"
+            ) from None
         nothing: list[str | None] = [None] * self.count
         for role in ("text", "source"):
             if role in values and None in values[role]:

@@ -62,7 +62,7 @@ class CharacterTokenizer:
         known = ids < len(alphabet)
         known[known] = alphabet[ids[known]] == points[known]
         if not known.all():
-            self.encode(chr(points[~known][0]))  # raises, naming the character
+            self.encode(text)  # raises, saying where
         return ids.astype(np.int32)
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -155,10 +155,10 @@ def tokenizer_from_dict(document: Any) -> ReferenceTokenizer:
     """The inverse of `to_dict`; a ModelError for what that does not give."""
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind == CharacterTokenizer.kind:
-        characters = document["characters"]
+        characters = document.get("characters")
         return CharacterTokenizer(_in_order(list(characters) if isinstance(characters, str) else None))
     if kind == WordTokenizer.kind:
-        return WordTokenizer(_in_order(document["words"]))
+        return WordTokenizer(_in_order(document.get("words")))
     raise ModelError("unknown kind of tokenizer: known are 'characters' and 'words'")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -59,8 +61,7 @@ class CorpusIndex:
         self.manifest = manifest
         self.tokenizer = tokenizer
         self.shards = tuple(
-            Shard(path, number, record, manifest.symbol_bytes)
-            for number, record in enumerate(manifest.shards)
+            Shard(path, number, record, manifest) for number, record in enumerate(manifest.shards)
         )
         # How many symbols, the ends of documents among them, stand before each shard: places in the whole corpus.
         self.shard_begins = np.cumsum([0] + [shard.length for shard in self.shards])
@@ -98,7 +99,12 @@ class CorpusIndex:
 
     def decode(self, tokens: Sequence[int] | IntArray) -> str:
         """The text of some tokens."""
-        return self.tokenizer.decode([int(token) for token in tokens])
+        listed = [int(token) for token in tokens]
+        if listed and max(listed) >= self.tokenizer.size:
+            raise CorpusError(
+                f"the index {self.path} holds tokens that its {TOKENIZER_FILE} does not have; build it again, with overwrite"
+            )
+        return self.tokenizer.decode(listed)
 
     def count(self, query: Query) -> int:
         """How often a sequence stands in the corpus; occurrences may overlap, and none runs over the end of a document."""
@@ -124,7 +130,7 @@ class CorpusIndex:
         some = self._sequences([query])
         for shard in self.shards:
             [low], [high] = intervals(shard, some)
-            positions = np.sort(shard.suffixes[low:high].astype(np.int64))
+            positions = np.sort(shard.positions(slice(low, high)))
             wanted = None if limit is None else limit - len(found)
             found += self._occurrences(shard, positions[:wanted])
         return found
@@ -139,7 +145,7 @@ class CorpusIndex:
         size = len(self._tokens(query))
         for shard in self.shards:
             [low], [high] = intervals(shard, some)
-            positions = np.sort(shard.suffixes[low:high].astype(np.int64))[:left]
+            positions = np.sort(shard.positions(slice(low, high)))[:left]
             left -= len(positions)
             documents = shard.documents_at(positions)
             begins = np.maximum(positions - around, shard.starts[documents].astype(np.int64))
@@ -254,18 +260,25 @@ def load_manifest(folder: Path) -> Manifest:
                 f"the index {folder} was not finished; run the same `coalmine index` again to go on"
             )
         raise CorpusError(f"{folder} is no index: it has no {MANIFEST_FILE}; make one with `coalmine index`")
-    return INDEXES.alone(path)
+    manifest = INDEXES.alone(path)
+    shards = manifest.shards
+    counted = (sum(shard.documents for shard in shards), sum(shard.tokens for shard in shards))
+    if counted != (manifest.documents, manifest.tokens):
+        raise CorpusError(
+            f"{path} is damaged (its shards hold other numbers of documents or tokens than it says); build the index again, with overwrite"
+        )
+    return manifest
 
 
 def _load_tokenizer(folder: Path, manifest: Manifest) -> IndexTokenizer:
-    import hashlib
-    import json
-
     path = folder / TOKENIZER_FILE
     content = read_bytes(path, "the tokenizer of the index")
     if hashlib.sha256(content).hexdigest() != manifest.tokenizer.sha256:
         raise CorpusError(f"{path} does not match its checksum; build the index again, with overwrite")
-    return from_description(json.loads(content.decode("utf-8", "surrogatepass")))
+    try:
+        return from_description(json.loads(content.decode("utf-8", "surrogatepass")))
+    except (ValueError, RecursionError, ModelError):
+        raise CorpusError(f"{path} is not a tokenizer; build the index again, with overwrite") from None
 
 
 def raw_sequences(shard: Shard, positions: IntArray, length: int) -> Sequences:

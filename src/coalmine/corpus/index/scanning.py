@@ -101,7 +101,7 @@ def _bounds(index: CorpusIndex, shortest: int) -> list[list[int]]:
     symbols = min(shortest, _SYMBOLS_TO_CUT_BY)
     cuts: list[list[IntArray]] = []
     for begin in range(0, len(ranks), 4096):
-        positions = largest.suffixes[ranks[begin : begin + 4096]]
+        positions = largest.positions(ranks[begin : begin + 4096])
         splitters = raw_sequences(largest, positions, symbols)
         cuts.append([intervals(shard, splitters)[0] for shard in index.shards])
     inner = [
@@ -114,6 +114,9 @@ def _bounds(index: CorpusIndex, shortest: int) -> list[list[int]]:
             for shard, column in zip(index.shards, inner, strict=True)
         ]
     )
+    for shard, row in zip(index.shards, table, strict=True):
+        if np.any(np.diff(row) < 0):
+            raise shard.damaged("suffixes")
     return [list(map(int, column)) for column in table.T]
 
 
@@ -124,7 +127,7 @@ def _slice(index: CorpusIndex, begins: list[int], ends: list[int], shortest: int
     for shard, begin, end in zip(index.shards, begins, ends, strict=True):
         if begin == end:
             continue
-        some = shard.suffixes[begin:end].astype(np.int64)
+        some = shard.positions(slice(begin, end))
         room = shard.room_at(some)
         enough = room >= shortest
         if enough.any():

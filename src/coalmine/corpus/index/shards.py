@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -37,18 +37,22 @@ _TYPES: dict[str, Any] = {
 Words = NDArray[np.uint64]
 
 
+# What is counted in an index fits 62 bits, so that sums of it fit 63.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class FileRecord(msgspec.Struct, frozen=True):
     """One file of a shard."""
 
-    bytes: int
+    bytes: Count
     sha256: str
 
 
 class ShardRecord(msgspec.Struct, frozen=True):
     """Some consecutive documents of the corpus and the sorted suffixes of their tokens."""
 
-    documents: int
-    tokens: int
+    documents: Count
+    tokens: Count
     # "symbols", "suffixes", "starts" and "numbers".
     files: dict[str, FileRecord]
 
@@ -75,11 +79,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: str
     corpus: CorpusRecord
     tokenizer: TokenizerRecord
-    documents: int
-    tokens: int
+    documents: Count
+    tokens: Count
     # How many bytes a symbol has; symbols are big-endian, token + 1, and 0 ends a document.
-    symbol_bytes: int
-    shards: tuple[ShardRecord, ...]
+    symbol_bytes: Annotated[int, msgspec.Meta(ge=1, le=4)]
+    shards: Annotated[tuple[ShardRecord, ...], msgspec.Meta(min_length=1)]
 
     @property
     def files(self) -> dict[str, str]:
@@ -118,9 +122,12 @@ def write_file(path: Path, content: NDArray[Any]) -> FileRecord:
 class Shard:
     """A shard, mapped into memory. A position is a place in its symbols; a rank is a place in its sorted suffixes."""
 
-    def __init__(self, directory: Path, number: int, record: ShardRecord, symbol_bytes: int) -> None:
+    def __init__(self, directory: Path, number: int, record: ShardRecord, manifest: Manifest) -> None:
+        symbol_bytes = manifest.symbol_bytes
+        self._vocabulary = manifest.tokenizer.size
         self.number = number
         self.record = record
+        self._directory = directory
         self.symbol_bytes = symbol_bytes
         self.documents = record.documents
         self.tokens = record.tokens
@@ -132,9 +139,30 @@ class Shard:
         self.suffixes = _mapped(directory, number, "suffixes")
         self.starts = _mapped(directory, number, "starts")
         self.numbers = _mapped(directory, number, "numbers")
+        # Few beside the tokens, so that looking at them all is cheap, also where the checksums were not.
+        starts, numbers = self.starts.astype(np.int64), self.numbers
+        if starts[0] != 0 or starts[-1] != self.length or np.any(np.diff(starts) < 1):
+            raise self.damaged("starts")
+        if np.any(np.diff(numbers) < 1) or np.any(numbers[:1] < 1):
+            raise self.damaged("numbers")
         self._words = np.ndarray(
             (self.length * symbol_bytes + 1,), dtype=np.dtype("<u8"), buffer=self.symbols.data, strides=(1,)
         )
+
+    def damaged(self, part: str) -> CorpusError:
+        """What to raise where a file holds what it cannot hold; only an index whose checksums were not compared gets so far."""
+        name = file_name(self.number, part)
+        return CorpusError(
+            f"the index {self._directory} is damaged in shard {self.number}: {name} holds what it cannot hold; build it again, with "
+            "overwrite"
+        )
+
+    def positions(self, ranks: slice | IntArray) -> IntArray:
+        """Where the suffixes of some ranks begin."""
+        found: IntArray = self.suffixes[ranks].astype(np.int64)
+        if found.size and int(found.max()) >= self.length:
+            raise self.damaged("suffixes")
+        return found
 
     def rows(self, places: IntArray, size: int) -> NDArray[np.uint8]:
         """The `size` bytes, 64 at most, from some places in the bytes of the symbols on; zeros behind the end."""
@@ -205,6 +233,8 @@ class Shard:
         symbols = np.zeros((len(positions), length), dtype=np.int32 if self.symbol_bytes < 4 else np.int64)
         for column in range(self.symbol_bytes):
             symbols = (symbols << 8) | raw[:, :, column]
+        if np.any((symbols < 1) | (symbols > self._vocabulary)):
+            raise self.damaged("symbols")
         return symbols - 1
 
 

@@ -179,11 +179,13 @@ def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
 
 
 def from_description(document: dict[str, Any]) -> IndexTokenizer:
-    """The inverse of `description`."""
+    """The inverse of `description`; a ModelError where it is the description of nothing."""
+    if not isinstance(document, dict):
+        raise ModelError("the tokenizer is not described by an object; build the index again, with overwrite")
     if document.get("kind") == BYTES:
         return ByteTokens()
     if document.get("kind") == SubwordTokens.kind:
-        return SubwordTokens(json.dumps(document["tokenizer"], ensure_ascii=False))
+        return SubwordTokens(json.dumps(document.get("tokenizer"), ensure_ascii=False))
     return ReferenceTokens(tokenizer_from_dict(document))
 
 

@@ -16,7 +16,7 @@ def training_findings(run: Run) -> Iterator[Finding]:
     watched = run.watched
     if watched is None:
         return
-    if watched.watch.get("method") in NOT_EVIDENCE:
+    if str(watched.watch.get("method")) in NOT_EVIDENCE:
         evidence = "Exposure was watched by extrapolation, whose limits do not hold deep in the tail, so no look is evidence."
         yield finding("CM107", "info", "not_measured", evidence, title="No canary stood out during training")
         return

@@ -22,6 +22,7 @@ from coalmine.audits.membership_results import read_membership
 from coalmine.audits.recitation_results import read_recitation
 from coalmine.contradictions import count_problems, estimate_problems, refuse_contradictions, twice
 from coalmine.corpus.manifest import CanarySet
+from coalmine.decoding import without_values
 from coalmine.errors import InputError
 from coalmine.files import read_bytes
 from coalmine.reports.runs.grouping import runs_by_model
@@ -168,7 +169,7 @@ def check_looks(path: Path, document: TrainingRecord | WatchedTraining) -> None:
         looks = msgspec.convert([moment.seen for moment in document.watched], list[list[SeenCanary]])
     except msgspec.ValidationError as problem:
         raise InputError(
-            f"{path} is damaged (what was seen during training: {problem}); restore it, or train again"
+            f"{path} is damaged (what was seen during training: {without_values(str(problem))}); restore it, or train again"
         ) from None
     steps = [moment.step for moment in document.watched]
     refuse_contradictions(path, _look_problems(steps, looks), "the training")
