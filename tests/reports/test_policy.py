@@ -548,6 +548,9 @@ def test_the_command_from_a_first_policy_to_an_exit_code(run, tmp_path, monkeypa
     assert not code
     assert "coalmine check RUN --policy policy.toml" in shown
     assert read_policy("policy.toml") == parse_policy(TEMPLATE)
+    assert not in_process("policy", "init")[0], "a policy that nobody has edited may be written again"
+    with (tmp_path / "policy.toml").open("a") as policy:
+        policy.write("# ours\n")
     with pytest.raises(InputError, match="--overwrite"):
         in_process("policy", "init")
     (tmp_path / "loose.toml").write_text("[exposure]\nat_most = 13.2\nup_to_repetitions = 1\n")

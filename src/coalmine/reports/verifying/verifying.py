@@ -129,11 +129,13 @@ class _Files:
             for path in self._below(top):
                 self._all.setdefault(path.resolve(), path)
         kinds = {path: self._kind(path) for path in sorted(self._all.values())}
-        self._progress.start("Verifying files", len(self._all))
+        # Where nothing is ours, all there is to say is that.
+        progress = self._progress if any(kinds.values()) else Silent()
+        progress.start("Verifying files", len(self._all))
         for path, kind in kinds.items():
             if kind is not None:
                 self._read(path, kind)
-            self._progress.advance()
+            progress.advance()
         for path, document in self._documents.items():
             self._check_companions(path, document, kinds[path])
         for path, document in self._documents.items():
@@ -141,7 +143,7 @@ class _Files:
         self._check_manifests()
         for path in kinds:
             self._check_alone(path)
-        self._progress.finish()
+        progress.finish()
         rows = tuple(sorted(self._rows.values(), key=lambda row: row.path))
         sound = all(row.state in SOUND for row in rows)
         ignored = len(set(self._all) - set(self._rows))
