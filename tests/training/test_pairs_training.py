@@ -8,12 +8,12 @@ import sys
 import time
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save
 from typer.testing import CliRunner
 
 from coalmine import ExposureWatch, expose, load_model, plant, train
@@ -21,6 +21,7 @@ from coalmine.cli.main import app
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
+from coalmine.guarded_files import write_guarded
 from coalmine.models.conformance import check_pairs
 from coalmine.models.pair_networks import (
     PAIR_NETWORKS,
@@ -34,7 +35,7 @@ from coalmine.models.tokens import CharacterTokenizer, WordTokenizer
 from coalmine.training.data import IGNORED, Sources, TrainingData, load_training_data
 from coalmine.training.lessons import PairLessons
 from coalmine.training.options import TrainingOptions, options_of
-from coalmine.training.snapshot import SNAPSHOT_FILE
+from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot
 from resealing import resealed
 
 PRESETS = ["translation", "translation-attention"]
@@ -501,9 +502,6 @@ class TestWrongInput:
                 load_model(out)
 
     def test_a_snapshot_of_another_version_is_not_guessed_at(self, planted, tmp_path):
-        from safetensors import safe_open
-        from safetensors.torch import load_file, save_file
-
         class StopError(Exception):
             pass
 
@@ -520,9 +518,8 @@ class TestWrongInput:
         with pytest.raises(StopError):
             train(planted.corpus.parent, snapshot_seconds=0.0, **arguments)
         path = tmp_path / "model" / SNAPSHOT_FILE
-        with safe_open(path, framework="pt") as snapshot:
-            facts = msgspec.json.decode(snapshot.metadata()["facts"])
+        facts, tensors = read_snapshot(path.parent)
         facts["position"]["window"] = facts["position"].pop("batch")
-        save_file(load_file(path), path, metadata={"facts": json.dumps(facts)})
+        write_guarded(path, save(tensors, metadata={"facts": json.dumps(facts)}))
         with pytest.raises(InputError, match="another version"):
             train(planted.corpus.parent, **arguments)

@@ -68,11 +68,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
         raise ModelError(
             f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
         )
-    digest = sha256_of_file(weights)
-    if digest != document.get("weights_sha256"):
-        raise AlteredError(
-            f"{weights} is not what was written: its SHA-256 is not the one in {CONFIG_FILE}; restore it, or train the model again"
-        )
+    digest = digest_of_weights(directory, document)
     trained_on = _trained_on(directory)
     try:
         network = _fresh_network(document["network"])
@@ -96,6 +92,17 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
         "trained_on_sha256": trained_on,
     }
     return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
+
+
+def digest_of_weights(directory: Path, document: dict[str, Any] | None = None) -> str:
+    """The SHA-256 of a model's weights; an AlteredError where it is not the one that its config has."""
+    weights = directory / WEIGHTS_FILE
+    digest = sha256_of_file(weights)
+    if digest != (document or _read_config(directory / CONFIG_FILE)).get("weights_sha256"):
+        raise AlteredError(
+            f"{weights} is not what was written: its SHA-256 is not the one in {CONFIG_FILE}; restore it, or train the model again"
+        )
+    return digest
 
 
 def model_of(

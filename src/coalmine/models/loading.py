@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from coalmine.errors import InputError, ModelError
-from coalmine.models.checkpoint import WEIGHTS_FILE, check_readable_name, load_checkpoint, require_torch
+from coalmine.models.checkpoint import (
+    WEIGHTS_FILE,
+    check_readable_name,
+    digest_of_weights,
+    load_checkpoint,
+    require_torch,
+)
 from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
 from coalmine.models.model_files import CONFIG_FILE, Held, architectures_of, held_in, read_object
 from coalmine.models.named_function import is_function, model_of_function
@@ -130,7 +136,11 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
         return load_checkpoint(directory, device=device, precision=precision)  # which says what is missing
     from coalmine.models.building import no_larger_than
 
-    held = held_in([weights])
+    try:
+        held = held_in([weights])
+    except ModelError:
+        digest_of_weights(directory)  # weights that were changed are called that, whatever is wrong with them
+        raise
     _check_shape(directory / CONFIG_FILE, held)
     with no_larger_than(held, str(directory / CONFIG_FILE)):
         model: Any = load_checkpoint(directory, device=device, precision=precision)
