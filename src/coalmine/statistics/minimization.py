@@ -78,7 +78,8 @@ def _search_line(
     slope = float(direction @ gradient)
     moving = direction != 0.0
     room = np.where(direction > 0.0, bounds[:, 1] - place, place - bounds[:, 0])
-    longest = float((room[moving] / np.abs(direction[moving])).min())
+    with np.errstate(over="ignore"):  # a direction that hardly moves never reaches its bound
+        longest = float((room[moving] / np.abs(direction[moving])).min())
     shortest, step, limit = 0.0, min(1.0, longest), np.inf
     for _ in range(60):
         trial_place = np.clip(place + step * direction, bounds[:, 0], bounds[:, 1])
