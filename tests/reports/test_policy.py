@@ -105,6 +105,10 @@ def test_the_template_is_a_policy_and_names_every_rule():
             "[membership]\nauc_at_most = 60",
             "line 2: membership.auc_at_most is a share between 0 and 1, got 60",
         ),
+        (
+            "[membership]\nno_epsilon_shown_above = 1\ndelta = 1",
+            "line 3: membership.delta must be below 1, such as 1e-5, got 1",
+        ),
         ("[extraction]\nat_most_extracted = 0\nbudget_at_least = 5", "line 3: budget_at_least says when"),
         ("exposure = 3", "line 1: exposure must be a table"),
         ('require = ["exposre"]', "line 1: require: invalid enum value 'exposre'"),

@@ -222,6 +222,8 @@ def _check_numbers(place: list[str], rules: msgspec.Struct, document: _Document)
                 document.refuse(path, f"{called} must be {least}, got {one}")
             if key in _SHARES and one > 1:
                 document.refuse(path, f"{called} is a share between 0 and 1, got {one}; 1% is 0.01")
+            if key == "delta" and one >= 1:  # every mechanism keeps such a promise
+                document.refuse(path, f"{called} must be below 1, such as 1e-5, got {one}")
 
 
 TEMPLATE = """\
