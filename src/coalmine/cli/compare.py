@@ -64,7 +64,7 @@ def command(
         from coalmine.reports.comparison import RESULTS_FILE, compare_runs, labeled_runs, save_comparison
         from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
         from coalmine.reports.figures.comparison import save_figure
-        from coalmine.reports.terminal import inert
+        from coalmine.visible import visible
 
         clock = RunClock()
         check_places(out, RESULTS_FILE, RUN_FILE)
@@ -90,10 +90,10 @@ def command(
             difference_table(comparison),
             "",
             *comparison_in_words(comparison),
-            f"Result: {inert(str(path))}",
+            f"Result: {visible(str(path))}",
         )
         output.document(comparison)
         # Last, because it may have nothing to draw, and the comparison says why.
         if figure is not None:
-            output.say(f"Figure: {inert(str(save_figure(comparison, figure)))}")
+            output.say(f"Figure: {visible(str(save_figure(comparison, figure)))}")
     return 0

@@ -110,7 +110,7 @@ def _rows(opened: CorpusIndex, asked: list[str], *, places: int, longest: bool) 
 def _table(rows: list[dict[str, Any]], *, longest: bool) -> Any:
     from rich.table import Table
 
-    from coalmine.reports.terminal import inert
+    from coalmine.visible import visible
 
     table = Table(box=None, pad_edge=False)
     table.add_column("count", justify="right")
@@ -122,9 +122,9 @@ def _table(rows: list[dict[str, Any]], *, longest: bool) -> Any:
     if shows_places:
         table.add_column("document:offset")
     for row in rows:
-        cells = [f"{row['count']:,}", inert(row["text"])]
+        cells = [f"{row['count']:,}", visible(row["text"])]
         if longest:
-            cells += [inert(row["longest"]["text"]), f"{row['longest']['tokens']:,}"]
+            cells += [visible(row["longest"]["text"]), f"{row['longest']['tokens']:,}"]
         if shows_places:
             cells.append(", ".join(f"{place['document']}:{place['offset']}" for place in row["places"]))
         table.add_row(*cells)
@@ -140,7 +140,7 @@ def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, o
 
     from coalmine.corpus.index.sampling import repeated_sequences
     from coalmine.files import PRIVATE, whole_file
-    from coalmine.reports.terminal import inert
+    from coalmine.visible import visible
 
     found = most = 0
     with whole_file(out, mode=PRIVATE) as temporary, open(temporary, "wb") as lines:
@@ -157,7 +157,7 @@ def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, o
             most = max(most, one.count)
     output.say(
         f"Sequences of {length} tokens that stand there at least {at_least} times: {found:,} (the most often: {most:,}).\n"
-        f"Written to {inert(str(out))}"
+        f"Written to {visible(str(out))}"
     )
     output.document(
         {"sequences": found, "most": most, "length": length, "at_least": at_least, "file": str(out)}

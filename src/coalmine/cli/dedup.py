@@ -97,7 +97,7 @@ def command(
 
 def _summary(report: Deduplication, out: Path) -> str:
     from coalmine.corpus.recounting import recount_in_words
-    from coalmine.reports.terminal import inert
+    from coalmine.visible import visible
 
     share = 100 * (1 - report.bytes_after / max(1, report.bytes_before))
     lines = [
@@ -118,8 +118,8 @@ def _summary(report: Deduplication, out: Path) -> str:
         )
     if report.canaries is not None:
         lines.append(recount_in_words(report.canaries))
-    lines += [f"Note: {inert(warning)}" for warning in report.warnings]
+    lines += [f"Note: {visible(warning)}" for warning in report.warnings]
     lines.append(
-        f"New corpus: {inert(str(out / report.corpus))}; what was removed: {inert(str(out / 'removed.jsonl'))}"
+        f"New corpus: {visible(str(out / report.corpus))}; what was removed: {visible(str(out / 'removed.jsonl'))}"
     )
     return "\n".join(lines)

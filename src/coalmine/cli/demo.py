@@ -44,8 +44,9 @@ def command(
         from coalmine.reports.membership_table import membership_in_plain_words
         from coalmine.reports.page.html import report_page
         from coalmine.reports.runs.reading import read_runs
-        from coalmine.reports.terminal import inert, planted_summary, training_summary
+        from coalmine.reports.terminal import planted_summary, training_summary
         from coalmine.training.trainer import train
+        from coalmine.visible import visible
 
         clock = RunClock()
         corpus, report = out / "corpus.txt", out / "report.html"
@@ -94,8 +95,8 @@ def command(
             "What that says about membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),
             "",
-            f"The results are in {inert(str(audit))}, apart from the model. Next: docs/quickstart.md does this by hand, on your own data.",
-            f"Look at the report: {inert(str(report))}",
+            f"The results are in {visible(str(audit))}, apart from the model. Next: docs/quickstart.md does this by hand, on your own data.",
+            f"Look at the report: {visible(str(report))}",
         )
         output.document(results.to_document())
     return 0

@@ -99,8 +99,8 @@ def command(
             methods_in_words,
             not_measured_in_words,
         )
-        from coalmine.reports.terminal import inert
         from coalmine.search.resuming import Unfinished
+        from coalmine.visible import visible
 
         clock = RunClock()
         check_places(results_directory(model, out, "exposure"), RESULTS_FILE, SCORES_FILE, RUN_FILE)
@@ -147,7 +147,7 @@ def command(
             *methods_in_words(results),
             *not_measured_in_words(results),
             *exposure_warnings(results),
-            f"Results: {inert(str(directory))}",
+            f"Results: {visible(str(directory))}",
         )
         output.document(results.to_document())
     return 0

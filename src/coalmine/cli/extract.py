@@ -160,7 +160,7 @@ def command(
             extraction_table,
             masked_extraction,
         )
-        from coalmine.reports.terminal import inert
+        from coalmine.visible import visible
 
         if source_format is not None and not isinstance(loaded, PairModel):
             raise InputError(
@@ -172,7 +172,7 @@ def command(
         clock.save(directory, model=result.model, expansions=result.certificate.expansions)
         unfinished.forget()
         shown = result if reveal else masked_extraction(result, form)
-        output.say(extraction_table(shown), certificate_in_words(result), f"Result: {inert(str(path))}")
+        output.say(extraction_table(shown), certificate_in_words(result), f"Result: {visible(str(path))}")
         output.document(shown)
     return 0
 
@@ -185,7 +185,7 @@ def _verify(
     from coalmine.corpus.manifest import CanarySet
     from coalmine.files import check_places
     from coalmine.reports.extraction_table import certificates_in_words, verification_table
-    from coalmine.reports.terminal import inert
+    from coalmine.visible import visible
 
     chosen = CanarySet.load(canaries)
     check_places(directory, *(extraction_file(format_id) for format_id in chosen.formats))
@@ -197,7 +197,7 @@ def _verify(
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),
-        f"Results: {inert(str(directory))}",
+        f"Results: {visible(str(directory))}",
     )
     output.document(
         {"canaries": results, "certificates": {name: one.certificate for name, one in extractions.items()}}

@@ -57,7 +57,7 @@ def command(
     with Output(json=json, quiet=quiet) as output:
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.index.building import build_index
-        from coalmine.reports.terminal import inert
+        from coalmine.visible import visible
 
         clock = RunClock()
         check_places(out, RUN_FILE)
@@ -75,7 +75,7 @@ def command(
         output.say(
             f"Indexed {manifest.documents:,} documents, {manifest.tokens:,} tokens ({manifest.tokenizer.kind}), "
             f"shards: {len(manifest.shards)}.\n"
-            f'Index: {inert(str(out))}; ask it with coalmine count {inert(str(out))} "some text"'
+            f'Index: {visible(str(out))}; ask it with coalmine count {visible(str(out))} "some text"'
         )
         output.document(manifest)
     return 0

@@ -130,7 +130,7 @@ def command(
             membership_warnings,
             rates_table,
         )
-        from coalmine.reports.terminal import inert
+        from coalmine.visible import visible
 
         options: dict[str, Any] = {
             "delta": delta,
@@ -187,7 +187,7 @@ def command(
             output.say(
                 f"--all-bounds shows every bound, and {len(notes)} {'note' if len(notes) == 1 else 'notes'} on their limits."
             )
-        output.say(f"Results: {inert(str(path))}")
+        output.say(f"Results: {visible(str(path))}")
         output.document(found)
     return 0
 

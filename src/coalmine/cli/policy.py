@@ -42,13 +42,13 @@ def init(
     with Output(json=json, quiet=quiet) as output:
         from coalmine.files import check_place, read_bytes, write_bytes
         from coalmine.reports.gate.policy import TEMPLATE
-        from coalmine.reports.terminal import inert
+        from coalmine.visible import visible
 
         check_place(path)
         if path.exists() and not overwrite and read_bytes(path, "the policy") != TEMPLATE.encode():
             raise InputError(f"{path} is there already; choose another place, or replace it with --overwrite")
         write_bytes(path, TEMPLATE.encode())
-        shown = inert(str(path))
+        shown = visible(str(path))
         output.say(f"Wrote {shown}. Edit its limits, then run: coalmine check RUN --policy {shown}")
         output.document({"policy": str(path)})
     return 0

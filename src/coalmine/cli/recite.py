@@ -189,7 +189,7 @@ def _draw(result: Recitation, directory: Path) -> str:
 
 def _show(result: Recitation, output: Output, directory: Path, figures: str) -> None:
     from coalmine.reports import recitation_table as tables
-    from coalmine.reports.terminal import inert
+    from coalmine.visible import visible
 
     shown: list[Any] = [tables.by_context_table(result), "", tables.by_copies_table(result)]
     for table in (
@@ -200,6 +200,6 @@ def _show(result: Recitation, output: Output, directory: Path, figures: str) -> 
     ):
         if table is not None:
             shown += ["", table]
-    notes = [*tables.trend_notes(result), *(inert(warning) for warning in result.warnings)]
+    notes = [*tables.trend_notes(result), *(visible(warning) for warning in result.warnings)]
     shown += ["", tables.in_plain_words(result), *(f"Note: {note}." for note in notes)]
-    output.say(*shown, f"Results: {inert(str(directory))}", inert(figures))
+    output.say(*shown, f"Results: {visible(str(directory))}", visible(figures))

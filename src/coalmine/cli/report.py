@@ -73,7 +73,7 @@ def command(
         from coalmine.reports import export
         from coalmine.reports.page.html import report_page, reported
         from coalmine.reports.runs.reading import read_runs
-        from coalmine.reports.terminal import inert
+        from coalmine.visible import visible
 
         target = out or Path(DEFAULT_NAMES[kind])
         if kind is not ReportFormat.PNG:
@@ -96,10 +96,10 @@ def command(
             write_bytes(target, content, mode=mode)
             written = [target]
         for one in told:
-            output.say(f"{inert(one.name)}: {inert(one.conclusion.sentence)}")
+            output.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
             output.say(f"Findings: {_counts(one.findings)}.")
         output.say(
-            f"Report: {inert(str(target))}"
+            f"Report: {visible(str(target))}"
             if written
             else "There is no result that a figure could be drawn of."
         )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from coalmine.audits.comparing_results import ComparedRun, Comparison, PairDifference
 from coalmine.records import Estimate
 from coalmine.reports.format_names import format_name
-from coalmine.reports.terminal import inert
 from coalmine.statistics.differences import Difference
+from coalmine.visible import visible
 
 # Beside eight other columns.
 FORMAT_WIDTH = 28
@@ -27,16 +27,16 @@ def comparison_table(comparison: Comparison) -> Table:
     labeled = any(run.side is not None for run in comparison.runs)
     for column in (*(["side"] if labeled else []), "run", *(["format"] if len(names) > 1 else [])):
         table.add_column(column)
-    table.add_column(inert(comparison.utility_name), justify="right")
+    table.add_column(visible(comparison.utility_name), justify="right")
     table.add_column("canaries", justify="right")
     table.add_column("median exposure", justify="right")
     table.add_column(f"{100 * comparison.confidence:g}% interval", justify="right")
     table.add_column("frontier")
     for run in comparison.runs:
         table.add_row(
-            *([inert(run.side or run.name)] if labeled else []),
-            inert(run.name),
-            *([inert(names[run.template])] if len(names) > 1 else []),
+            *([visible(run.side or run.name)] if labeled else []),
+            visible(run.name),
+            *([visible(names[run.template])] if len(names) > 1 else []),
             _utility(run.utility),
             str(run.canaries),
             _middle(run.exposure),
@@ -67,16 +67,16 @@ def difference_table(comparison: Comparison) -> Table:
                 f"{pair.adjusted_p_value:.2g}",
                 _counted(pair, found),
             ]
-        named = [inert(names[pair.template])] if len(names) > 1 else []
-        table.add_row(inert(pair.first), inert(pair.second), *named, *numbers)
+        named = [visible(names[pair.template])] if len(names) > 1 else []
+        table.add_row(visible(pair.first), visible(pair.second), *named, *numbers)
     return table
 
 
 def comparison_in_words(comparison: Comparison) -> list[str]:
     """A sentence for each pair, then the warnings."""
     return [
-        *(f"{inert(pair.statement)}." for pair in comparison.pairs),
-        *(f"Note: {inert(warning)}." for warning in comparison.warnings),
+        *(f"{visible(pair.statement)}." for pair in comparison.pairs),
+        *(f"Note: {visible(warning)}." for warning in comparison.warnings),
     ]
 
 
@@ -114,4 +114,4 @@ def _limits(estimate: Estimate) -> str:
 def _place(run: ComparedRun) -> str:
     if run.on_frontier is None:
         return "not placed"
-    return "on it" if run.on_frontier else f"beaten by {inert(', '.join(run.dominated_by))}"
+    return "on it" if run.on_frontier else f"beaten by {visible(', '.join(run.dominated_by))}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure_results import ExposureResult, Exposures
 from coalmine.reports.format_names import format_names
-from coalmine.reports.terminal import inert
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -34,7 +34,7 @@ def under_format_names(tables: Mapping[str, Table]) -> Group:
 
     shown: list[RenderableType] = []
     for name, table in tables.items():
-        shown += [*([""] if shown else []), f"Format: {inert(name)}", table]
+        shown += [*([""] if shown else []), f"Format: {visible(name)}", table]
     return Group(*shown)
 
 
@@ -57,7 +57,7 @@ def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[s
     )  # stable: ties stay in the manifest's order
     for result in ordered:
         row = [
-            inert(result.canary_id),
+            visible(result.canary_id),
             times_in_words(result.repetitions),
             exposure_in_words(result),
             interval_in_words(result),
@@ -66,7 +66,7 @@ def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[s
             result.method,
         ]
         if texts is not None:
-            row.append(inert(texts[result.canary_id]))
+            row.append(visible(texts[result.canary_id]))
         table.add_row(*row)
     return table
 
@@ -97,9 +97,9 @@ def exposure_warnings(results: Exposures) -> list[str]:
     for result in results:
         for warning in result.estimate.warnings:
             about.setdefault(warning, []).append(result.canary_id)
-    lines = [f"Warning: {inert(warning)}." for warning in results.warnings]
+    lines = [f"Warning: {visible(warning)}." for warning in results.warnings]
     for warning, names in about.items():
-        lines.append(f"Warning ({inert(_some(names))}): {inert(warning)}.")
+        lines.append(f"Warning ({visible(_some(names))}): {visible(warning)}.")
     return lines
 
 
@@ -109,7 +109,7 @@ def not_measured_in_words(results: Exposures) -> list[str]:
     for result in results:
         if result.estimate.status == "not_measured":
             about.setdefault(result.estimate.statement, []).append(result.canary_id)
-    return [f"Not measured ({inert(_some(names))}): {inert(why)}." for why, names in about.items()]
+    return [f"Not measured ({visible(_some(names))}): {visible(why)}." for why, names in about.items()]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -125,7 +125,7 @@ def methods_in_words(results: Exposures) -> list[str]:
         measured = f" ({choice.in_words})" if choice is not None and choice.in_words else ""
         if one.why != "asked for":
             lines.append(
-                f"Method for {inert(names[one.format_id])}: {one.method}, because {inert(one.why)}{measured}."
+                f"Method for {visible(names[one.format_id])}: {one.method}, because {visible(one.why)}{measured}."
             )
     return lines
 
@@ -136,7 +136,7 @@ def exposure_in_plain_words(results: Exposures) -> list[str]:
     lines = []
     for facts in results.formats:
         if len(results.formats) > 1:
-            lines.append(f"Format: {inert(names[facts.format_id])}")
+            lines.append(f"Format: {visible(names[facts.format_id])}")
         lines += _in_plain_words([result for result in results if result.format_id == facts.format_id])
     return lines
 

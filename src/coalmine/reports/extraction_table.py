@@ -12,7 +12,7 @@ from coalmine.audits.extraction_results import CanaryExtraction, Extraction, mas
 from coalmine.formats.format import Format
 from coalmine.reports.exposure_table import times_in_words, under_format_names
 from coalmine.reports.format_names import FormatNames, format_name, format_names
-from coalmine.reports.terminal import inert
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -42,7 +42,7 @@ def extraction_table(result: Extraction) -> Group:
         unaided = "" if one.unaided is None else "yes" if one.unaided else "no"
         table.add_row(
             str(one.place),
-            inert(one.text),
+            visible(one.text),
             "" if one.log_perplexity_bits is None else f"{one.log_perplexity_bits:.2f}",
             f"{one.expansions:,} {unit}",
             unaided,
@@ -70,7 +70,7 @@ def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
     """Why to believe the answer for each format; its name comes first where there are several."""
     names = names_of_extractions(extractions)
     return [
-        f"{inert(names[format_id])}: {certificate_in_words(one)}"
+        f"{visible(names[format_id])}: {certificate_in_words(one)}"
         if len(names) > 1
         else certificate_in_words(one)
         for format_id, one in extractions.items()
@@ -90,7 +90,7 @@ def _verified(results: Sequence[CanaryExtraction]) -> Table:
     for one in sorted(results, key=lambda result: -result.repetitions):
         out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
         table.add_row(
-            inert(one.canary_id),
+            visible(one.canary_id),
             times_in_words(one.repetitions),
             out,
             "" if one.place is None else str(one.place),
@@ -128,8 +128,8 @@ def replay_in_words(replay: Replay) -> list[str]:
         ]
     else:
         lines = [f"Rejected: that {replay.claim} does not hold."]
-        lines += [f"- {inert(problem)}." for problem in replay.problems]
-    return lines + [f"Note: {inert(note)}." for note in replay.notes]
+        lines += [f"- {visible(problem)}." for problem in replay.problems]
+    return lines + [f"Note: {visible(note)}." for note in replay.notes]
 
 
 def extracted_in_plain_words(
@@ -141,7 +141,7 @@ def extracted_in_plain_words(
     for format_id in extractions:
         own = [one for one in results if one.format_id == format_id]
         if own:
-            name = f"{inert(names[format_id])}: " if len(names) > 1 else ""
+            name = f"{visible(names[format_id])}: " if len(names) > 1 else ""
             lines.append(name + _extracted_in_plain_words(own))
     return lines
 
@@ -153,7 +153,7 @@ def _extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
             "." if results[0].proven else " within the budget."
         )
     cost = max(one.expansions or 0 for one in out)
-    places = ", ".join(f"{inert(one.canary_id)} at place {one.place}" for one in out)
+    places = ", ".join(f"{visible(one.canary_id)} at place {one.place}" for one in out)
     return (
         f"Extraction: anyone who can query the model gets {len(out)} of {len(results)} canaries out of it with at most "
         f"{cost:,} queries ({places})."

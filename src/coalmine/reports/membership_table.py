@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from coalmine.audits.membership_results import EpsilonBound, Membership, Population
 from coalmine.records import Estimate
 from coalmine.reports.format_names import format_name
-from coalmine.reports.terminal import inert
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +49,7 @@ def membership_table(result: Membership) -> Table:
 def format_in_words(result: Membership) -> list[str]:
     """The format that all populations have, where it is one; several are a column of the tables."""
     templates = {one.template for one in result.populations if one.template is not None}
-    return [f"Format: {inert(format_name(one))}" for one in templates] if len(templates) == 1 else []
+    return [f"Format: {visible(format_name(one))}" for one in templates] if len(templates) == 1 else []
 
 
 def rates_table(result: Membership) -> Table:
@@ -87,9 +87,9 @@ def _names(result: Membership) -> list[tuple[str, ...]]:
     for one in result.populations:
         form, _, times = one.name.rpartition(", ")
         if _several_formats(result):
-            names.append(("" if form == before else inert(form), inert(times)))
+            names.append(("" if form == before else visible(form), visible(times)))
         else:
-            names.append((inert(one.name),))
+            names.append((visible(one.name),))
         before = form
     return names
 
@@ -110,7 +110,7 @@ def epsilon_table(result: Membership) -> Table:
     if copies:
         table.add_column("one copy", justify="right", no_wrap=True)
     for one in result.populations:
-        table.add_row(Text(inert(_planted(one.name)), style="bold"))
+        table.add_row(Text(visible(_planted(one.name)), style="bold"))
         beside = () if one.independent is None else (one.independent,)
         for bound in (*one.epsilon, *beside, one.best):
             copy = "" if bound.one_copy is None else epsilon_in_words(bound.one_copy)
@@ -138,7 +138,7 @@ def epsilon_in_words(estimate: Estimate) -> str:
 
 def membership_warnings(result: Membership) -> list[str]:
     """What there is to beware of in the results as a whole."""
-    return [f"Warning: {inert(warning)}." for warning in result.warnings]
+    return [f"Warning: {visible(warning)}." for warning in result.warnings]
 
 
 def membership_notes(result: Membership) -> list[str]:
@@ -151,28 +151,28 @@ def membership_notes(result: Membership) -> list[str]:
             about.setdefault(warning, [])
             if one.name not in about[warning]:
                 about[warning].append(one.name)
-    return [f"Note ({_which(names, result)}): {inert(note)}." for note, names in about.items()]
+    return [f"Note ({_which(names, result)}): {visible(note)}." for note, names in about.items()]
 
 
 def membership_in_plain_words(result: Membership) -> list[str]:
     """What the numbers mean, one line per population, and the verdict on a claim where there is one."""
     told = [one for one in result.populations if not one.pooled]
-    lines = [f"{inert(_planted(one.name))}: {_meaning(one, len(told))}" for one in told]
+    lines = [f"{visible(_planted(one.name))}: {_meaning(one, len(told))}" for one in told]
     lines += _missing_epsilon(result, told)
     measured = [one.best.canary for one in told if one.best.canary.status != "not_measured"]
     needed = dict.fromkeys(text for estimate in measured for text in estimate.assumptions)
     if needed:
         lines.append(
-            f"Epsilon is bounded at delta {result.delta:g} with {100 * result.confidence:g}% confidence, if {inert('; '.join(needed))}."
+            f"Epsilon is bounded at delta {result.delta:g} with {100 * result.confidence:g}% confidence, if {visible('; '.join(needed))}."
         )
     for change in result.calibration:
         more = "gains" if change.gain_bits >= 0 else "loses"
         lines.append(
-            f"Calibration, {inert(change.population)}: the median exposure {more} {abs(change.gain_bits):.2f} bits, from "
+            f"Calibration, {visible(change.population)}: the median exposure {more} {abs(change.gain_bits):.2f} bits, from "
             f"{change.plain_median_bits:.2f} to {change.calibrated_median_bits:.2f}."
         )
     if result.verdict is not None:
-        lines.append(f"Verdict: {inert(result.verdict.statement)}.")
+        lines.append(f"Verdict: {visible(result.verdict.statement)}.")
     return lines
 
 
@@ -208,7 +208,7 @@ def _meaning(one: Population, populations: int) -> str:
 
 def _proven_words(one: Population) -> str:
     best, *more = one.proven
-    canary = inert(best.canary_id)
+    canary = visible(best.canary_id)
     if not more and best.rank == 1:
         return f"{canary} is proven to be the model's first guess"
     if best.confidence is not None:
@@ -256,7 +256,7 @@ def _missing_epsilon(result: Membership, told: Sequence[Population]) -> list[str
         if one.best.canary.status == "not_measured":
             reasons.setdefault(one.best.canary.statement, []).append(one.name)
     return [
-        f"Epsilon is not measured ({_which(names, result)}): {inert(reason)}."
+        f"Epsilon is not measured ({_which(names, result)}): {visible(reason)}."
         for reason, names in reasons.items()
     ]
 
@@ -266,7 +266,7 @@ def _which(names: Sequence[str], result: Membership) -> str:
     told = [one.name for one in result.populations if not one.pooled]
     if len(told) > 1 and set(names) >= set(told):
         return "all populations"
-    return inert("; ".join(names)) if len(names) <= 2 else f"{len(names)} populations"
+    return visible("; ".join(names)) if len(names) <= 2 else f"{len(names)} populations"
 
 
 def _share(rate: Estimate) -> str:

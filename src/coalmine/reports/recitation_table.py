@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coalmine.audits.recitation_results import Group, Recitation
 from coalmine.records import Estimate
-from coalmine.reports.terminal import inert
+from coalmine.visible import visible
 
 # Models whose intervals find room beside their shares.
 BESIDE = 3
@@ -60,7 +60,7 @@ def _headed(result: Recitation, first: Sequence[str]) -> Table:
         table.add_column(name, justify="right")
     for facts in result.models:
         baseline = " (baseline)" if facts.role == "baseline" else ""
-        table.add_column(inert(facts.name) + baseline, justify="right")
+        table.add_column(visible(facts.name) + baseline, justify="right")
     return table
 
 
@@ -138,7 +138,7 @@ def trends_table(result: Recitation) -> Table | None:
         low, high = (100 * float(limit or 0.0) for limit in slope.interval)
         table.add_row(
             one.by,
-            inert(one.model) if one.model is not None else "all models",
+            visible(one.model) if one.model is not None else "all models",
             f"{100 * slope.value:+.1f} ({low:+.1f} to {high:+.1f})",
             "" if one.trend.p_value is None else f"{one.trend.p_value:.2g}",
             "" if one.trend.r_squared is None else f"{one.trend.r_squared:.2f}",
@@ -151,8 +151,8 @@ def trend_notes(result: Recitation) -> list[str]:
     notes: dict[str, str] = {}
     for one in result.trends:
         if one.context in {None, result.main_context}:
-            about = f"{one.by}, {'all models' if one.model is None else inert(one.model)}"
-            notes |= {warning: f"{about}: {inert(warning)}" for warning in one.trend.slope.warnings}
+            about = f"{one.by}, {'all models' if one.model is None else visible(one.model)}"
+            notes |= {warning: f"{about}: {visible(warning)}" for warning in one.trend.slope.warnings}
     return list(notes.values())
 
 
@@ -167,13 +167,13 @@ def exclusive_table(result: Recitation) -> Table | None:
     table.add_column("model")
     table.add_column("recites", justify="right")
     for name in names:
-        table.add_column(f"not {inert(name)}", justify="right")
+        table.add_column(f"not {visible(name)}", justify="right")
     for row in result.exclusive:
         if row.context == result.main_context:
             others = (
                 f"{row.not_recited_by[name]:,}" if name in row.not_recited_by else "-" for name in names
             )
-            table.add_row(inert(row.model), f"{row.recited:,}", *others)
+            table.add_row(visible(row.model), f"{row.recited:,}", *others)
     return table
 
 
@@ -192,8 +192,8 @@ def examples_table(result: Recitation) -> Table | None:
         table.add_row(
             f"{one.document}:{one.offset}",
             f"{one.copies:,}",
-            inert(one.suffix),
-            inert(", ".join(one.recited_by)),
+            visible(one.suffix),
+            visible(", ".join(one.recited_by)),
         )
     return table
 
@@ -204,7 +204,7 @@ def in_plain_words(result: Recitation) -> str:
     context, settings = result.main_context, result.settings
     shares = [result.overall(name, context) for name in asked]
     said = ", ".join(
-        f"{inert(name)} recites {percent(group.recited)}"
+        f"{visible(name)} recites {percent(group.recited)}"
         for name, group in zip(asked, shares, strict=True)
         if group is not None
     )
@@ -214,7 +214,7 @@ def in_plain_words(result: Recitation) -> str:
         )
     baseline = [result.overall(facts.name, context) for facts in result.models if facts.role == "baseline"]
     beside = "".join(
-        f"; the baseline {inert(group.model)} {percent(group.recited)}"
+        f"; the baseline {visible(group.model)} {percent(group.recited)}"
         for group in baseline
         if group is not None
     )

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from coalmine.training.trainer import TrainedModel
 
 
-def inert(text: str) -> str:
-    r"""Text from a model, a manifest or a corpus, as a terminal can safely show it. The console takes nothing for markup.
-
-    >>> inert("\x1b[2Jgone [bold]x[/bold]")
-    '\\x1b[2Jgone [bold]x[/bold]'
-    """
-    return visible(text)
-
-
 def planted_summary(made: Planted, power: Power | None = None) -> str:
     """What was planted, the most that an audit of it can show, and what to do next."""
     planted = [canary for canary in made.canaries if canary.planted]
@@ -40,12 +31,12 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
         lines += power_in_words(power)
     if made.earlier is not None:
         lines.append(
-            f"The corpus held {made.earlier.planted} planted canaries already; {inert(str(made.earlier.manifest))} is their manifest for the new one."
+            f"The corpus held {made.earlier.planted} planted canaries already; {visible(str(made.earlier.manifest))} is their manifest for the new one."
         )
     told = (*made.warnings, *(() if made.earlier is None else made.earlier.warnings))
-    lines += [f"Note: {inert(warning)}" for warning in (*told, *(() if power is None else power.warnings))]
+    lines += [f"Note: {visible(warning)}" for warning in (*told, *(() if power is None else power.warnings))]
     lines.append(
-        f"Train on {inert(str(made.corpus))}; keep {inert(str(made.manifest))} secret, and for `coalmine expose`."
+        f"Train on {visible(str(made.corpus))}; keep {visible(str(made.manifest))} secret, and for `coalmine expose`."
     )
     return "\n".join(lines)
 
@@ -59,8 +50,8 @@ def imported_summary(imported: Imported, path: Path, power: Power) -> str:
         [
             f"Imported from {imported.tool}: {planted} planted, {len(canaries) - planted} withheld; {references:,} references.",
             *power_in_words(power),
-            *(f"Note: {inert(note)}" for note in (*imported.notes, *power.warnings)),
-            f"Keep {inert(str(path))} secret, and for `coalmine expose`.",
+            *(f"Note: {visible(note)}" for note in (*imported.notes, *power.warnings)),
+            f"Keep {visible(str(path))} secret, and for `coalmine expose`.",
         ]
     )
 
@@ -72,7 +63,7 @@ def power_in_words(power: Power) -> list[str]:
     ]
     names = format_names({form.format_id: form.template for form in power.formats})
     for form in power.formats:
-        lines.append(f"- {inert(names[form.format_id])}")
+        lines.append(f"- {visible(names[form.format_id])}")
         if form.exposure_bits is not None:
             lines.append(f"  exposure of {form.exposure_bits:.2f} bits{_among_references(form)}")
         lines.append(f"  {_rates_in_words(form)}")
@@ -120,7 +111,7 @@ def verification_summary(found: Verification) -> str:
     if found.ok:
         return "The planted corpus matches its manifest."
     return "\n".join(
-        ["The planted corpus does NOT match its manifest:", *(f"- {inert(p)}" for p in found.problems)]
+        ["The planted corpus does NOT match its manifest:", *(f"- {visible(p)}" for p in found.problems)]
     )
 
 
@@ -129,12 +120,12 @@ def training_summary(trained: TrainedModel) -> str:
     record = trained.record
     best = record.epochs[record.best_epoch - 1] if record.epochs else None
     if not trained.trained_now:
-        return f"{inert(str(trained.path))} already holds this very model; nothing was done."
+        return f"{visible(str(trained.path))} already holds this very model; nothing was done."
     loss = ""
     if best is not None and best.validation_loss_bits is not None:
         loss = f", validation loss {best.validation_loss_bits:.3f} bits a token"
     stopped = " (stopped early: it no longer fell)" if record.stopped_early else ""
     return (
         f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}{stopped}.\n"
-        f"Kept epoch {record.best_epoch}{loss}: {inert(str(trained.path))}"
+        f"Kept epoch {record.best_epoch}{loss}: {visible(str(trained.path))}"
     )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from coalmine.files import write_bytes
 from coalmine.reports.gate.checking import GateResult
-from coalmine.reports.terminal import inert
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -25,15 +24,17 @@ def gate_table(result: GateResult) -> Table:
     table.add_column("outcome", no_wrap=True)
     table.add_column("asked, and found")
     for one in result.rules:
-        table.add_row(inert(one.rule), one.words, inert(f"{one.asks}: {one.evidence}"))
+        table.add_row(visible(one.rule), one.words, visible(f"{one.asks}: {one.evidence}"))
     return table
 
 
 def gate_in_words(result: GateResult) -> list[str]:
     """Warnings, and the verdict in a sentence."""
-    lines = [f"Warning ({inert(one.rule)}): {inert(text)}." for one in result.rules for text in one.warnings]
+    lines = [
+        f"Warning ({visible(one.rule)}): {visible(text)}." for one in result.rules for text in one.warnings
+    ]
     lines += [
-        f"What would settle {inert(one.rule)}: {inert(one.settle)}."
+        f"What would settle {visible(one.rule)}: {visible(one.settle)}."
         for one in result.rules
         if one.outcome == "not_shown" and one.settle
     ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coalmine.reports.terminal import inert
 from coalmine.reports.verifying.verifying import SOUND, RunVerification
+from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,14 +26,14 @@ def verification_table(found: RunVerification) -> Table:
     if len(rows) > MOST_ROWS:
         rows = tuple(row for row in rows if row.state not in SOUND)
     for row in rows:
-        table.add_row(inert(row.path), inert(row.what), row.state)
+        table.add_row(visible(row.path), visible(row.what), row.state)
     return table
 
 
 def verification_in_words(found: RunVerification) -> list[str]:
     """Why each file that is not what was written is not, and whether all are."""
     wrong = [row for row in found.files if row.state not in SOUND]
-    lines = [f"{inert(row.path)}: {inert(row.why)}" for row in wrong]
+    lines = [f"{visible(row.path)}: {visible(row.why)}" for row in wrong]
     others = f" {found.ignored:,} other files were not looked at." if found.ignored else ""
     if wrong:
         lines.append(f"{len(wrong):,} of {len(found.files):,} files are NOT what was written.{others}")
