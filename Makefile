@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick test-endpoint fuzz-writes setup browser compiler lint bench mutants fuzz clean
+.PHONY: demo test quick test-endpoint fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,6 +32,10 @@ $(ENDPOINT)/.ready: Makefile
 # Every call of every command fails in turn, with every error: minutes, where the suite takes a fixed sample.
 fuzz-writes: setup compiler
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults.all_faults
+
+# Each command killed more than a hundred times, and real processes killed by the clock: half an hour and more.
+fuzz-kills: setup compiler
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults.all_kills
 
 browser:
 	scripts/install-browser.sh
