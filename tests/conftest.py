@@ -4,6 +4,11 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
+
+# No test depends on the clock, so none fails for being slow on a busy machine.
+settings.register_profile("coalmine", deadline=None)
+settings.load_profile("coalmine")
 
 # The suite runs as many processes as there are cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

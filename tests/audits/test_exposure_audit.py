@@ -47,7 +47,7 @@ def test_exact_ranks_over_a_hundred_thousand_members(architecture):
     assert [result.rank for result in expose(model, canaries, method="exact")] == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     memory=st.dictionaries(st.integers(0, 99), st.integers(1, 5), max_size=5),
     frequencies=st.fixed_dictionaries({digit: st.integers(1, 3) for digit in DIGITS}),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -478,7 +478,6 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     assert document["examples"][0]["suffix"] in OFTEN
 
 
-@settings(deadline=None)
 @given(st.floats(-3000, 0), st.integers(1, 10**12), st.floats(1e-9, 1 - 1e-9))
 def test_tries_and_chances_agree_with_each_other_and_with_exact_arithmetic(log2_q, tries, chance):
     mpmath = pytest.importorskip("mpmath")
@@ -494,7 +493,6 @@ def test_tries_and_chances_agree_with_each_other_and_with_exact_arithmetic(log2_
         assert float(chance_in_tries(log2_q, 2.0**39)) <= chance
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7), st.integers(1, 7), st.data())
 def test_edit_distances_are_those_of_the_definition(rows, columns, data):
     tokens = st.integers(0, 2)

@@ -47,7 +47,7 @@ def removals(folder):
     return [json.loads(line) for line in (folder / "removed.jsonl").read_text().splitlines()]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.text(st.sampled_from("aabbcé🎈"), max_size=24), min_size=1, max_size=5),
     st.sampled_from([4, 5, 6, 9]),

@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(make_corpus, tm
 lines = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(lines, min_size=1, max_size=12).filter(any),
     st.sampled_from(["\n", "\r\n"]),
@@ -156,7 +156,7 @@ def test_removing_the_planted_lines_gives_back_the_bytes(texts, line_break, mark
         assert (verification.ok, verification.original) == (True, "same")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.text(st.characters(codec="utf-8"), max_size=8), min_size=1, max_size=10),
     st.sampled_from([".jsonl", ".csv"]),

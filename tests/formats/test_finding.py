@@ -23,7 +23,7 @@ def leftmost_longest(members, text):
     return found
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(PIECES, st.data())
 def test_finds_the_leftmost_longest_members(pieces, data):
     template, members = template_and_members(pieces)

@@ -14,7 +14,7 @@ from coalmine.errors import InputError
 from coalmine.formats.format import Format
 from formats.format_strategies import PIECES, WORDS, template_and_members
 
-QUICK = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=120, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @QUICK

@@ -8,7 +8,7 @@ from coalmine.formats.format import Format
 from coalmine.formats.fragments import BLANK, EMPTY, Fragments
 
 SETS = st.frozensets(st.text(alphabet="ab\U0001f600", max_size=4), max_size=8)
-QUICK = settings(max_examples=150, deadline=None, derandomize=True)
+QUICK = settings(max_examples=150, derandomize=True)
 
 
 def members(store, fragment):

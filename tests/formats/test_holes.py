@@ -38,7 +38,7 @@ def test_sizes(template, size):
     assert Format(template).size == size
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(DIGITS)
 def test_cards_are_the_numbers_that_pass_luhn(number):
     assert (number in Format("{card}")) == luhn.is_valid(number)

@@ -16,7 +16,7 @@ from coalmine.formats.fragments import Fragments
 from coalmine.formats.regex import compiled
 from formats.format_strategies import LOOKING_REGEXES, REGEXES, matches_of
 
-QUICK = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=300, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def members(regex):
@@ -147,7 +147,7 @@ _BITS += [
 SHORT_TEXTS = ["".join(letters) for n in range(4) for letters in product("ab-0{", repeat=n)]
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=600, derandomize=True)
 @given(st.lists(st.sampled_from(_BITS), min_size=1, max_size=7).map("".join))
 def test_any_text_is_either_refused_or_means_what_python_means(regex):
     store = Fragments()

@@ -44,7 +44,7 @@ def test_draws_without_replacement_are_uniform_over_ordered_selections():
     assert p_value(draws, possible) > 1e-3
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(PIECES, st.integers(0, 10))
 def test_a_draw_of_all_without_replacement_is_a_permutation(pieces, seed):
     template, members = template_and_members(pieces)

@@ -8,7 +8,7 @@ from fuzzing.mutations import damaged, restructured
 from fuzzing.readers import READERS, Trial
 
 # The same numbers are drawn each time: what is new is found by `make fuzz`, and what was found stays found.
-ALIKE = settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+ALIKE = settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

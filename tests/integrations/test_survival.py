@@ -102,7 +102,7 @@ def test_truncation_loses_canaries_and_names_them():
     assert "7777" not in str(found)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(width=st.integers(3, 80), offset=st.integers(0, 30))
 def test_packing_splits_exactly_the_copies_that_lie_on_a_border(width, offset):
     tokenizer = byte_level()

@@ -217,7 +217,6 @@ def changed(document, place, value):
 # A pass takes a tenth of a second, and the files of a checkpoint have some 300 places: a longer run is a matter of the numbers here.
 @settings(
     max_examples=40,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -96,7 +96,7 @@ def t5():
     return adapted()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(IDS, IDS, st.integers(0, 3)), min_size=1, max_size=6), st.integers(1, 5))
 def test_scores_depend_on_nothing_but_the_pair(t5, drawn, batches):
     sequences = [

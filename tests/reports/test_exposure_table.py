@@ -20,7 +20,7 @@ from coalmine.reports.extraction_table import (
     extraction_table,
     verification_table,
 )
-from coalmine.reports.terminal import inert
+from coalmine.visible import visible
 
 DIGITS = "0123456789"
 
@@ -139,7 +139,7 @@ def test_warnings_are_told_once(canaries):
 
 def test_hostile_text_is_inert():
     hostile = "\x1b[2J\x07<script>[bold red]x[/bold red]\r\n\u202e"
-    shown = printed(inert(hostile))
+    shown = printed(visible(hostile))
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "\u202e" not in shown

@@ -232,7 +232,7 @@ estimates = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(estimates, st.sampled_from([0, 1, 4])), max_size=12))
 def test_whatever_was_measured_every_canary_is_spoken_of(given_results):
     results = [

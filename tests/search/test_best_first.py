@@ -40,7 +40,7 @@ def scripted(memory):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(form=formats, memory=memories, batch=st.integers(1, 9), memory_bytes=st.sampled_from([TINY, 10**9]))
 def test_bounded_ranks_equal_brute_force(form, memory, batch, memory_bytes):
     model = scripted(memory)
@@ -53,7 +53,7 @@ def test_bounded_ranks_equal_brute_force(form, memory, batch, memory_bytes):
     assert all(bounds.least == bounds.most for bounds in search.bounds())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(form=formats, memory=memories, budget=st.integers(0, 12), place=st.floats(0, 1))
 def test_bounds_hold_whenever_the_budget_ends(form, memory, budget, place):
     model = scripted(memory)
@@ -67,7 +67,7 @@ def test_bounds_hold_whenever_the_budget_ends(form, memory, budget, place):
     assert search.frontier.expansions <= budget
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     form=formats,
     memory=memories,

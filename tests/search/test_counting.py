@@ -23,7 +23,7 @@ def few_are_held():
         yield
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(bits, bits), min_size=1, max_size=4),
     st.lists(st.lists(bits, max_size=12), max_size=4),
@@ -49,7 +49,7 @@ def test_counts_near_thresholds_are_those_of_a_list(wanted, batches, data):
     assert counter.counts_to(values, equal=False).tolist() == [(every < value).sum() for value in values]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(bits, min_size=2, max_size=20), st.data())
 def test_ranks_with_a_resolution_count_what_may_lie_on_the_other_side(costs, data):
     """`least` counts what certainly costs less, and ties; `most` what may cost no more; the canary itself is in each."""

@@ -61,7 +61,7 @@ def test_luhn_valid_numbers():
     assert_same_as_scoring(ScriptedModel("0123456789", memory={"4012": 0.5}), form)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     texts=st.sets(st.text("abc", min_size=1, max_size=5), min_size=2, max_size=20),
     memory=st.dictionaries(st.text("abc", min_size=1, max_size=6), st.integers(1, 9), max_size=4),

@@ -46,7 +46,7 @@ def nodes(numbers):
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(operations)
 def test_nodes_come_out_as_from_a_sorted_list(steps):
     waiting, oracle = OpenNodes(frontier()), []

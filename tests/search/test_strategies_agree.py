@@ -56,7 +56,7 @@ networks = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     formed=st.one_of(cards, others),
     model=st.one_of(scripted, networks),

@@ -24,7 +24,7 @@ from models.tiny_transformers import byte_fallback, byte_level, tiny, unigram, w
 from oracles import brute_force_bits, brute_force_ranks
 from search import random_tokenizers
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def test_greedy_continuations_are_the_models_own(client, local):
     assert all(choice["logprobs"] is None for choice in found)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(CHARACTERS, max_size=12), min_size=1, max_size=6))
 def test_an_answer_does_not_depend_on_what_is_asked_with_it(client, texts):
     together = client.choices(texts, **{**ECHO, "logprobs": 1})

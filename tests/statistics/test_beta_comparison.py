@@ -21,7 +21,7 @@ def mean_up_to(a, b, limit):
 parameters = st.integers(1, 60)  # counts, as everywhere it is used
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(parameters, parameters, st.floats(0.05, 6.0), st.floats(0.0, 0.9))
 def test_a_uniform_variable_below_a_line(a, b, factor, delta):
     """P(G <= c F + d) is the mean of the line, cut off at 1."""
@@ -31,7 +31,7 @@ def test_a_uniform_variable_below_a_line(a, b, factor, delta):
     assert pairs(1, 1, a, b).probability_below(factor, delta)[0] == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(parameters, parameters, st.floats(0.05, 6.0), st.floats(0.0, 0.9))
 def test_a_variable_below_a_line_in_a_uniform_one(a, b, factor, delta):
     """P(F >= (G - d) / c) is one minus the mean of the line, which is 0 below d and 1 from c + d on."""
@@ -53,7 +53,7 @@ def test_two_alike_are_each_below_the_other_half_of_the_time(scale):
     assert found.probability_below_curve(lambda x: x, lambda x: x)[0] == pytest.approx(0.5, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.tuples(*[st.integers(1, 200)] * 4), st.floats(0.3, 3.0))
 def test_a_power_of_one_variable_is_a_curve_and_so_is_its_inverse(parameters, power):
     """P(G <= F^p) and P(F <= G^(1/p)) are together one."""

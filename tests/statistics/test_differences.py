@@ -41,7 +41,7 @@ def naive_unpaired_p(first, second):
 bits = st.integers(0, 60).map(lambda steps: steps / 4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(bits, bits), min_size=1, max_size=7))
 def test_the_paired_test_is_that_of_brute_force(pairs):
     found = paired_difference(*zip(*pairs, strict=True), most=15.0)
@@ -50,7 +50,7 @@ def test_the_paired_test_is_that_of_brute_force(pairs):
     assert found.p_value >= found.least_p_value - 1e-12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(bits, min_size=1, max_size=4), st.lists(bits, min_size=1, max_size=4))
 def test_the_unpaired_test_is_that_of_brute_force(first, second):
     found = unpaired_difference([first], [second], most=15.0)
@@ -58,7 +58,7 @@ def test_the_unpaired_test_is_that_of_brute_force(first, second):
     assert found.estimate.value == pytest.approx(np.mean(first) - np.mean(second))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(bits, bits), min_size=6, max_size=8), st.integers(-40, 40))
 def test_the_interval_has_exactly_the_shifts_that_the_test_does_not_reject(pairs, quarters):
     shift = quarters / 4 + 0.0625  # never on a limit, where both answers are right
@@ -68,7 +68,7 @@ def test_the_interval_has_exactly_the_shifts_that_the_test_does_not_reject(pairs
     assert rejected == (not found.low <= shift <= found.high)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(bits, min_size=4, max_size=5), st.lists(bits, min_size=4, max_size=5), st.integers(-40, 40))
 def test_the_unpaired_interval_too(first, second, quarters):
     shift = quarters / 4 + 0.0371
@@ -77,7 +77,7 @@ def test_the_unpaired_interval_too(first, second, quarters):
     assert rejected == (not found.low <= shift <= found.high)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(bits, bits), min_size=6, max_size=20))
 def test_the_other_way_round_it_is_the_same_with_the_other_sign(pairs):
     first, second = zip(*pairs, strict=True)

@@ -66,7 +66,7 @@ def test_comparing_two_beta_variables_is_exact_where_the_integral_is_known():
 
 
 @given(st.integers(1, 30), st.integers(0, 30), st.floats(0, 4), st.floats(0, 0.2))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_p_values_grow_with_epsilon_and_delta(hits, misses, epsilon, delta):
     ladder = ThresholdLadder(membership_scores([1.0] * hits + [0.0] * misses, np.linspace(-1, 2, 40)))
     one_run = OneRunTest(Guesses(100, hits + misses, hits))

@@ -70,7 +70,7 @@ def test_mean_and_quantiles_are_those_of_every_rank(n):
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=8), st.lists(st.integers(0, 5), min_size=1, max_size=8)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_exposures_are_those_of_the_exposure_module(ins, outs):
     exposures, better = exposures_among(ins, outs)
     for one, bits, count in zip(ins, exposures, better, strict=True):

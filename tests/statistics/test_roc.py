@@ -14,7 +14,7 @@ SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 
 
 @given(SCORES, SCORES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_area_counts_pairs_and_is_the_area_of_the_curve(ins, outs):
     pairs = np.mean([(a > b) + 0.5 * (a == b) for a in ins for b in outs])
     estimate = area_under_roc(ins, outs)
@@ -50,7 +50,7 @@ def test_the_interval_of_the_area_covers(draw_in, draw_out, truth, m, n):
 
 
 @given(SCORES, SCORES, st.sampled_from([0.1, 0.25, 0.5]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_tpr_is_that_of_the_best_threshold_that_keeps_the_fpr(ins, outs, fpr):
     estimate = tpr_at_fpr(ins, outs, fpr)
     if len(outs) < 1 / fpr:

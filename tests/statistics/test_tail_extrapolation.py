@@ -120,7 +120,7 @@ def test_never_infinite_and_monotone(normal_fit, scores, confidence):
     assert np.all(np.diff(numbers, axis=0) <= 1e-9 * (1 + numbers[1:]))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.floats(-100, 100))
 def test_moving_all_scores_moves_nothing(shift):
     sample = draw(arrays(0, "shift"), SkewNormal(30.0, 4.0, 2.0), 500)

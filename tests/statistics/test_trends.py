@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError
@@ -12,7 +12,6 @@ from coalmine.randomness import arrays
 from coalmine.statistics.trends import log_linear_trend
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 10**6), st.integers(1, 500), st.floats(0, 1)),

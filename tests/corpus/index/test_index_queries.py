@@ -48,7 +48,7 @@ def longest(documents, query):
     return 0, 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(corpora, st.lists(few.filter(bool), min_size=1, max_size=6), st.sampled_from([1, 60, 10**9]))
 def test_counts_and_places_of_texts_are_those_of_the_plain_way(texts, queries, memory):
     documents = [text.encode() for text in texts]
@@ -70,7 +70,7 @@ def test_counts_and_places_of_texts_are_those_of_the_plain_way(texts, queries, m
         assert index.tokens == sum(map(len, documents))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=20), min_size=1, max_size=5),
     st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=9), min_size=1, max_size=8),
@@ -112,7 +112,7 @@ def test_a_corpus_of_three_bytes_and_one_of_nothing(tmp_path):
         build_index(tmp_path / "empty.txt", tmp_path / "none")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.text(st.sampled_from("ab \ré\x00"), max_size=6), min_size=1, max_size=12).filter(any),
     st.sampled_from(["\n", "\r\n"]),

@@ -57,7 +57,7 @@ few = st.text(st.sampled_from("aab é\x00"), max_size=30)
 
 
 @pytest.mark.usefixtures("slices")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(few, min_size=1, max_size=6),
     st.lists(st.integers(1, 20), min_size=1, max_size=3, unique=True),
@@ -90,7 +90,7 @@ def test_every_window_is_found_with_its_count_and_first_place(texts, lengths, me
         )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.lists(st.lists(st.integers(0, 2), max_size=30), min_size=1, max_size=4), st.sampled_from([1, 10**9])
 )

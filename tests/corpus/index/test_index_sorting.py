@@ -17,7 +17,7 @@ from coalmine.corpus.index.tokenizing import ReferenceTokens
 from coalmine.models.tokens import WordTokenizer
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=5), st.sampled_from([1, 2, 3, 4])
 )
