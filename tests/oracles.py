@@ -1,5 +1,6 @@
 """The slow, obviously right versions of what coalmine does fast."""
 
+import math
 from fractions import Fraction
 
 from coalmine import Format, ScriptedModel
@@ -22,3 +23,19 @@ def brute_force_ranks(model, form: Format, canaries: list[str]) -> list[int]:
 def brute_force_bits(model, text: str) -> float:
     """The log-perplexity of one text, read alone."""
     return model.score([text_sequence(model, text)])[0].log_perplexity_bits
+
+
+def peft_bits(model, text: str, adapter, base) -> float:
+    """The same by PEFT itself: its own loader on a base that transformers loaded, and one pass over the tokens that `model` would score."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
+    sequence = text_sequence(model, text)
+    tokens = torch.tensor([[*sequence.context, *sequence.target]])
+    with torch.inference_mode():
+        # What a prompt puts before the tokens has logits too.
+        logits = theirs(input_ids=tokens).logits[0, -tokens.shape[1] :]
+    chosen = torch.log_softmax(logits.double(), dim=-1)[:-1].gather(1, tokens[0, 1:, None])
+    return -float(chosen[len(sequence.context) - 1 :].sum()) / math.log(2)

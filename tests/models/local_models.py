@@ -24,15 +24,25 @@ def save_checkpoint(directory: Path, kind: str = "gpt2", **options) -> Path:
 
 
 def save_adapter(
-    directory: Path, base: Path, config=None, *, kind: str = "gpt2", spread: float = 0.3
+    directory: Path,
+    base: Path,
+    config=None,
+    *,
+    kind: str = "gpt2",
+    model=None,
+    spread: float = 0.3,
+    save_embedding_layers="auto",
 ) -> Path:
     """An adapter, LoRA unless told otherwise, that changes the model in `base`; with a spread of 0 it is as before training."""
     config = config or LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True)
-    adapt(tiny(kind, len(byte_level()), dtype=torch.float32), directory, base, config, spread)
+    model = tiny(kind, len(byte_level()), dtype=torch.float32) if model is None else model
+    adapt(model, directory, base, config, spread, save_embedding_layers)
     return directory
 
 
-def adapt(model, directory: Path, base: Path, config, spread: float = 0.3) -> None:
+def adapt(
+    model, directory: Path, base: Path, config, spread: float = 0.3, save_embedding_layers="auto"
+) -> None:
     model.name_or_path = str(base)
     adapted = get_peft_model(model, config)
     torch.manual_seed(1)
@@ -40,7 +50,7 @@ def adapt(model, directory: Path, base: Path, config, spread: float = 0.3) -> No
         for parameter in adapted.parameters():
             if parameter.requires_grad and spread:
                 parameter.add_(torch.randn_like(parameter) * spread)
-    adapted.save_pretrained(directory)
+    adapted.save_pretrained(directory, save_embedding_layers=save_embedding_layers)
 
 
 def change_json(path: Path, **changes) -> None:

@@ -11,6 +11,7 @@ SOURCE = Path(coalmine.__file__).parent
 LOADS = {"from_pretrained", "load_adapter", "load_file", "safe_open", "from_str", "from_file"}
 KNOWN = {
     "corpus/index/tokenizing.py",
+    "models/adapter_tensors.py",
     "models/checkpoint.py",
     "models/endpoints/tokens.py",
     "models/masked.py",  # a copy of a tokenizer in memory

@@ -80,7 +80,7 @@ def test_the_hub_is_asked_for_nothing_and_sent_no_token(watched):
     ("name", "said"),
     [
         ("adapter-without-weights", "has no adapter_model.safetensors, so there is no adapter to measure"),
-        ("adapter-of-hub", "'gpt2', which is no local directory; nothing is fetched"),
+        ("adapter-of-hub", "'gpt2', which is not a local directory; nothing is fetched"),
         ("adapter-of-adapter", "which is an adapter too"),
         ("adapter-XLORA", "of the kind 'XLORA'"),
         ("adapter-SHADOW", "of the kind 'SHADOW'"),

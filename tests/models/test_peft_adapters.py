@@ -14,7 +14,7 @@ from coalmine import load_model
 from coalmine.errors import ModelError
 from models.local_models import change_json, save_adapter, save_checkpoint
 from models.tiny_transformers import byte_level, tiny
-from oracles import brute_force_bits
+from oracles import brute_force_bits, peft_bits
 
 TEXT = "the random number is 2812"
 TOKENS = [int(token) for token in byte_level().encode(TEXT)[1:3]]
@@ -71,6 +71,9 @@ def adapters(base):
 def test_each_kind_is_read_in_full_beside_its_base(adapters, base, kind):
     model, alone = load_model(adapters(kind)), load_model(base)
     assert model.describe()["adapter_in_use"] is True
+    assert brute_force_bits(model, TEXT) == pytest.approx(
+        peft_bits(model, TEXT, adapters(kind), base), abs=1e-3
+    )
     assert abs(brute_force_bits(model, TEXT) - brute_force_bits(alone, TEXT)) > 1e-3
     assert brute_force_bits(model.reference, TEXT) == pytest.approx(brute_force_bits(alone, TEXT), abs=1e-4)
 
@@ -154,17 +157,6 @@ def test_a_scale_of_zero_is_told_as_well(adapters, tmp_path):
         load_model(directory)
 
 
-def test_embeddings_that_replace_those_of_the_base_are_refused(adapters, tmp_path):
-    directory = shutil.copytree(adapters("LoRA on embeddings"), tmp_path / "adapter")
-    path = directory / "adapter_model.safetensors"
-    tensors = load_file(path)
-    name = "base_model.model.model.embed_tokens.base_layer.weight"
-    tensors[name] = tensors[name] + 1
-    save_file(tensors, path)
-    with pytest.raises(ModelError, match="switching it off does not bring back"):
-        load_model(directory)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -182,8 +174,8 @@ def test_embeddings_that_replace_those_of_the_base_are_refused(adapters, tmp_pat
         ({"use_later_invention": True}, "sets use_later_invention, which the installed version"),
         ({"base_model_name_or_path": ""}, "does not say which model"),
         ({"base_model_name_or_path": ["a"]}, "does not say which model"),
-        ({"base_model_name_or_path": "a" * 5000}, "no local directory"),
-        ({"base_model_name_or_path": "a\0b"}, "no local directory"),
+        ({"base_model_name_or_path": "a" * 5000}, "not a local directory"),
+        ({"base_model_name_or_path": "a\0b"}, "not a local directory"),
     ],
 )
 def test_configs_that_cannot_be_followed_are_refused(adapters, tmp_path, changes, said):

@@ -277,3 +277,36 @@ def test_heads_for_other_tasks_and_masks_of_older_versions_do_no_harm(copied, tm
     old |= {"transformer.position_ids": torch.arange(8)}
     change_weights(directory, lambda tensors: tensors.update(old))
     load_model(directory)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transformer.pooler.dense.weight",
+        "pooler.dense.weight",
+        "cls.seq_relationship.weight",
+        "sop_classifier.classifier.weight",
+        "transformer.h.0.pooler.weight",
+        "transformer.h.0.v_head.weight",
+    ],
+)
+def test_heads_that_an_architecture_does_not_have_are_refused(copied, name):
+    directory = copied("causal")
+    change_weights(directory, lambda tensors: tensors.update({name: torch.ones(3, 3)}))
+    assert f"1 of its weights would not be used, such as {name}" in refusal(directory)
+
+
+def test_heads_of_other_names_than_an_architecture_has_are_refused(tmp_path):
+    tokenizer = tiny_masked.wordpiece()
+    config = BertConfig(vocab_size=len(tokenizer), **tiny_masked.SIZES)
+    BertForPreTraining(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    name = "bert.encoder.layer.0.pooler.dense.weight"
+    change_weights(tmp_path, lambda tensors: tensors.update({name: torch.ones(3, 3)}))
+    assert f"1 of its weights would not be used, such as {name}" in refusal(tmp_path, kind="masked")
+
+
+def test_a_value_head_does_no_harm(copied):
+    directory = copied("causal")
+    change_weights(directory, lambda tensors: tensors.update({"v_head.summary.weight": torch.ones(1, 32)}))
+    load_model(directory)

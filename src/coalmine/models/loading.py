@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from coalmine.errors import InputError, ModelError
+from coalmine.models.adapter_base import base_of_adapter, refuse_adapters_below
 from coalmine.models.checkpoint import (
     WEIGHTS_FILE,
     check_readable_name,
@@ -103,6 +104,7 @@ def _load_directory(
 ) -> Model:
     config = _transformers_config(directory)
     if config is None:
+        refuse_adapters_below(directory)
         own: Any = _reference_model(directory, device=device, precision=precision)
         is_kind = "pairs" if isinstance(own, PairModel) else "causal"
         if kind not in {"auto", is_kind}:
@@ -197,15 +199,6 @@ def _refuse_context(kind: str, context: tuple[str, str | None]) -> None:
 
 def _transformers_config(directory: Path) -> dict[str, Any] | None:
     """The config of a transformers checkpoint, which all say their model type, or of an adapter's base; None for other models."""
-    from coalmine.models.peft_adapters import base_of_adapter
-
-    base = base_of_adapter(directory)
-    path = (base or directory) / CONFIG_FILE
+    path = (base_of_adapter(directory) or directory) / CONFIG_FILE
     found = read_object(path) if path.exists() else {}
-    if "model_type" in found:
-        return found
-    if base is not None:
-        raise ModelError(
-            f"the adapter in {directory} belongs to {base}, whose {CONFIG_FILE} names no model_type of transformers; check the directory"
-        )
-    return None
+    return found if "model_type" in found else None

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.adapter_base import base_of_adapter
 from coalmine.models.gaps import GapScorer, check_gaps, hidden_places, likeliest, widest_layer
 from coalmine.models.model_files import CONFIG_FILE, architectures_of, read_object
-from coalmine.models.peft_adapters import base_of_adapter
 from coalmine.models.pretrained import load_pretrained
 from coalmine.models.protocols import IntArray, TokenSequence
 from coalmine.models.subwords import SubwordTokenizer, encoded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,16 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.adapter_tensors import (
+    check_base,
+    check_in_use,
+    check_names,
+    check_rows,
+    every_tensor,
+    read_tensors,
+    tensors_of_base,
+    too_few_rows,
+)
 from coalmine.models.building import no_larger_than
 from coalmine.models.libraries import as_model_error
 from coalmine.models.model_files import ADAPTER_FILE, Held, adapter_file, held_in, read_object
@@ -29,25 +38,9 @@ _INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
 # Options that say how large an adapter is.
 _SIZES = ("encoder_hidden_size", "init_r", "n_frequency", "num_virtual_tokens", "r", "target_r")
 _SEVERAL_SIZES = ("n_frequency_pattern", "rank_pattern")
+# Options that name tokens with rows of their own.
+_TOKENS = ("trainable_token_indices", "token_indices")
 _MERGE = "merge it into its base (merge_and_unload), and save the whole model"
-
-
-def base_of_adapter(directory: Path) -> Path | None:
-    """The local directory of the model that an adapter belongs to, or None where there is no adapter."""
-    config = directory / ADAPTER_FILE
-    if not config.exists():
-        return None
-    named = read_object(config).get("base_model_name_or_path")
-    if not isinstance(named, str) or not named:
-        raise ModelError(f"{config} does not say which model the adapter belongs to; save the adapter again")
-    # Not Path.is_dir, which raises on names that are too long for a path.
-    for base in (named, os.path.join(directory, named)):  # noqa: PTH118
-        if os.path.isdir(base):  # noqa: PTH112
-            return _not_an_adapter_itself(Path(base), directory)
-    raise ModelError(
-        f"the adapter in {directory} belongs to {named!r}, which is no local directory; nothing is fetched from a hub: "
-        f"download the model, and put its path into {config}"
-    )
 
 
 def held_by_adapter(directory: Path) -> Held:
@@ -59,47 +52,47 @@ def held_by_adapter(directory: Path) -> Held:
 
 
 def with_adapter(model: Any, directory: Path, held: Held) -> Any:
-    """The model with the adapter of a directory on it, unmerged; the model is in CPU memory, where it stays."""
+    """The model with the adapter of a directory on it, unmerged; the model is in CPU memory, where it stays.
+
+    Only the adapter's own tensors are read from its file. PEFT's own loader would put every tensor of the file where its name fits,
+    over weights of the base too.
+    """
     try:
-        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
-        from safetensors.torch import load_file
+        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
     except ImportError:
         raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
-    path = adapter_file(directory)
     cannot = f"the adapter in {directory} cannot be put on its base"
     with as_model_error(cannot, "check both directories"):
         config = PeftConfig.from_pretrained(str(directory))
     _check_known(directory / ADAPTER_FILE, config)
     config.inference_mode = True
+    base = [tensor for _, tensor in every_tensor(model)]
+    rows = int(model.config.get_text_config().vocab_size)
+    _check_tokens(directory / ADAPTER_FILE, config, rows)
     with as_model_error(cannot, "check both directories"):
-        probe = _probe(model, config)
+        probe = _probe(rows, config)
         alone = _logits(model, probe)
         with no_larger_than(held, str(directory / ADAPTER_FILE)):
             adapted: Any = get_peft_model(model, config)
-        # Without embeddings, which a file may hold as they are in the base.
-        expected = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    _check_names(path, held.floats | held.others, expected, adapted.state_dict())
+        own = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+        # A file may hold embeddings beside them, also those that the adapter replaces, by PEFT's own names.
+        built = get_peft_model_state_dict(adapted, save_embedding_layers=True)
+    path, names = adapter_file(directory), held.floats | held.others
+    of_base = tensors_of_base(adapted, base)
+    check_names(path, names, own, built.keys() | of_base.keys())
+    check_rows(path, built | of_base, rows)
+    check_base(path, of_base)
     with as_model_error(cannot, "check both directories"):
-        adapted.load_adapter(str(directory), adapter_name="default", torch_device="cpu")
+        set_peft_model_state_dict(adapted, read_tensors(path, own))
         adapted.eval()
-        loaded = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-        written = load_file(path)
-    _check_values(path, written, loaded)
+        in_use = get_peft_model_state_dict(adapted, save_embedding_layers=True)
+    check_in_use(path, names - of_base.keys(), in_use)
     with as_model_error(cannot, "check both directories"):
         on = _logits(adapted, probe)
         with adapted.disable_adapter():
             off = _logits(adapted, probe)
     _check_effect(directory, alone, on, off)
     return adapted
-
-
-def _not_an_adapter_itself(base: Path, directory: Path) -> Path:
-    if (base / ADAPTER_FILE).exists():
-        raise ModelError(
-            f"the adapter in {directory} belongs to {base}, which is an adapter too; merge that one into its base (merge_and_unload), and "
-            f"put the path of the whole model into {directory / ADAPTER_FILE}"
-        )
-    return base
 
 
 def _check_config(path: Path, held: Held) -> None:
@@ -142,35 +135,11 @@ def _check_known(path: Path, config: Any) -> None:
             )
 
 
-def _check_names(
-    path: Path, names: frozenset[str], expected: dict[str, Tensor], state: dict[str, Tensor]
-) -> None:
-    missing = expected.keys() - names
-    if missing:
-        raise ModelError(
-            f"{path} has no {min(missing)} ({len(missing)} of the adapter's {len(expected)} tensors are missing), so a part of the adapter "
-            "would not be measured; save the adapter again"
-        )
-    # A file may hold the embeddings of its base as well, by the names that they have below the adapter.
-    unused = names - expected.keys() - state.keys()
-    if unused:
-        raise ModelError(
-            f"{path} holds {min(unused)}, which has no place in the adapter that {ADAPTER_FILE} describes ({len(unused)} of its "
-            f"{len(names)} tensors would not be used); save the adapter again"
-        )
-
-
-def _check_values(path: Path, written: dict[str, Tensor], loaded: dict[str, Tensor]) -> None:
-    """That what is in use is what is in the file, number by number."""
-    for name, tensor in loaded.items():
-        if name not in written or not _same(written[name], tensor):
-            raise ModelError(f"PEFT does not read {name} as it is in {path}; save the adapter again")
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(
-        one.to(other.dtype), other.detach().cpu(), rtol=0, atol=0, equal_nan=True
-    )
+def _check_tokens(path: Path, config: Any, rows: int) -> None:
+    """Refuse trained tokens that the base has no row for."""
+    highest = max(_numbers_in([getattr(config, name, None) for name in _TOKENS]), default=-1)
+    if highest >= rows:
+        raise ModelError(too_few_rows(path, f"names the token {highest:,}", rows))
 
 
 def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> None:
@@ -189,10 +158,9 @@ def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> No
         )
 
 
-def _probe(model: Any, config: Any) -> Tensor:
+def _probe(size: int, config: Any) -> Tensor:
     """A few tokens from all over the vocabulary, and those that an adapter is about."""
-    size = int(model.config.get_text_config().vocab_size)
-    named = [getattr(config, name, None) for name in ("trainable_token_indices", "token_indices")]
+    named = [getattr(config, name, None) for name in _TOKENS]
     invoked = _numbers_in(getattr(config, "alora_invocation_tokens", None))
     tokens = [
         *((place * size) // 8 for place in range(8)),

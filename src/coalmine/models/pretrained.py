@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.files import sha256_of_file
+from coalmine.models.adapter_base import base_of_adapter
 from coalmine.models.building import no_larger_than
 from coalmine.models.libraries import as_model_error, quiet
 from coalmine.models.model_files import (
@@ -24,10 +25,11 @@ from coalmine.models.model_files import (
 from coalmine.models.offline import offline
 from coalmine.models.token_ids import check_vocabulary, check_written_ids
 
-# Weights that take no part in predicting tokens: heads for other tasks, and what older versions saved beside weights.
-_OF_OTHER_TASKS = re.compile(
-    r"(^|\.)(pooler|seq_relationship|sop_classifier|v_head)\.|(^|\.)(inv_freq|masked_bias|position_ids|version)$"
-)
+# Weights that take no part in predicting tokens, whatever the architecture: value heads of reinforcement learning, and what older
+# versions of transformers saved beside weights.
+_OF_NO_USE = re.compile(r"^v_head\.|(^|\.)(inv_freq|masked_bias|position_ids|version)$")
+# Heads for whole texts, which some architectures have.
+_OF_WHOLE_TEXTS = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\.")
 # Settings that count parts of a network, each of which has a tensor of its own, or classes that a library lists one by one.
 _COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
 _USUAL_COUNT = 1000
@@ -50,7 +52,7 @@ def load_pretrained(
         import torch
         import transformers
 
-        from coalmine.models.peft_adapters import base_of_adapter, held_by_adapter, with_adapter
+        from coalmine.models.peft_adapters import held_by_adapter, with_adapter
     except ImportError:
         raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
     with offline(), quiet():
@@ -129,7 +131,7 @@ def _checkpoint(directory: Path, files: list[Path], auto_class: Any, kind: str, 
             local_files_only=True,
             trust_remote_code=False,
         )
-    _check_all_used(directory, kind, loading, held)
+    _check_all_used(directory, kind, model, loading, held)
     return model
 
 
@@ -179,7 +181,7 @@ def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             waiting += one
 
 
-def _check_all_used(directory: Path, kind: str, loading: dict[str, Any], held: Held) -> None:
+def _check_all_used(directory: Path, kind: str, model: Any, loading: dict[str, Any], held: Held) -> None:
     """Refuse weights that are missing, of another shape, or not used: another model than the file's would be measured."""
     cannot = f"{directory} cannot be loaded as {kind}"
     missing = set(loading["missing_keys"])
@@ -192,11 +194,28 @@ def _check_all_used(directory: Path, kind: str, loading: dict[str, Any], held: H
         )
     # Names may have been converted, so that one that is not in the file counts as a weight.
     unused = {
-        name
-        for name in loading["unexpected_keys"]
-        if name not in held.others and not _OF_OTHER_TASKS.search(name)
+        name for name in loading["unexpected_keys"] if name not in held.others and not _OF_NO_USE.search(name)
     }
+    if any(_OF_WHOLE_TEXTS.search(name) for name in unused):
+        with as_model_error(cannot, "check the directory"):
+            unused -= _heads_for_whole_texts(model)
     if unused:
         raise ModelError(
             f"{cannot} ({len(unused):,} of its weights would not be used, such as {min(unused)}); check that {CONFIG_FILE} belongs to them"
         )
+
+
+def _heads_for_whole_texts(model: Any) -> set[str]:
+    """The tensors of the heads that a model's architecture has for whole texts, which models of tokens are saved with and do not use."""
+    import torch
+    from transformers import MODEL_FOR_PRETRAINING_MAPPING, MODEL_MAPPING
+
+    found: set[str] = set()
+    mappings: list[Any] = [MODEL_MAPPING, MODEL_FOR_PRETRAINING_MAPPING]
+    for classes in mappings:
+        if type(model.config) in classes:
+            with torch.device("meta"):  # names without numbers
+                whole = classes[type(model.config)](model.config)
+            names = {name for name in whole.state_dict() if _OF_WHOLE_TEXTS.search(name)}
+            found |= names | {f"{model.base_model_prefix}.{name}" for name in names}
+    return found
