@@ -171,3 +171,8 @@ def test_three_models_show_a_trend_by_size_that_is_strong():
         for _ in range(runs)
     )
     assert found / runs >= 0.8
+
+
+def test_no_points_are_too_few_also_with_clusters():
+    trend = log_linear_trend([], [], [], clusters=[])
+    assert (trend.slope.status, trend.slope.n, trend.p_value) == ("not_measured", 0, None)

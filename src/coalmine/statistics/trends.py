@@ -265,6 +265,8 @@ def _shares(trials: _FloatArray, clusters: Sequence[ArrayLike]) -> _FloatArray:
         raise InputError(
             f"a trend needs the cluster of each trial, got {[len(row) for row in rows]} for {trials.astype(int).tolist()} trials"
         )
+    if not rows:
+        return np.zeros((0, 0))
     of_all, labels = np.unique(np.concatenate(rows), return_inverse=True)
     point = np.repeat(np.arange(len(rows)), trials.astype(np.int64))
     counts = np.zeros((len(of_all), len(rows)))
