@@ -27,8 +27,8 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+    if isinstance(value, float):
+        return float(f"{value:.10g}") if math.isfinite(value) else str(value)
     return value
 
 

@@ -1,0 +1,226 @@
+"""The same model, texts and seed give the same results as in earlier versions, from ranks to sentences."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audits.compared_runs import LESS, MORE, seeds, strategy, strategy_among, varied
+from coalmine import CanarySet, Format, ScriptedModel, expose, extract
+from coalmine.audits.comparing import compare
+from coalmine.audits.comparing_results import UtilityMeasure
+from coalmine.audits.extraction import verify_extraction
+from coalmine.audits.extraction_certificate import verify_certificate
+from coalmine.audits.membership import membership, membership_of_scores
+from coalmine.audits.recitation import recite
+from coalmine.corpus.index.building import build_index
+from coalmine.records import Canary, Estimate
+from recorded import assert_as_recorded, plain
+
+FILE = Path(__file__).with_name("recorded_audits.json")
+FORM = Format("pin {digits:3}{letters:1}")
+WEIGHTS = {character: 1 + place % 7 for place, character in enumerate("0123456789abcdefghijklmnopqrstuvwxyz")}
+
+
+@cache
+def planted():
+    """Canaries of one and of eight copies, every third of them withheld."""
+    drawn = FORM.sample(72, seed=3, replace=False)
+    canaries = [
+        Canary(
+            canary_id=f"c{place}",
+            format_id="f0",
+            text=drawn[place],
+            repetitions=8 if place >= 12 else 1,
+            planted=place % 3 != 2,
+        )
+        for place in range(24)
+    ]
+    return CanarySet(canaries, {"f0": FORM}, references={"f0": drawn[24:]}, withhold=0.33)
+
+
+@cache
+def model(name="scripted", weight=0.004):
+    memory = {
+        c.text: weight * (1 + place % 3)
+        for place, c in enumerate(planted())
+        if c.planted and c.repetitions > 1
+    }
+    return ScriptedModel(
+        "pin 0123456789abcdefghijklmnopqrstuvwxyz", memory=memory, frequencies=WEIGHTS, name=name
+    )
+
+
+@cache
+def exposures(method, **options):
+    return expose(model(), planted(), method=method, **options)
+
+
+def exposed(method, **options):
+    """What the results rest on, the numbers of each canary, and three of them in full."""
+    found = expose(model(), planted(), method=method, **options)
+    candidates = [(one.kind, len(one.indices), one.log_perplexities_bits.sum()) for one in found.candidates]
+    rows = [
+        (
+            one.canary_id,
+            one.rank,
+            one.estimate.value,
+            one.estimate.low,
+            one.estimate.high,
+            one.estimate.effective_n,
+        )
+        for one in found.results
+    ]
+    return found.formats, found.expansions, found.warnings, candidates, rows, found.results[11:14]
+
+
+def extracted(**options):
+    found = extract(model(), FORM, **options)
+    again = verify_certificate(model(), found) if found.method in {"search", "brute"} else None
+    return found, again
+
+
+TEXTS = {
+    "schema",
+    "statement",
+    "assumptions",
+    "method",
+    "exposures_sha256",
+    "reference_exposures_sha256",
+    "index",
+}
+
+
+def numbers(value):
+    """A document without its texts, which are long, and without what names files."""
+    if isinstance(value, dict):
+        return {name: numbers(one) for name, one in value.items() if name not in TEXTS}
+    return [numbers(one) for one in value] if isinstance(value, list) else value
+
+
+def population(m, n, apart, **options):
+    ranks = [
+        (np.arange(size) * 7 % size + 0.5) / size if size % 7 else (np.arange(size) + 0.5) / size
+        for size in (m, n)
+    ]
+    scores = [np.log(rank / (1 - rank)) for rank in ranks]
+    return membership_of_scores(scores[0] + apart, scores[1], **options)
+
+
+def several(number, utilities, **options):
+    """Sides of several trainings each."""
+    first = seeds("plain", [varied(MORE, seed) for seed in range(number)], utilities[:number], **options)
+    second = seeds(
+        "other", [varied(LESS, 9 + seed) for seed in range(number)], utilities[3 : 3 + number], **options
+    )
+    return compare([*first, *second], equal_within=0.05)
+
+
+def by_documents(apart, alike=True, spread=0.2):
+    """Two trainings whose losses are known for each of twelve documents."""
+    losses = np.array([2.0 + spread * (place * 5 % 12) for place in range(12)])
+    made = []
+    for name, values, own in (
+        ("one", MORE, losses),
+        ("two", LESS, losses[::-1] + apart if alike else losses[:9] + apart),
+    ):
+        estimate = Estimate(
+            method="mean",
+            status="measured",
+            value=float(own.mean()),
+            low=float(own.mean()) - 0.3,
+            high=float(own.mean()) + 0.3,
+            confidence=0.95,
+            n=len(own),
+            statement="",
+        )
+        made.append(strategy(name, values)._replace(utility=UtilityMeasure(estimate, tuple(own), "the same")))
+    return compare(made, equal_within=0.1)
+
+
+def among(method):
+    spread = np.linspace(-9.0, 9.0, 80)
+    few = strategy_among("few", spread[3:60:6] + 0.05, spread, method=method)
+    many = strategy_among("many", spread[0:40:4] + 0.02, spread + 0.01, method=method)
+    return compare([few, many])
+
+
+CASES = {
+    "exact": lambda: exposed("exact"),
+    "bounded": lambda: exposed("bounded"),
+    "bounded, with a budget": lambda: exposed("bounded", budget=40),
+    "guided": lambda: exposed("guided", samples=300, budget=30, seed=2),
+    "splitting": lambda: exposed("splitting", samples=96, seed=1),
+    "sampled": lambda: exposed("sampled", samples=200, confidence=0.9),
+    "extrapolated": lambda: exposed("extrapolated", samples=300, confidence=0.8)[:5],
+    "references": lambda: exposed("references"),
+    "without comparisons": lambda: exposed("sampled", samples=50, comparisons=False),
+    "found by search": lambda: extracted(top=7),
+    "found with a budget": lambda: extracted(top=4, budget=20),
+    "found by brute force": lambda: extracted(top=4, method="brute"),
+    "found by a beam": lambda: extracted(top=4, method="beam", width=3),
+    "found greedily": lambda: extracted(top=2, method="greedy"),
+    "found by a prompt": lambda: extracted(method="prompt"),
+    "found after a beginning": lambda: extracted(top=3, given="pin 4"),
+    "canaries that were looked for": lambda: verify_extraction(model(), planted(), top=9),
+    "membership": lambda: numbers(plain(membership(exposures("references"), claimed_epsilon=0.5, gaussian=True))),
+    "membership by ranks": lambda: numbers(plain(membership(exposures("exact"), delta=1e-3, inclusion=0.67))),
+    "membership beside a model": lambda: numbers(plain(membership(exposures("references"), reference=expose(model("base", 0.0005), planted(), method="references")))),
+    "membership of scores": lambda: [numbers(plain(population(m, n, apart, **options))) for m, n, apart, options in ((9, 9, 1.0, {}), (120, 130, 3.0, {"claimed_epsilon": 1.0, "gaussian": True}), (60, 400, 2.0, {"runs": "many", "copies": 3, "claimed_epsilon": 0.2}), (90, 30, 0.0, {"inclusion": 0.75, "confidence": 0.8}))],
+    "two trainings": lambda: [compare([strategy("one", MORE, u), strategy("two", LESS, v)], higher_is_better=h) for u, v, h in (("2.5", "2.5", False), ("2.5", "2.9", False), ("2.5", "2.9", True), ("2.5", "2.52", False), (None, "2.5", False))],
+    "trainings with other canaries": lambda: compare([strategy("one", MORE), strategy("two", LESS, manifest="other"), strategy("three", LESS[:5], manifest="third")]),
+    "numbers of copies": lambda: [compare([strategy("one", MORE, repetitions=[1, 1, 1, 1, 4, 4, 4, 4]), strategy("two", LESS, repetitions=[1, 1, 1, 1, 4, 4, 4, 4])], repetitions=r) for r in (None, 4)],
+    "trainings that beat all": lambda: compare([strategy("one", [None, *MORE[1:]]), strategy("two", LESS)]),
+    "sides of trainings": lambda: [several(number, ["2.5", "2.6", "2.55", "2.52", "2.9", "2.7"]) for number in (2, 3)],
+    "losses of documents": lambda: [by_documents(apart, alike) for apart, alike in ((0.0, True), (0.05, True), (3.0, True), (-3.0, True), (0.0, False), (2.0, False))],
+    "losses that agree": lambda: [by_documents(apart, spread=0.0001) for apart in (0.0, 0.1, 0.2)],
+    "among references": lambda: among("references"),
+    "among samples": lambda: among("sampled"),
+}  # fmt: skip
+
+
+LINES = [
+    "the quick brown fox jumps over the lazy dog and runs away",
+    "a line that is there once only and never comes back to us",
+    "of twenty lines this is the one that they all know by heart",
+    "sphinx of black quartz judge my vow before the night is over",
+]
+COPIES = (1, 3, 9, 30)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    lines = [line for line, times in zip(LINES, COPIES, strict=True) for _ in range(times)]
+    (folder / "corpus.txt").write_text("".join(f"{line}\n" for line in lines))
+    return build_index(folder / "corpus.txt", folder / "index", tokenizer=reciting(1.0).tokenizer)
+
+
+def reciting(share, name="scripted"):
+    """Knows the lines of the corpus, those with many copies best."""
+    memory = {line: share * weight for line, weight in zip(LINES, (0.01, 0.04, 0.2, 0.6), strict=True)}
+    return ScriptedModel(
+        "abcdefghijklmnopqrstuvwxyz ", memory=memory, frequencies={"e": 5, " ": 9}, name=name
+    )
+
+
+RECITED = {
+    "one context": {"contexts": [8], "suffix": 6, "lengths": [20], "each": 12},
+    "contexts and lengths": {"contexts": [4, 12], "suffix": 5, "lengths": [10, 30], "each": 6, "tries": [1, 10, 1000], "chance": 0.9},
+    "uniform": {"contexts": [8], "suffix": 6, "lengths": [20], "sample": "uniform", "each": 25, "most": 20},
+    "greedy only": {"contexts": [8], "suffix": 6, "each": 5, "greedy_only": True},
+    "beams and near ones": {"contexts": [8], "suffix": 6, "lengths": [20], "each": 5, "beam": 3, "near": 2, "anywhere": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECITED)
+def test_recitation_is_as_it_was(name, index):
+    models = [reciting(0.02, "small"), reciting(1.0, "large")]
+    found = recite(models, index, baseline=reciting(1e-6, "baseline"), **RECITED[name])
+    assert_as_recorded(FILE, f"recited, {name}", numbers(plain(found)), within=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_as_they_were(name):
+    assert_as_recorded(FILE, name, CASES[name](), within=1e-6)
