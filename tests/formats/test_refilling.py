@@ -67,3 +67,20 @@ def test_a_wide_end_grows_as_often_as_it_shrinks():
     grown = sum(moves.propose(shorter, generator) == longer for _ in range(20_000))
     assert shrunk > 50
     assert abs(shrunk - grown) <= 5 * (shrunk + grown) ** 0.5
+
+
+def test_neighbors_in_a_wide_part_are_all_members_that_differ_in_one_or_two_characters():
+    form = Format("no {card}!")
+    member = form.at(form.size // 7)
+    changed = set()
+    for at in range(3, 3 + 15):
+        for new in range(100):
+            changed.add(f"{member[:at]}{new:02d}{member[at + 2 :]}")
+    assert set(Refilling(form).neighbors(member)) == {one for one in changed if one in form and one != member}
+
+
+def test_neighbors_in_narrow_parts_are_all_their_other_fillings():
+    form = Format("{choice:cat|horse} {digits:2}{re:x{0,2}}")
+    found = Refilling(form).neighbors("cat 07x")
+    digits = [f"cat {tens}7x" for tens in "123456789"] + [f"cat 0{ones}x" for ones in "012345689"]
+    assert sorted(found) == sorted(["horse 07x", "cat 07", "cat 07xx", *digits])
