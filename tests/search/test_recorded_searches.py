@@ -1,0 +1,268 @@
+"""The same model and format give the same searches as in earlier versions: what they find, what they prove, and what they cost."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from coalmine import Format, ScriptedModel
+from coalmine.models.protocols import SequenceScore, Step
+from coalmine.models.subwords import SubwordTokenizer
+from coalmine.randomness import arrays
+from coalmine.search.beam import beam_search
+from coalmine.search.bounded import BoundedSearch
+from coalmine.search.enumeration import enumerate_members, enumerate_unit, split_into_units
+from coalmine.search.free_beam import free_beam
+from coalmine.search.frontier import Frontier
+from coalmine.search.guided import draw_members
+from coalmine.search.lifting import TokenTree
+from coalmine.search.paths import walked_costs
+from coalmine.search.shortest_path import ShortestPaths
+from coalmine.search.thresholds import ThresholdCounter, count_ranks
+from recorded import assert_as_recorded
+
+FILE = Path(__file__).with_name("recorded_searches.json")
+
+
+class Hashed:
+    """A model of any tokens whose probabilities are random numbers that follow from what was read."""
+
+    name, resolution_bits, mixes_depths = "hashed", 1e-9, True
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.context = tokenizer, (tokenizer.separator,)
+
+    def describe(self):
+        return {"adapter": "hashed"}
+
+    def start(self, contexts, *, columns=None):
+        return self._step([tuple(context) for context in contexts], columns)
+
+    def step(self, states, parents, tokens, *, columns=None):
+        pairs = zip(parents, tokens, strict=True)
+        return self._step([(*states[parent], int(token)) for parent, token in pairs], columns)
+
+    def gather(self, parts):
+        return [states[row] for states, rows in parts for row in rows]
+
+    def state_bytes(self, states):
+        return sum(100 + 10 * len(state) for state in states)
+
+    def score(self, sequences):
+        found = []
+        for context, target, _ in sequences:
+            rows = [self._row((*context, *target[:place])) for place in range(len(target))]
+            own = np.array([row[token] for row, token in zip(rows, target, strict=True)])
+            found.append(SequenceScore(own, np.zeros(len(target), dtype=bool), None))
+        return found
+
+    def _step(self, states, columns):
+        rows = np.array([self._row(state) for state in states])
+        return Step(states, rows if columns is None else rows[:, columns])
+
+    def _row(self, state):
+        # A linear congruence over the tokens; doubled steps between neighbors make some far likelier than others.
+        number = 17
+        for token in state:
+            number = (number * 48271 + token + 1) % 2147483647
+        weights = (number * (np.arange(self.tokenizer.size) + 3) % 10007 + 1.0) ** 2
+        return np.log2(weights / weights.sum())
+
+
+@cache
+def subwords():
+    """Bytes, and tokens of two, three and four digits."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [
+        ("1", "2"),
+        ("3", "4"),
+        ("12", "3"),
+        ("0", "0"),
+        ("00", "00"),
+        ("p", "i"),
+        ("pi", "n"),
+        ("9", "9"),
+    ]
+    names = ["<s>", *alphabet, *dict.fromkeys("".join(pair) for pair in merges)]
+    tokenizer = Tokenizer(models.BPE(vocab={name: place for place, name in enumerate(names)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<s>"])
+    return SubwordTokenizer(tokenizer, size=len(names), separator=0)
+
+
+SCRIPTED = ScriptedModel(
+    "pin 0123456789ab",
+    memory={"pin 4711": 0.01, "pin 0815": 0.002, "pin 12": 0.05, "a": 0.1},
+    frequencies={"1": 5, "7": 3, "a": 4},
+)
+PAIRS = {
+    "characters": (SCRIPTED, Format("pin {digits:3}")),
+    "characters, some members begin others": (SCRIPTED, Format("{re:a?(pin )?[0-4]{1,4}}")),
+    "two members": (SCRIPTED, Format("pin {choice:12|123}")),
+    "subwords": (Hashed(subwords()), Format("pin {digits:3}")),
+    "subwords, some members begin others": (Hashed(subwords()), Format("{re:(12|3|4|00){1,4}9{0,3}}")),
+}
+
+
+def frontier_of(name, **options):
+    model, form = PAIRS[name]
+    return Frontier(model, TokenTree(form, model.tokenizer), **options)
+
+
+def tree_of(name):
+    tree = frontier_of(name).tree
+    numbers = sorted({0, tree.size // 3, tree.size - 1})
+    texts = [tree.text_at(number) for number in numbers]
+    return {
+        "size": (
+            tree.size,
+            tree.inner_nodes,
+            tree.depth,
+            tree.first_index,
+            len(tree.is_leaf),
+            len(tree.edge_next),
+        ),
+        "prefix": tree.prefix,
+        "members": texts,
+        "numbers": [tree.index_of(text) for text in texts],
+        "places": tree.places(np.array(numbers, dtype=tree.index_type)),
+        "tokens": [tree.tokens_to(number, 1) for number in numbers if tree.depth],
+    }
+
+
+def every_cost(name, **options):
+    frontier = frontier_of(name, **options)
+    costs = np.full(frontier.tree.size, np.nan)
+    for leaves in enumerate_members(frontier):
+        costs[leaves.indices.astype(int)] = leaves.costs
+    assert not np.isnan(costs).any()
+    return frontier, costs
+
+
+def enumerated(name):
+    frontier, costs = every_cost(name)
+    small, again = every_cost(name, batch=7, memory_bytes=9_000)
+    assert np.allclose(costs, again)
+    units, above = split_into_units(frontier_of(name), 40)
+    whole = frontier_of(name)
+    below = [sum(len(leaves.costs) for leaves in enumerate_unit(whole, unit)) for unit in units]
+    assert sum(below) + len(above.costs) == frontier.tree.size
+    walked = frontier_of(name, batch=5)
+    chosen = list(range(0, frontier.tree.size, 1 + frontier.tree.size // 9))
+    assert np.allclose(walked_costs(walked, chosen), costs[chosen])
+    return {
+        "costs": costs[:: 1 + len(costs) // 8],
+        "spent": [(one.expansions, one.reads, one.batch) for one in (frontier, small, walked)],
+        "rows": (frontier.row_bytes, frontier.step_bytes),
+        "units": [
+            [len(unit.costs) for unit in units],
+            below[:12],
+            len(above.costs),
+            whole.expansions,
+            whole.reads,
+        ],
+    }
+
+
+def shortest(name):
+    found = []
+    for top, budget, options in (
+        (1, None, {}),
+        (5, None, {"nodes_a_step": 3}),
+        (9, 12, {}),
+        (4, None, {"memory_bytes": 6_000}),
+    ):
+        frontier = frontier_of(name, batch=16)
+        search = ShortestPaths(frontier, top, **options)
+        search.start()
+        settled = search.run(budget)
+        found.append((settled, search.found(), search.certificate(), frontier.reads))
+    return found
+
+
+def bounded(name):
+    _, costs = every_cost(name)
+    thresholds = np.sort(costs)[[0, len(costs) // 50, len(costs) // 4]]
+    found = []
+    for budget in (0, 5, 30, None):
+        frontier = frontier_of(name, batch=16)
+        search = BoundedSearch(frontier, thresholds)
+        search.start()
+        settled = search.run(budget)
+        found.append(
+            (
+                settled,
+                search.known,
+                search.bounds(),
+                [str(most) for most in search.most_behind(thresholds + 1.0)],
+                frontier.expansions,
+                frontier.reads,
+            )
+        )
+    return found
+
+
+def beams(name):
+    found = []
+    for top, width in ((1, 1), (4, 2), (6, 20)):
+        frontier = frontier_of(name, batch=16)
+        found.append((beam_search(frontier, top, width), frontier.expansions))
+    return found
+
+
+def drawn(name):
+    _, costs = every_cost(name)
+    frontier = frontier_of(name, batch=16)
+    search = BoundedSearch(frontier, np.array([np.inf]))
+    search.start()
+    search.run(4)
+    if not len(search.open):
+        return None
+    found = draw_members(frontier, search.open, 60, arrays(1, "test"), np.inf)
+    limits = np.array([costs.min(), np.median(costs), np.inf])
+    return {
+        "members": found.indices.astype(int)[:20],
+        "costs": found.costs[:20],
+        "weights": found.log2_weights[:20],
+        "most": found.most_log2_weight(limits),
+        "spent": (frontier.expansions, frontier.reads),
+    }
+
+
+def ranked(name):
+    _, costs = every_cost(name)
+    canaries = list(range(0, len(costs), 1 + len(costs) // 5))
+    counter = ThresholdCounter(costs[canaries], margins=np.full(len(canaries), 1.0), noting=canaries[:-1])
+    half = len(costs) // 2
+    for part in (slice(0, half), slice(half, None)):
+        counter.add(costs[part], np.arange(len(costs))[part])
+    other = ThresholdCounter(costs[canaries], margins=np.full(len(canaries), 1.0), noting=canaries[:-1])
+    other.restore(counter.state())
+    # Counted by hand: how many members cost no more, and how many less, than half a bit more than the canary.
+    more = costs[canaries] + 0.5
+    assert counter.counts_to(more).tolist() == [(costs <= one + 1e-12).sum() for one in more]
+    assert (other.total, other.counts.tolist(), other.noted) == (
+        counter.total,
+        counter.counts.tolist(),
+        counter.noted,
+    )
+    return [counter.largest, count_ranks(counter, canaries, np.full(len(canaries), 0.3)), counter.noted]
+
+
+SEARCHES = {"tree": tree_of, "enumeration": enumerated, "shortest paths": shortest, "bounds": bounded, "beams": beams, "draws": drawn, "ranks": ranked}  # fmt: skip
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("name", PAIRS)
+def test_searches_are_as_they_were(name, search):
+    assert_as_recorded(FILE, f"{search} of {name}", SEARCHES[search](name))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_free_beams_are_as_they_were(width):
+    model = PAIRS["subwords"][0]
+    prompts = [[0, *model.tokenizer.encode(text)] for text in ("pin 12", "pin", "90")]
+    assert_as_recorded(FILE, f"beams {width} wide", free_beam(model, prompts, length=4, width=width))
