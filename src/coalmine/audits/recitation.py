@@ -259,8 +259,10 @@ def _check_options(
     suffix: int,
     hidden_share: float,
 ) -> None:
-    if not 0 < hidden_share <= 1:
-        raise InputError(f"the share of hidden tokens must be above 0 and at most 1, got {hidden_share}")
+    if not 0 < hidden_share < 1:
+        raise InputError(
+            f"the share of hidden tokens must be above 0 and below 1, got {hidden_share}; 0.15 is usual"
+        )
     if any(not 1 <= one <= MOST_TRIES for one in tries):
         raise InputError(f"tries must be from 1 to 2^53, got {list(tries)}; 100 is usual")
     if not 0 < chance < 1:
