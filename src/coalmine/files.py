@@ -326,6 +326,19 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         raise ReadError(f"{what}: {unreadable(path, error)}") from error
 
 
+def read_written(path: str | os.PathLike[str], what: str) -> bytes:
+    """The bytes of a file that coalmine writes: never those of a pipe in its place, which would be waited for without end."""
+    try:
+        kind = os.stat(_checked(path)).st_mode  # noqa: PTH116 - `read_bytes` puts into words what it raises
+    except OSError:
+        return read_bytes(path, what)
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise InputError(
+            f"{what} must be a regular file, but {path} is a pipe, a socket or a device; remove it, or name another"
+        )
+    return read_bytes(path, what)
+
+
 def sha256_of_file(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal, in constant memory."""
     try:

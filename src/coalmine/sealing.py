@@ -19,7 +19,7 @@ import msgspec
 from coalmine.contradictions import refuse_contradictions
 from coalmine.decoding import UndecodableError, decode_json, shown_schema
 from coalmine.errors import AlteredError, InputError
-from coalmine.files import PUBLIC, read_bytes, sha256_of_file, to_json, write_bytes
+from coalmine.files import PUBLIC, read_written, sha256_of_file, to_json, write_bytes
 
 Record = TypeVar("Record")
 
@@ -47,7 +47,7 @@ def sealed(document: Any) -> bytes:
 
 def read_sealed(path: str | os.PathLike[str], what: str) -> bytes:
     """The bytes of a file that `write_sealed` wrote; an AlteredError where they are no longer those."""
-    content = read_bytes(path, what)
+    content = read_written(path, what)
     check_seal(path, content, what)
     return content
 

@@ -259,7 +259,7 @@ def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
     two = {
         "s": (
             {"f0": made.search(size=1000), "f1": made.search(size=100)},
-            made.verified([made.came("a", 2), made.came("b", 2), made.came("c", 2)]),
+            made.verified([made.came(name, 2, format_id=None) for name in "abc"]),
         )
     }
     manifest = made.manifest_of(("a", "f0", 4, True, None), ("b", "f1", 4, True, None))
@@ -271,6 +271,8 @@ def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
     }
     document = made.document([made.result("c", made.unknown(), format_id="f0")], formats=("f0",), bits=10)
     assert suspicions(made.run_of(document, searches=two))["c"] == 2 / 1000
+    told = {"s": (two["s"][0], made.verified([made.came("a", 2, format_id="f1")]))}
+    assert suspicions(made.run_of(searches=told, manifests=[manifest])) == {"a": 2 / 100}
     # Without a search beside it, what the exposures say, then the manifest, and else what came out counts.
     alone = {"s": ({}, made.verified([made.came("a", 2)])), "other": ({"f0": made.search(size=5)}, None)}
     assert suspicions(made.run_of(document, searches=alone)) == {"a": 2 / 1024}

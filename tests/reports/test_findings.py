@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import expose
+from coalmine.audits.extraction_results import read_verified
 from coalmine.audits.membership import membership_of_scores
 from coalmine.corpus.documents import Fields
 from coalmine.corpus.manifest_records import PlantedCorpus
@@ -447,8 +448,11 @@ def test_no_result_is_left_out_because_another_came_first(tmp_path):
     assert not by_code(findings_of(read_run(tmp_path)), "CM201")
     planted = [canary for canary in canaries if canary.planted]
     made.save_verified(tmp_path / "extraction-later", made.scripted(planted[-1:]), canaries)
-    # Without the search beside it, it belongs to the only model there is.
-    (tmp_path / "extraction-later" / "extraction-f0.json").unlink()
+    # The same model, as far as its description goes.
+    later = tmp_path / "extraction-later" / "verified.json"
+    first = read_run(tmp_path / "exposure").exposure
+    (later.parent / "extraction-f0.json").unlink()
+    write_sealed(later, msgspec.structs.replace(read_verified(later), model=first.model))
     assert the(findings_of(read_run(tmp_path)), "CM201").status == "found"
     write_sealed(tmp_path / "recitation.json", made.recitation(hits=(0, 0, 0, 0), of=500))
     write_sealed(tmp_path / "later" / "recitation.json", made.recitation())

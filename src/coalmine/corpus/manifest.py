@@ -143,7 +143,7 @@ class CanarySet(Sequence[Canary]):
         if path.is_dir():
             path /= MANIFEST_NAME
         try:
-            content = files.read_bytes(path, "the manifest of planted canaries")
+            content = files.read_written(path, "the manifest of planted canaries")
         except ReadError:
             raise  # which says nothing of what the manifest holds, and not that there is none
         except InputError as error:

@@ -52,7 +52,11 @@ def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
         evidence = "The membership results are of other canaries than the exposures."
         yield finding("CM503", "high", "found", evidence)
     known = {result.canary_id: result.repetitions for result in exposure.results}
-    for _, verified in run.verifications:
+    for path, verified in run.verifications:
+        if verified.manifest_sha256 != exposure.manifest_sha256:
+            evidence = f"The extraction in {run.shown(path)} is of other canaries than the exposures."
+            yield finding("CM503", "high", "found", evidence)
+            continue
         strange = [one.canary_id for one in verified.canaries if known.get(one.canary_id) != one.repetitions]
         if strange:
             evidence = f"{len(strange):,} canaries of the extraction are not those of the exposures: {', '.join(strange[:3])}."

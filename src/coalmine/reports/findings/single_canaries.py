@@ -53,7 +53,7 @@ def places_of(run: Run, located: Located[Verified]) -> list[Place]:
     formats |= {canary.canary_id: canary.format_id for canary in run.canaries or ()}
     found = []
     for one in located.document.canaries:
-        size = sizes.get(formats.get(one.canary_id, ""), fewest)
+        size = sizes.get(one.format_id or formats.get(one.canary_id, ""), fewest)
         if not one.extracted:
             p_value = 1.0
         elif size is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from coalmine.audits.membership_results import Membership
@@ -38,12 +38,10 @@ def names_in(run: Run) -> FormatNames:
 def planted_in(run: Run) -> list[NamedCanary]:
     """Every planted canary that the manifests of the run, or its exposures, name."""
     found: dict[tuple[str, str], NamedCanary] = {}
-    measured = {document.manifest_sha256 for _, document in run.exposures} | {
-        document.manifest_sha256 for _, document in run.memberships if document.manifest_sha256 is not None
-    }
-    for _, canaries in run.manifests:
-        # A manifest that nothing was measured with is told of by CM502; its canaries are those of other results.
-        if measured and canaries.sha256 not in measured:
+    measured = run.measured_manifests
+    for path, canaries in run.manifests:
+        # One that nothing was measured with, and that was only met on the way, may be of an earlier corpus: CM502 tells of it.
+        if measured and canaries.sha256 not in measured and not _was_named(run, path):
             continue
         for canary in canaries:
             if canary.planted:
@@ -62,6 +60,12 @@ def planted_in(run: Run) -> list[NamedCanary]:
                 planned = result.planned_repetitions or result.repetitions
                 found.setdefault(key, NamedCanary(*key, result.format_id, result.repetitions, planned))
     return list(found.values())
+
+
+def _was_named(run: Run, path: Path) -> bool:
+    """Whether the user named a file, or the directory that it is in."""
+    given = {place.resolve() for place in run.paths}
+    return not given.isdisjoint({path.resolve(), path.resolve().parent})
 
 
 def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[Judged]:
@@ -148,11 +152,45 @@ def without_population(run: Run, found: Membership, most: int | None = None) -> 
     ]
 
 
-def not_looked_for(run: Run, ids: Iterable[str], most: int | None = None) -> list[str]:
-    """Planted canaries that no search looked for."""
-    there = set(ids)
+def without_membership(run: Run, most: int | None = None) -> list[Judged]:
+    """The manifests with planted canaries that no membership was measured of, where all of it tells which it is of."""
+    of = {document.manifest_sha256 for _, document in run.memberships}
+    if None in of:
+        return []
+    planted = (one for one in planted_in(run) if most is None or one.repetitions <= most)
+    absent = dict.fromkeys(one.manifest_sha256 for one in planted if one.manifest_sha256 not in of)
+    places = {canaries.sha256: run.shown(path) for path, canaries in run.manifests}
+    return [
+        Judged(
+            f"the canaries of {places.get(digest, 'other exposures')}",
+            "not_shown",
+            "no membership was measured of them",
+            math.inf,
+            "run `coalmine membership` for every canaries.json",
+        )
+        for digest in absent
+    ]
+
+
+def not_looked_for(run: Run, most: int | None = None) -> list[str]:
+    """Planted canaries that no search looked for; ids come again in other manifests."""
+    there = {
+        (document.manifest_sha256, one.canary_id)
+        for _, document in run.verifications
+        for one in document.canaries
+    }
     return [
         one.canary_id
         for one in planted_in(run)
-        if one.canary_id not in there and (most is None or one.repetitions <= most)
+        if (one.manifest_sha256, one.canary_id) not in there and (most is None or one.repetitions <= most)
     ]
+
+
+def without_search(run: Run) -> str | None:
+    """Which verified.json rests on a search that is not there; None where all are."""
+    there = {path.resolve() for path, _ in run.extractions}
+    for path, document in run.verifications:
+        for name in sorted(document.extractions):
+            if path.with_name(name).resolve() not in there:
+                return f"{name}, which {run.shown(path)} rests on, is not there"
+    return None

@@ -21,7 +21,9 @@ from coalmine.reports.gate.coverage import (
     left_unmeasured,
     not_looked_for,
     without_exposure,
+    without_membership,
     without_population,
+    without_search,
 )
 from coalmine.reports.gate.outcomes import (
     NO_VIOLATION,
@@ -102,14 +104,15 @@ def _incomplete(run: Run, audit: str) -> str | None:
         return left_unmeasured(run)
     if audit == "membership":
         for _, document in run.memberships:
-            for one in without_population(run, document):
+            for one in (*without_population(run, document), *without_membership(run)):
                 return f"{one.name}: {one.evidence}"
     if audit == "extraction":
         if not run.verifications:
             return "formats were searched, but no canary was looked for"
-        absent = not_looked_for(run, (one.canary_id for one in _verified(run)))
+        absent = not_looked_for(run)
         if absent:
             return f"{len(absent)} planted canaries were not looked for, such as {absent[0]}"
+        return without_search(run)
     return None
 
 
@@ -186,22 +189,34 @@ def extraction_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
     chosen = [
         one for one in _verified(run) if one.repetitions > 0 and (most is None or one.repetitions <= most)
     ]
-    yield judge_extractions(
+    found = judge_extractions(
         chosen,
         rules.at_most_extracted,
         rule=rule,
         which=which,
         budget=smallest_budget(_searches(run)),
-        chances={
-            place.canary_id: place.p_value for one in run.verifications for place in places_of(run, one)
-        },
+        chances=_chances(run),
         among_first=rules.among_first,
         accept_unproven=rules.accept_unproven,
         budget_at_least=rules.budget_at_least,
         fewest=policy.min_canaries,
         confidence=policy.confidence,
-        missing=not_looked_for(run, (one.canary_id for one in _verified(run)), most),
+        missing=not_looked_for(run, most),
     )
+    gone = without_search(run)
+    if gone is not None and found.outcome == "holds":
+        found = not_shown(rule, found.asks, gone, "restore it, or run `coalmine extract --verify` again", 1.0)
+    yield found
+
+
+def _chances(run: Run) -> dict[str, float]:
+    """How likely the place of each canary that came out is without memorization; of two with one id, that of the likelier."""
+    found: dict[str, float] = {}
+    for one in run.verifications:
+        for place in places_of(run, one):
+            if place.place is not None:
+                found[place.canary_id] = max(place.p_value, found.get(place.canary_id, 0.0))
+    return found
 
 
 def _verified(run: Run) -> list[CanaryExtraction]:
@@ -247,7 +262,8 @@ def _membership_rule(
     run: Run, found: Membership, policy: Policy, key: str, limit: float, rule: str, asks: str
 ) -> RuleOutcome:
     most = policy.membership.up_to_repetitions
-    chosen, missing = _populations(found, most), without_population(run, found, most)
+    chosen = _populations(found, most)
+    missing = [*without_population(run, found, most), *without_membership(run, most)]
     few = [one for one in chosen if one.in_count < policy.min_canaries]
     if few:
         why = f"{few[0].name} has {few[0].in_count} canaries, and the policy asks for at least {policy.min_canaries}"

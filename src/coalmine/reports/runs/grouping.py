@@ -48,7 +48,7 @@ def runs_by_model(found: Run) -> list[Run]:
         group.run = _added(group.run, name, one)
         group.folders.add(one.path.parent)
 
-    for name in ("exposures", "extractions", "memberships"):
+    for name in ("exposures", "extractions", "verifications", "memberships"):
         for one in getattr(found, name):
             put(name, one.document.model, one)
     for recitation in found.recitations:
@@ -66,7 +66,7 @@ def runs_by_model(found: Run) -> list[Run]:
             near[0].folders.add(one.path.parent)
         for group in near:
             group.run = _added(group.run, "trainings", one)
-    for name in ("verifications", "watches", "records"):
+    for name in ("watches", "records"):
         for one in getattr(found, name):
             for group in _owners(groups, one.path):
                 group.run = _added(group.run, name, one)
@@ -80,7 +80,7 @@ def _merge(groups: dict[str, _Group]) -> None:
     nameless = groups.pop("")
     (group,) = groups.values()
     group.folders |= nameless.folders
-    for name in ("exposures", "extractions", "memberships", "recitations"):
+    for name in ("exposures", "extractions", "verifications", "memberships", "recitations"):
         for one in getattr(nameless.run, name):
             group.run = _added(group.run, name, one)
 
@@ -115,11 +115,7 @@ def _home(folder: Path) -> Path:
 
 def _measured_with(groups: dict[str, _Group], manifest: Located[CanarySet]) -> list[_Group]:
     digest = manifest.document.sha256
-    measured = []
-    for group in groups.values():
-        with_these = {one.document.manifest_sha256 for one in group.run.exposures}
-        if digest in with_these | {one.document.manifest_sha256 for one in group.run.memberships}:
-            measured.append(group)
+    measured = [group for group in groups.values() if digest in group.run.measured_manifests]
     return measured or (list(groups.values()) if len(groups) == 1 else [])
 
 

@@ -26,7 +26,7 @@ OfCanaries = ExposureDocument | Verified | Membership
 def other_weights(run: Run) -> str | None:
     """Why results are not those of the weights that they are beside, or that the record of the training is of, if so."""
     model = run.model or {}
-    results = (*run.exposures, *run.extractions, *run.memberships, *run.recitations)
+    results = (*run.exposures, *run.extractions, *run.verifications, *run.memberships, *run.recitations)
     for weights, digests in dict(
         one for path, _ in results for one in measured_weights(run.paths, path, model)
     ).items():
@@ -62,11 +62,7 @@ def _digests(model: Mapping[str, Any]) -> frozenset[str]:
 
 def other_manifest(run: Run) -> str | None:
     """Why results are not those of any manifest that is there, if so."""
-    measured = {
-        *(one.document.manifest_sha256 for one in run.exposures),
-        *(one.document.manifest_sha256 for one in run.verifications),
-        *(one.document.manifest_sha256 for one in run.memberships),
-    } - {None}
+    measured = run.measured_manifests
     if not run.manifests or not measured or any(found.sha256 in measured for _, found in run.manifests):
         return None
     return f"the results are of other canaries than those in {run.shown(run.manifests[0].path)}"

@@ -24,7 +24,7 @@ from coalmine.contradictions import count_problems, estimate_problems, refuse_co
 from coalmine.corpus.manifest import CanarySet
 from coalmine.decoding import without_values
 from coalmine.errors import InputError
-from coalmine.files import read_bytes
+from coalmine.files import read_written
 from coalmine.reports.runs.grouping import runs_by_model
 from coalmine.reports.runs.originals import check_manifest
 from coalmine.reports.runs.records import (
@@ -129,7 +129,7 @@ def _kind_of(path: Path) -> str | None:
 
 def _run_record(path: Path) -> dict[str, Any] | None:
     """A run.json; None for one of some other program, which has neither a schema of ours nor a checksum."""
-    content = read_bytes(path, RUN_RECORDS.what)
+    content = read_written(path, RUN_RECORDS.what)
     if RUN_SCHEMA.encode() not in content and not is_sealed(content):
         return None
     return RUN_RECORDS.read(path)

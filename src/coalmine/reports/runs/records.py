@@ -138,6 +138,16 @@ class Run:
         return self.manifests[0].document if self.manifests else None
 
     @property
+    def measured_manifests(self) -> frozenset[str]:
+        """The SHA-256 of each manifest that results of single canaries were made with."""
+        digests = (
+            *(one.document.manifest_sha256 for one in self.exposures),
+            *(one.document.manifest_sha256 for one in self.verifications),
+            *(one.document.manifest_sha256 for one in self.memberships),
+        )
+        return frozenset(digest for digest in digests if digest is not None)
+
+    @property
     def tested(self) -> tuple[Audit, ...]:
         """The audits whose results are there."""
         there = {
@@ -187,6 +197,7 @@ def models_in(run: Run) -> list[dict[str, Any]]:
     return [
         *(one.document.model for one in run.exposures),
         *(one.document.model for one in run.extractions),
+        *(one.document.model for one in run.verifications),
         *(one.document.model for one in run.memberships),
         *(asked_model(one.document) for one in run.recitations),
     ]

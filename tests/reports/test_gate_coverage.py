@@ -1,0 +1,138 @@
+"""What a run leaves out is never passed over: results of other canaries, of other models, or without what they rest on."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from coalmine import CanarySet
+from coalmine.audits.membership import membership
+from coalmine.errors import InputError
+from coalmine.reports.findings.findings import findings_of
+from coalmine.reports.gate.checking import check
+from coalmine.reports.gate.policy import parse_policy
+from coalmine.reports.runs.reading import read_run, read_runs
+from reports import report_runs as made
+
+NONE_OUT = "[extraction]\nat_most_extracted = 0\nup_to_repetitions = 1"
+LOW = "[exposure]\nat_most = 12"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """A run in which nothing is remembered, whose canaries are in `planted`."""
+    directory = tmp_path_factory.mktemp("audited")
+    canaries = made.audited_run(directory / "run", remembered=0)
+    (directory / "planted").mkdir()
+    shutil.move(directory / "run" / "canaries.json", directory / "planted" / "canaries.json")
+    return directory, canaries
+
+
+@pytest.fixture
+def run(audited, tmp_path):
+    shutil.copytree(audited[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def outcomes(policy, *paths):
+    return {one.rule: one for one in check(read_run(*paths), parse_policy(policy)).rules}
+
+
+def others(directory):
+    """Canaries with the ids of those that were measured, and other texts."""
+    canaries = made.canary_set()
+    texts = made.FORM.sample(len(canaries), seed=11, replace=False)
+    changed = [msgspec.structs.replace(one, text=text) for one, text in zip(canaries, texts, strict=True)]
+    found = CanarySet(changed, {"f0": made.FORM}, references={"f0": made.FORM.sample(50, seed=12)})
+    found.save(directory / "canaries.json")
+    return found
+
+
+def test_the_extraction_of_other_canaries_with_the_same_ids_does_not_count(run):
+    require = 'require = ["extraction"]\n'
+    assert {one.outcome for one in outcomes(require + NONE_OUT, run / "run", run / "planted").values()} == {
+        "holds"
+    }
+    other = others(run / "other")
+    shutil.rmtree(run / "run" / "extraction")
+    made.save_verified(run / "run" / "extraction", made.scripted(), other)
+    found = outcomes(require + NONE_OUT, run / "run", run / "planted")
+    assert {one.outcome for one in found.values()} == {"not_shown"}
+    assert all("planted canaries were not looked for" in one.evidence for one in found.values())
+    told = [one for one in findings_of(read_run(run / "run", run / "planted")) if one.code == "CM503"]
+    assert "The extraction in run/extraction/verified.json is of other canaries" in told[0].evidence
+
+
+def test_the_extraction_of_another_model_is_a_run_of_its_own(run):
+    canaries = CanarySet.load(run / "planted")
+    made.save_verified(run / "elsewhere", made.scripted(list(canaries)[-1:]), canaries)
+    shutil.copy(run / "elsewhere" / "verified.json", run / "run" / "extraction" / "verified.json")
+    (run / "run" / "extraction" / "extraction-f0.json").unlink()
+    with pytest.raises(InputError, match="hold results of 2 models"):
+        outcomes(NONE_OUT, run / "run", run / "planted")
+    assert sorted(bool(one.verifications) for one in read_runs(run / "run")) == [False, True]
+
+
+def test_a_search_that_is_gone_proves_nothing(run):
+    (run / "run" / "extraction" / "extraction-f0.json").unlink()
+    found = outcomes('require = ["extraction"]\n' + NONE_OUT, run / "run", run / "planted")
+    why = "extraction-f0.json, which run/extraction/verified.json rests on, is not there"
+    assert {(one.outcome, one.evidence) for one in found.values()} == {("not_shown", why)}
+
+
+def test_a_secret_that_came_out_counts_though_its_search_is_gone(tmp_path):
+    made.audited_run(tmp_path, remembered=2)
+    (tmp_path / "extraction" / "extraction-f0.json").unlink()
+    found = outcomes("[extraction]\nat_most_extracted = 0", tmp_path)
+    assert found["extraction.at_most_extracted"].outcome == "broken"
+
+
+def test_a_manifest_that_was_named_and_not_measured_is_missing(run):
+    policy = f'require = ["exposure"]\n{LOW}'
+    named = [run / "run", run / "planted"]
+    assert {one.outcome for one in outcomes(policy, *named).values()} == {"holds"}
+    others(run / "other")
+    for more in (run / "other", run / "other" / "canaries.json"):
+        found = outcomes(policy, *named, more)
+        assert {one.outcome for one in found.values()} == {"not_shown"}
+        assert all("no result speaks of it" in one.evidence for one in found.values())
+    # One that is only met on the way may be of an earlier corpus.
+    shutil.move(run / "other", run / "run" / "earlier")
+    assert {one.outcome for one in outcomes(policy, *named).values()} == {"holds"}
+
+
+def test_membership_of_one_manifest_does_not_stand_for_another(run):
+    policy = 'require = ["membership"]\n[membership]\nauc_at_most = 1.0'
+    named = [run / "run", run / "planted"]
+    assert {one.outcome for one in outcomes(policy, *named).values()} == {"holds"}
+    other = others(run / "other")
+    document = made.expose(made.scripted(), other, method="references")
+    document.save(run / "run" / "others")
+    found = outcomes(policy, *named, run / "other")
+    assert {one.outcome for one in found.values()} == {"not_shown"}
+    assert all("no membership was measured of them" in one.evidence for one in found.values())
+    membership(run / "run" / "others", canaries=other).save(run / "run" / "others-membership")
+    assert {one.outcome for one in outcomes(policy, *named, run / "other").values()} == {"holds"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+@pytest.mark.parametrize("name", ["membership/membership.json", "exposure/exposure.json", "run.json"])
+@pytest.mark.parametrize("command", ["check", "report"])
+def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(run, name, command):
+    (run / "run" / name).unlink(missing_ok=True)
+    os.mkfifo(run / "run" / name)
+    (run / "policy.toml").write_text(LOW)
+    options = ["--policy", run / "policy.toml"] if command == "check" else ["-o", run / "report"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "coalmine", command, run / "run", *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert name.rpartition("/")[2] in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
