@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import betainc
+from scipy.integrate import quad
+from scipy.special import betainc, betaincc
+from scipy.stats import beta
 
 from coalmine.statistics.beta_comparison import BetaPairs
 
@@ -61,3 +63,36 @@ def test_a_power_of_one_variable_is_a_curve_and_so_is_its_inverse(parameters, po
     below = pairs(g_a, g_b, f_a, f_b).probability_below_curve(lambda x: x**power, lambda x: x ** (1 / power))
     above = pairs(f_a, f_b, g_a, g_b).probability_below_curve(lambda x: x ** (1 / power), lambda x: x**power)
     assert below[0] + above[0] == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.0, 1.7])
+@pytest.mark.parametrize("narrow", [(3e5, 7e5), (5e6, 5e6)])
+def test_one_that_is_narrow_by_far_is_still_integrated_where_it_is(narrow, factor):
+    """Against a uniform one the closed forms hold, and against a wide one an integral over the narrow one alone."""
+    a, b = narrow
+    below = pairs(1, 1, a, b).probability_below(factor, 0.1)[0]
+    assert below == pytest.approx(min(1.0, factor * a / (a + b) + 0.1), abs=2e-7)
+    above = pairs(a, b, 1, 1).probability_below(factor, 0.1)[0]
+    assert above == pytest.approx(1 - max(0.0, (a / (a + b) - 0.1) / factor), abs=2e-7)
+    wide = (40.0, 61.0)
+    middle, deviation = a / (a + b), np.sqrt(a * b / (a + b + 1)) / (a + b)
+    ends = middle - 9 * deviation, middle + 9 * deviation
+    density = beta(a, b).pdf
+    expected = quad(lambda w: density(w) * betaincc(*wide, min(1.0, w / factor)), *ends, epsabs=1e-12)[0]
+    assert pairs(a, b, *wide).probability_below(factor, 0.0)[0] == pytest.approx(expected, abs=2e-7)
+    expected = quad(lambda u: density(u) * betainc(*wide, min(1.0, factor * u)), *ends, epsabs=1e-12)[0]
+    assert pairs(*wide, a, b).probability_below(factor, 0.0)[0] == pytest.approx(expected, abs=2e-7)
+
+
+@pytest.mark.parametrize("power", [0.5, 2.0])
+@pytest.mark.parametrize("narrow", [(3e5, 7e5), (5e6, 5e6)])
+def test_a_curve_in_one_that_is_narrow_by_far(narrow, power):
+    a, b = narrow
+    middle = a / (a + b)
+    curve, inverse = (lambda x: x**power), (lambda x: x ** (1 / power))
+    assert pairs(1, 1, a, b).probability_below_curve(curve, inverse)[0] == pytest.approx(
+        middle**power, abs=1e-6
+    )
+    assert pairs(a, b, 1, 1).probability_below_curve(curve, inverse)[0] == pytest.approx(
+        1 - middle ** (1 / power), abs=1e-6
+    )

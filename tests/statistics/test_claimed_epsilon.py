@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coalmine.errors import InputError
-from coalmine.statistics.claimed_epsilon import claim_p_value, claim_power, judge_claim
+from coalmine.statistics.claimed_epsilon import claim_p_value, claim_power, judge_claim, revealing_response
 from coalmine.statistics.epsilon_best import CoinScores
 from coalmine.statistics.membership_scores import MembershipScores
 from private_mechanisms import laplace, randomized_response
@@ -98,3 +98,13 @@ def test_a_claim_too_large_to_refute_is_no_crash(claimed, copies):
     verdict = judge_claim(scores + 100, scores, claimed_epsilon=claimed, copies=copies)
     assert verdict.p_value == 1.0
     assert verdict.words == "the audit has too little power to say"
+
+
+def test_the_least_private_mechanism_reveals_with_delta_and_answers_at_random_otherwise():
+    chance = np.random.default_rng(0)
+    assert set(revealing_response(1.0, 1.0, 50, chance)) == {2.0}
+    assert set(revealing_response(60.0, 0.0, 50, chance)) == {1.0}
+    found = revealing_response(1.5, 0.2, 20_000, chance)
+    shares = [np.mean(found == score) for score in (2.0, 1.0, -1.0)]
+    truthful = 1 / (1 + math.exp(-1.5))
+    assert shares == pytest.approx([0.2, 0.8 * truthful, 0.8 * (1 - truthful)], abs=0.012)

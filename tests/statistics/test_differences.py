@@ -188,3 +188,12 @@ def test_differences_that_are_only_rounding_are_none():
     assert found.p_value == 1.0
     found = unpaired_difference([[0.1 + 0.2] * 5], [[0.3] * 5])
     assert found.p_value == 1.0
+
+
+@pytest.mark.parametrize("at_once", [1, 24, 24 * 7, 24 * 30_000])
+def test_random_exchanges_are_the_same_however_many_are_drawn_at_a_time(monkeypatch, at_once):
+    one, other = np.arange(24.0) ** 2, np.arange(24.0)[::-1] * 6.0  # whole numbers, whose sums are exact
+    whole = paired_difference(one, other)
+    monkeypatch.setattr(differences, "_NUMBERS_AT_ONCE", at_once)
+    assert paired_difference(one, other) == whole
+    assert whole.exchanges == differences.RANDOM_EXCHANGES + 1

@@ -29,6 +29,7 @@ from coalmine.statistics.intervals import clopper_pearson, effective_interval
 from coalmine.statistics.joint_beta import joint_beta_interval
 from coalmine.statistics.medians import median_estimate
 from coalmine.statistics.membership_scores import membership_scores
+from coalmine.statistics.minimization import minimize_bounded
 from coalmine.statistics.multiple_tests import holm
 from coalmine.statistics.order_tests import order_test, shared_order_test
 from coalmine.statistics.paired_areas import paired_areas
@@ -94,6 +95,19 @@ def guided(**options):
         "size": 1024,
     }
     return guided_exposures([20.0, 10.0, 30.0], costs, weights, **{**given, **options})
+
+
+def minimized(start, bounds, curvature):
+    """Where a bent valley is lowest within bounds, and how often it was asked about until that was known."""
+    asked = []
+
+    def valley(x):
+        asked.append(x)
+        a, b = x[1] - x[0] ** 2, 1 - x[0]
+        return float(10 * a * a + b * b), np.array([-40 * a * x[0] - 2 * b, 20 * a])
+
+    place, value = minimize_bounded(valley, np.array(start), np.array(bounds), np.array(curvature), 1e-8)
+    return place, value, len(asked)
 
 
 CASES = {
@@ -300,6 +314,15 @@ CASES = {
         sparse_mean_interval(10**6, np.arange(0, 900_000, step), np.full(-(-900_000 // step), size))
         for step in (900, 90_000)
         for size in (1.0, 1e-6, 1e-40)
+    ],
+    "minima": lambda: [
+        minimized(start, bounds, curvature)
+        for start in ([-2.0, 1.0], [0.0, 0.0], [2.0, -1.0])
+        for bounds in ([(-3.0, 3.0), (-3.0, 3.0)], [(-3.0, 0.5), (-3.0, 3.0)], [(-2.0, 2.0), (-1.0, 1.0)])
+        for curvature in ([1.0, 1.0], [0.01, 0.05])
+    ],
+    "medians that are known but for rounding": lambda: [
+        median_estimate([0.0], [wide], most=9.0).status for wide in (0.0, 1e-9, 1.1e-9)
     ],
     "groups of scores": lambda: [
         group_scores(np.repeat([3.0, 3.0, 8.0], 2)),
