@@ -40,6 +40,7 @@ SLOW = {
     "faults/test_signals.py",
     "faults/test_switching_endpoint.py",
     "faults/test_writes.py",
+    "integrations/test_adapter_training.py",
     "models/test_adapter_tensors.py",
     "models/test_answer_cache.py",
     "models/test_damaged_models.py",

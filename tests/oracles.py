@@ -26,16 +26,22 @@ def brute_force_bits(model, text: str) -> float:
 
 
 def peft_bits(model, text: str, adapter, base) -> float:
-    """The same by PEFT itself: its own loader on a base that transformers loaded, and one pass over the tokens that `model` would score."""
-    import torch
+    """The same by PEFT itself: its own loader on a base that transformers loaded."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)
+    return forward_bits(theirs, model, text)
+
+
+def forward_bits(network, model, text: str) -> float:
+    """The same by one call of a causal network of transformers or PEFT, over the tokens that `model` would score."""
+    import torch
+
     sequence = text_sequence(model, text)
     tokens = torch.tensor([[*sequence.context, *sequence.target]])
     with torch.inference_mode():
         # What a prompt puts before the tokens has logits too.
-        logits = theirs(input_ids=tokens).logits[0, -tokens.shape[1] :]
+        logits = network.eval()(input_ids=tokens).logits[0, -tokens.shape[1] :]
     chosen = torch.log_softmax(logits.double(), dim=-1)[:-1].gather(1, tokens[0, 1:, None])
     return -float(chosen[len(sequence.context) - 1 :].sum()) / math.log(2)

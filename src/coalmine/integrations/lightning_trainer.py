@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,13 @@ class LightningExposureCallback(Callback):
 
 
 def _only_model(pl_module: Any) -> Any:
-    """The one transformers model inside a module that is not itself inside another."""
+    """The one transformers model inside a module that is not itself inside another; with its adapter, where PEFT put one around it."""
     from transformers import PreTrainedModel
 
-    models = [module for module in pl_module.modules() if isinstance(module, PreTrainedModel)]
+    # The model inside an adapter of prompts or prefixes knows nothing of them, and would be measured as if it had not been trained.
+    peft = sys.modules.get("peft")  # where it was not imported, there is no adapter
+    kinds = (PreTrainedModel,) if peft is None else (PreTrainedModel, peft.PeftModel)
+    models = [module for module in pl_module.modules() if isinstance(module, kinds)]
     inside = {id(part) for model in models for part in model.modules() if part is not model}
     outer = [model for model in models if id(model) not in inside]
     if len(outer) != 1:
