@@ -1,11 +1,13 @@
 """Model directories with damaged or hostile files: a refusal in one sentence, or a model that can be used, and never another error."""
 
 import json
+import math
 import os
 import shutil
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from coalmine import load_model
 from coalmine.corpus.index.tokenizing import index_tokenizer
 from coalmine.errors import CoalmineError
 from coalmine.models.endpoints.tokens import LocalTokenizer
+from coalmine.models.protocols import text_sequence
 from models.local_models import (
     change_json,
     save_adapter,
@@ -21,6 +24,7 @@ from models.local_models import (
     save_reference_models,
     write_document,
 )
+from oracles import brute_force_bits
 
 JSON_FILES = [
     ("causal", "config.json"),
@@ -184,6 +188,25 @@ def test_a_network_is_refused_while_it_is_built(copied):
     assert "describes a network far larger than its weights" in refusal(directory)
 
 
+def test_an_id_that_no_token_can_have_is_refused(copied):
+    directory = copied("causal")
+    change_json(directory / "config.json", pad_token_id=10**30)
+    assert f"{directory / 'config.json'} sets pad_token_id to 1e+30, which no token has" in refusal(directory)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "changes"),
+    [
+        ("adapter", "adapter_config.json", {"lora_alpha": 1e308}),
+        ("causal", "config.json", {"layer_norm_epsilon": -1.0}),
+    ],
+)
+def test_a_model_that_gives_no_numbers_is_refused(copied, name, file, changes):
+    directory = copied(name)
+    change_json(directory / file, **changes)
+    assert f"{directory} gives no probabilities but values that are not numbers (NaN)" in refusal(directory)
+
+
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -235,12 +258,14 @@ def test_whatever_a_field_says_there_is_a_refusal_or_a_model(saved, tmp_path, da
 
 
 def outcome(directory):
-    """The refusal, or nothing where there is a model that can be used."""
+    """The refusal, or nothing where there is a model whose probabilities are probabilities."""
     try:
         model = load_model(directory)
     except CoalmineError as refused:
         return str(refused)
-    assert model.tokenizer.encode("a")
+    sequence = text_sequence(model, "a value")
+    assert np.exp2(model.start([sequence.context]).log2_probabilities).sum() == pytest.approx(1, abs=1e-3)
+    assert 0 < brute_force_bits(model, "a value") < math.inf
     return ""
 
 

@@ -15,7 +15,7 @@ from coalmine.models.huggingface import from_transformers
 from coalmine.models.masked import from_masked
 from coalmine.models.subwords import SubwordTokenizer
 from models import tiny_masked, tiny_pairs
-from models.local_models import save_checkpoint
+from models.local_models import change_json, save_checkpoint
 from models.tiny_transformers import byte_level, tiny, with_added
 
 SHADOW = {
@@ -154,3 +154,19 @@ def test_a_tokenizer_of_parts_needs_all_of_them(rewritten):
     (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
     text = "the random number is 281"
     assert load_model(directory).tokenizer.encode(text) == byte_level().encode(text)
+
+
+@pytest.mark.parametrize("part", ["pre_tokenizer", "normalizer"])
+def test_a_pattern_that_takes_forever_is_refused(tmp_path, part):
+    directory = save_checkpoint(tmp_path / "model")
+    pattern = {"Regex": "(.+)+(?!)"}  # never matches, which takes 2^n steps to find out
+    hostile = {
+        "pre_tokenizer": {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False},
+        "normalizer": {"type": "Replace", "pattern": pattern, "content": "x"},
+    }
+    change_json(directory / "tokenizer.json", **{part: hostile[part]})
+    text = "a text of some forty characters, or more"
+    with pytest.raises(ModelError, match=r"^the tokenizer cannot write a document \(.*retry-limit"):
+        index_tokenizer(directory).encode_documents([text])
+    with pytest.raises(ModelError, match=r"cannot write a text \(.*retry-limit"):
+        load_model(directory).tokenizer.encode(text)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -187,7 +188,7 @@ def load_transformers(
     found = load_pretrained(
         directory, "AutoModelForCausalLM", "a causal language model", device=device, precision=precision
     )
-    return from_transformers(
+    model = from_transformers(
         found.model,
         found.tokenizer,
         name=found.name,
@@ -195,6 +196,11 @@ def load_transformers(
         context=context,
         context_text=context_text,
     )
+    if np.isnan(model.start([model.context or (0,)]).log2_probabilities).any():
+        raise ModelError(
+            f"{directory} gives no probabilities but values that are not numbers (NaN); check its weights and the settings in its configs"
+        )
+    return model
 
 
 @torch.inference_mode()

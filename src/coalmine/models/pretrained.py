@@ -23,7 +23,7 @@ from coalmine.models.model_files import (
     read_object,
 )
 from coalmine.models.offline import offline
-from coalmine.models.token_ids import check_vocabulary, check_written_ids
+from coalmine.models.token_ids import check_ids, check_vocabulary, check_written_ids
 
 # Weights that take no part in predicting tokens, whatever the architecture: value heads of reinforcement learning, and what older
 # versions of transformers saved beside weights.
@@ -33,6 +33,8 @@ _OF_WHOLE_TEXTS = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\."
 # Settings that count parts of a network, each of which has a tensor of its own, or classes that a library lists one by one.
 _COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
 _USUAL_COUNT = 1000
+# Libraries compare ids with tensors, which hold no larger numbers.
+_MOST_IDS = 1 << 31
 
 
 class Pretrained(NamedTuple):
@@ -74,8 +76,15 @@ def load_pretrained(
         tokenizer = load_tokenizer(home)
         if getattr(tokenizer, "backend_tokenizer", None) is not None:
             check_written_ids(home, tokenizer.backend_tokenizer)
+            check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {home}")
     origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
     return Pretrained(model, tokenizer, directory.resolve().name, origin)
+
+
+def _rows(model: Any) -> int | None:
+    """How many tokens a model has rows for; None for models of pairs, whose two sides may differ."""
+    config = model.config
+    return None if getattr(config, "is_encoder_decoder", False) else int(config.get_text_config().vocab_size)
 
 
 def load_tokenizer(directory: Path) -> Any:
@@ -159,6 +168,8 @@ def _check_settings(path: Path, held: Held) -> None:
             raise ModelError(
                 f"{path} names code in a hub as its {name}, and no code is fetched; remove the setting"
             )
+        if name.endswith("token_id") and isinstance(value, int) and abs(value) > _MOST_IDS:
+            raise ModelError(f"{path} sets {name} to {value:.3g}, which no token has; save the model again")
         if (
             _COUNTS.search(name)
             and isinstance(value, int | float)

@@ -14,15 +14,15 @@ from coalmine.models.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, r
 _MOST_IDS = 1 << 24
 
 
-def check_ids(backend: Any, rows: int | None = None) -> int:
+def check_ids(backend: Any, rows: int | None = None, where: str = "the tokenizer") -> int:
     """The number of ids, which is one more than the highest; a ModelError where two tokens share one, or the model has fewer rows.
 
     A model may have more rows than there are ids: vocabularies are padded to round numbers.
     """
-    size = _checked("the tokenizer", backend.get_vocab(with_added_tokens=True).values())
+    size = _checked(where, backend.get_vocab(with_added_tokens=True).values())
     if rows is not None and size > rows:
         raise ModelError(
-            f"the tokenizer has ids up to {size - 1:,}, and the model has rows for {rows:,} tokens only; use the tokenizer that the model was "
+            f"{where} has ids up to {size - 1:,}, and the model has rows for {rows:,} tokens only; use the tokenizer that the model was "
             "trained with"
         )
     return size

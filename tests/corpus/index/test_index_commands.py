@@ -8,8 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 from coalmine.cli import count, dedup, index
-from coalmine.errors import InputError
+from coalmine.errors import InputError, ModelError
 from coalmine.models.tokens import WordTokenizer
+from models.tiny_transformers import byte_level
 
 app = typer.Typer()
 app.command("index")(index.command)
@@ -112,3 +113,46 @@ def test_dedup(corpus, tmp_path):
         run("dedup", corpus, "-o", "none", "--no-exact", "--no-near")
     with pytest.raises(InputError, match="'one' or 'none'"):
         run("dedup", corpus, "-o", "none", "--keep", "two")
+
+
+TAMPERED = {
+    "a shared id": lambda tokenizer: tokenizer["model"]["vocab"].update(a=5),
+    "an id beyond all": lambda tokenizer: tokenizer["model"]["vocab"].update(a=10**12),
+    "an added token in place of another": lambda tokenizer: tokenizer["added_tokens"][0].update(id=5),
+    "no vocabulary": lambda tokenizer: tokenizer["model"].update(vocab={}),
+    "no model": lambda tokenizer: tokenizer.update(model=None),
+    "a model of another kind": lambda tokenizer: tokenizer["model"].update(type="Unigram"),
+    "a pattern that is none": lambda tokenizer: tokenizer.update(
+        pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", TAMPERED.values(), ids=TAMPERED)
+def test_a_tampered_tokenizer_is_refused_and_leaves_no_index(corpus, tmp_path, change):
+    byte_level().save_pretrained(tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer.json"
+    whole = path.read_text()
+    tokenizer = json.loads(whole)
+    change(tokenizer)
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelError) as refused:
+        run("index", corpus, "-o", "index", "--tokenizer", "model")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "index").exists()
+    path.write_text(whole)
+    run("index", corpus, "-o", "index", "--tokenizer", "model")
+
+
+def test_what_a_tokenizer_was_last_used_for_does_not_cut_documents(corpus, tmp_path):
+    byte_level().save_pretrained(tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer.json"
+    run("index", corpus, "-o", "whole", "--tokenizer", "model")
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "truncation": cut}))
+    run("index", corpus, "-o", "index", "--tokenizer", "model")
+    counts = [
+        json.loads(run("count", where, " ran", "--json", "--quiet"))["texts"] for where in ("whole", "index")
+    ]
+    assert counts[0] == counts[1]
+    assert counts[0][0]["count"] == 1
