@@ -1,6 +1,9 @@
 """Models that an endpoint may be switched between, and what the tests of that share."""
 
+import random
+
 from coalmine.models.endpoints import client as clients
+from coalmine.models.endpoints import identity, stream
 from coalmine.models.scripted import ScriptedModel
 from models.random_networks import CHARACTERS
 
@@ -21,6 +24,13 @@ def bits(model, texts=TEXTS):
 
 
 def check_often(monkeypatch):
-    """A check after every 16 answers, so that a short run has several."""
+    """A check after every 16 answers and no probe in between, so that a short run has several; with draws that are the same each time."""
     monkeypatch.setattr(clients, "ANSWERS_PER_CHECK", 16)
     monkeypatch.setattr(clients, "ROUNDS_PER_CHECK", 1)
+    monkeypatch.setattr(stream, "SHORTEST_STRETCH", 16)
+    seeded(monkeypatch)
+
+
+def seeded(monkeypatch, seed=0):
+    """Which questions are asked again is drawn with this seed."""
+    monkeypatch.setattr(identity, "DICE", random.Random(seed))

@@ -45,7 +45,9 @@ def use(path):
     with opened(path) as cache:
         found = [cache.get(QUESTION), *(cache.get(Question(prompt=str(number))) for number in range(COUNT))]
         cache.put(Question(prompt="new"), ANSWER)
-        cache.confirm([QUESTION])
+        cache.bracket([QUESTION], [1])
+        cache.confirm([QUESTION], [1], measured=1, probes=1, repeats=0)
+        cache.checks()
         cache.remove_unconfirmed()
         return found
 
@@ -272,7 +274,19 @@ class TestHostileContent:
         ):
             use(filled)
 
-    @pytest.mark.parametrize("table", ["answers", "unconfirmed"])
+    @pytest.mark.parametrize("value", ["'many'", "-1", "1e300", "9223372036854775807"])
+    @pytest.mark.parametrize("confirmed", [False, True])
+    def test_counts_that_are_none(self, filled, value, confirmed):
+        with opened(filled) as cache:
+            cache.bracket([], [12])
+            if confirmed:
+                cache.confirm([QUESTION], [4], measured=16, probes=1, repeats=1)
+        with contextlib.closing(sqlite3.connect(filled)) as file, file:
+            file.execute(f"UPDATE stretches SET times = {value}")
+        with pytest.raises(InputError, match="is not a cache of coalmine, or is damaged"):
+            use(filled)
+
+    @pytest.mark.parametrize("table", ["answers", "unconfirmed", "stretches", "windows"])
     def test_tables_with_other_columns(self, filled, table):
         with contextlib.closing(sqlite3.connect(filled)) as file, file:
             file.execute(f"DROP TABLE {table}")

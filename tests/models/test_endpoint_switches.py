@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import sqlite3
 import warnings
 
 import pytest
@@ -190,31 +189,6 @@ def test_models_that_differ_only_where_the_run_looks(taught_urls, tmp_path, runs
                 bits(model)
 
 
-def test_what_a_stopped_run_left_is_not_taken_from_another_model(url, other_url, tmp_path):
-    """Answers that came after the last check are used if the server is the same when the run goes on, and thrown away if not."""
-    cache = tmp_path / "answers"
-    for back in (True, False):
-        with FaultProxy(url) as proxy:
-            with connect(proxy.url, **QUICK, cache=cache) as one:
-                bits(one, ["first"])
-                one._client.vouch = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-                with pytest.raises(KeyboardInterrupt):
-                    bits(one, TEXTS[:10])
-            asked = sum(proxy.requests.values())
-            if back:
-                with connect(proxy.url, **QUICK, cache=cache) as one:
-                    bits(one, TEXTS[:10])
-                # When it begins, and when the ten were used: what it was tried with, and one of them.
-                assert sum(proxy.requests.values()) - asked == 1 + 2
-            else:
-                proxy.switch = Switch(other_url)
-                with pytest.raises(ModelChangedError):
-                    connect(proxy.url, **QUICK, cache=cache)
-                with contextlib.closing(sqlite3.connect(cache)) as file:
-                    assert file.execute("SELECT count(*) FROM unconfirmed").fetchone() == (0,)
-        cache.unlink()
-
-
 def test_a_cache_that_lost_what_the_server_is_recognized_by(url, tmp_path):
     cache = tmp_path / "answers"
     with connect(url, **QUICK, cache=cache) as model:
@@ -309,7 +283,8 @@ class TestWhatAnswersSayOfThemselves:
         with twisted(url, twist) as place, connect(place.url, **QUICK) as model:
             tried = len(place.bodies)
             assert bits(model) == pytest.approx(expected, abs=1e-9)
-            assert len(place.bodies) - tried <= 40 + 3 * 3
+            # At the end of a window: the first text, an earlier one, one of the window, and one that is in doubt.
+            assert len(place.bodies) - tried <= 40 + 4 * 3
 
     def test_an_answer_with_a_new_fingerprint_is_the_one_that_is_asked_again(self, url, other_url):
         """One answer of 16 is of another model, which says that it is another one."""
@@ -339,8 +314,9 @@ def test_a_cap_holds_for_the_checks_too(url, model, tmp_path):
             own = [s.log_perplexity_bits for s in model.score([text_sequence(model, t) for t in texts])]
             assert bits(asked, texts) == pytest.approx(own, abs=1e-9)
         prompts = [json.loads(body)["prompt"] for body in proxy.bodies]
-    # Nothing that was answered under a cap was lost: a text comes again only where the server is to be recognized by it.
-    assert sum(prompts.count(text) for text in texts) <= 70 + 2 * 8
+    # Of what was answered under a cap, each time no more was lost than came after the last probe; a text also comes again where the
+    # server is to be recognized by it.
+    assert sum(prompts.count(text) for text in texts) <= 70 + 3 * 16 + 2 * 8
 
 
 def test_the_model_is_recognized_in_what_describes_it(url, other_url, near_url):

@@ -84,6 +84,15 @@ class EndpointGenerator:
             "cost": budget.cost,
         }
 
+    def checks(self) -> dict[str, Any]:
+        """How often it was asked whether the server still is the same model, and how likely a switch would have gone unnoticed.
+
+        Counts the answers in the cache as well, with what the runs that filled it asked.
+        """
+        return self._client.checks().to_record(
+            tolerance_bits=2 * self.resolution_bits if self.capability.recognizable else None
+        )
+
     def complete(self, prompts: Sequence[str], *, length: int) -> list[str]:
         """The greedy continuation of each prompt by up to `length` of the server's tokens; shorter where the text ends before."""
         questions = [self._continuing(prompt, length) for prompt in prompts]

@@ -22,19 +22,21 @@ import msgspec
 from coalmine.errors import CoalmineError, InputError, WriteError
 from coalmine.files import PRIVATE, check_replaceable, make_directory
 from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.detection import Checks, Stretch
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.refusals import write_error
 
 # "coal", so that a database of something else is not taken for ours.
 _APPLICATION = 0x636F616C
-_LAYOUT = 1
-_TABLES = {("table", "answers"), ("table", "unconfirmed"), ("table", "recognized")}
+_LAYOUT = 2
+_TABLES = {("table", name) for name in ("answers", "unconfirmed", "recognized", "stretches", "windows")}
 # What SQLite puts beside the file.
 _JOURNALS = ("-wal", "-shm", "-journal")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # The head of a database has so many bytes.
 _SHORTEST = 100
 _DAMAGED = "is not a cache of coalmine, or is damaged; choose another place, or remove it"
+_MOST_COUNTED = 10**12
 SECONDS_FOR_ANOTHER_PROCESS = 30.0
 
 
@@ -83,7 +85,9 @@ class AnswerCache:
             self._connection.execute(
                 "INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (key, content, _checksum(key, content))
             )
-            self._connection.execute("INSERT OR REPLACE INTO unconfirmed VALUES (?, ?)", (key, self._server))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO unconfirmed VALUES (?, ?, 0)", (key, self._server)
+            )
 
     def is_confirmed(self, question: Question) -> bool:
         """Whether the server was recognized after it gave this answer."""
@@ -101,12 +105,77 @@ class AnswerCache:
                 ).fetchone()[0]
             )
 
-    def confirm(self, questions: Iterable[Question]) -> None:
-        """The server was recognized after it gave these answers."""
+    def bracket(self, questions: Iterable[Question], stretches: Iterable[int] = ()) -> None:
+        """Probes before and after these answers showed the same model; `stretches` are the numbers of answers between two of them.
+
+        They are not confirmed by that, but worth keeping if the run is stopped now.
+        """
+        keys = [(self._key(question),) for question in questions]
+        with self._lock, self._readable(), self._connection:
+            self._connection.executemany("UPDATE unconfirmed SET bracketed = 1 WHERE key = ?", keys)
+            self._add_stretches(Stretch(answers, 0, 0) for answers in stretches)
+
+    def confirm(
+        self,
+        questions: Iterable[Question],
+        stretches: Iterable[int],
+        *,
+        measured: int,
+        probes: int,
+        repeats: int,
+    ) -> None:
+        """The server was recognized after it gave these answers, by so many `probes` at the end and `repeats` of these questions.
+
+        `stretches` are the numbers of answers between two probes, but for those that `bracket` was told of. `measured` of the
+        questions were asked after the server had been tried.
+        """
         keys = [(self._key(question),) for question in questions]
         with self._lock, self._readable(), self._connection:
             self._connection.executemany("DELETE FROM unconfirmed WHERE key = ?", keys)
             self._connection.execute("INSERT OR IGNORE INTO recognized VALUES (?)", (self._server,))
+            every = [*self._stretches("window = 0"), *(Stretch(answers, 0, 0) for answers in stretches)]
+            self._connection.execute("DELETE FROM stretches WHERE server = ? AND window = 0", (self._server,))
+            self._add_stretches(one._replace(window=max(1, measured), repeats=repeats) for one in every)
+            # One follows each stretch, and those at the end follow the last.
+            probes += sum(one.times for one in every) - 1
+            self._connection.execute(
+                "INSERT INTO windows VALUES (?, ?, ?, ?, 1) "
+                "ON CONFLICT (server, answers, probes, repeats) DO UPDATE SET times = times + 1",
+                (self._server, measured, probes, repeats),
+            )
+
+    def checks(self) -> Checks:
+        """What was asked to recognize this server, in all runs that shared the file, for the answers that were confirmed."""
+        with self._lock, self._readable():
+            found = self._connection.execute(
+                "SELECT answers, probes, repeats, times FROM windows WHERE server = ?", (self._server,)
+            ).fetchall()
+            stretches = self._stretches("window > 0")
+        windows = self._counts(found)
+        totals = [sum(row[column] * row[-1] for row in windows) for column in range(3)]
+        return Checks(totals[0], totals[1], totals[2], tuple(stretches))
+
+    def _stretches(self, which: str) -> list[Stretch]:
+        columns = "SELECT answers, window, repeats, times FROM stretches"
+        found = self._connection.execute(
+            f"{columns} WHERE server = ? AND {which}", (self._server,)
+        ).fetchall()
+        return sorted(Stretch(*row) for row in self._counts(found))
+
+    def _add_stretches(self, stretches: Iterable[Stretch]) -> None:
+        self._connection.executemany(
+            "INSERT INTO stretches VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (server, answers, window, repeats) DO UPDATE SET times = times + excluded.times",
+            [(self._server, *one) for one in stretches],
+        )
+
+    def _counts(self, rows: list[tuple[Any, ...]]) -> list[tuple[int, ...]]:
+        """Rows of numbers, unless somebody wrote something else there."""
+        if any(
+            not isinstance(value, int) or not 0 <= value <= _MOST_COUNTED for row in rows for value in row
+        ):
+            raise InputError(f"the cache {self._path} {_DAMAGED}")
+        return rows
 
     def remove_unconfirmed(self) -> None:
         """Forget what this server answered since it was last recognized."""
@@ -116,9 +185,21 @@ class AnswerCache:
                 (self._server,),
             )
             self._connection.execute("DELETE FROM unconfirmed WHERE server = ?", (self._server,))
+            self._connection.execute("DELETE FROM stretches WHERE server = ? AND window = 0", (self._server,))
         with self._lock, self._readable():
             # To the disk, so that a power cut does not bring them back.
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def remove_unbracketed(self) -> None:
+        """Forget answers of a run that was stopped before the next probe: another model may have given them for a moment."""
+        with self._lock, self._readable(), self._connection:
+            self._connection.execute(
+                "DELETE FROM answers WHERE key IN (SELECT key FROM unconfirmed WHERE server = ? AND bracketed = 0)",
+                (self._server,),
+            )
+            self._connection.execute(
+                "DELETE FROM unconfirmed WHERE server = ? AND bracketed = 0", (self._server,)
+            )
 
     def remove(self, question: Question) -> None:
         """Forget an answer that came to be doubted."""
@@ -191,10 +272,20 @@ class AnswerCache:
             )
             # Answers that were given since their server was last recognized, and the servers that ever were.
             connection.execute(
-                "CREATE TABLE IF NOT EXISTS unconfirmed (key BLOB PRIMARY KEY, server BLOB NOT NULL) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS unconfirmed (key BLOB PRIMARY KEY, server BLOB NOT NULL, bracketed INTEGER NOT NULL) "
+                "WITHOUT ROWID"
             )
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS recognized (server BLOB PRIMARY KEY) WITHOUT ROWID"
+            )
+            # By how much asking: answers between two probes (in no window before they are confirmed), and windows of answers.
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS stretches (server BLOB, answers INTEGER, window INTEGER, repeats INTEGER, "
+                "times INTEGER NOT NULL, PRIMARY KEY (server, answers, window, repeats)) WITHOUT ROWID"
+            )
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS windows (server BLOB, answers INTEGER, probes INTEGER, repeats INTEGER, "
+                "times INTEGER NOT NULL, PRIMARY KEY (server, answers, probes, repeats)) WITHOUT ROWID"
             )
 
     @contextlib.contextmanager

@@ -6,15 +6,17 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from coalmine.errors import CoalmineError, InputError
 from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, read_answer
 from coalmine.models.endpoints.cache import AnswerCache
-from coalmine.models.endpoints.http import Connection
+from coalmine.models.endpoints.detection import Checks
+from coalmine.models.endpoints.http import Connection, RefusedError
 from coalmine.models.endpoints.standing import ANSWERS_PER_CHECK, Standing
+from coalmine.models.endpoints.stream import Stream
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.progress import Progress, Silent
 
@@ -27,15 +29,36 @@ MOST_CONCURRENCY = 256
 BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
 
 
+class Asked(NamedTuple):
+    """By how many requests a server was recognized at the end of a window: probes, and questions of the window drawn at random."""
+
+    probes: int
+    repeats: int
+
+
+class Recognizer(Protocol):
+    """Tells whether a server still is the model that it was; each method raises a ModelChangedError where it is not."""
+
+    def next_probe(self, earlier: Sequence[Question]) -> Question | None:
+        """A question whose answer is known, equal to no other that was asked; None where no answer would show anything."""
+
+    def hear(self, probe: Question, said: Answer | RefusedError, place: int) -> bool:
+        """Whether what came is as expected; what is not is looked into by `check`. `place` is how many answers came before it."""
+
+    def check(
+        self, asked: Sequence[Question], doubtful: Sequence[Question], earlier: Sequence[Question]
+    ) -> Asked:
+        """Ask for some things again, given what was asked since the last time, what of it is in doubt, and what was asked before."""
+
+
 class Client:
     """Asks one model of one server, up to `concurrency` questions at a time.
 
     A `check` raises UnusableAnswerError for an answer that does not fit its question. Only answers that passed it are kept.
 
     Attributes:
-        vouch: raises ModelChangedError unless the server still is the model that it was, given the questions that were asked since
-            that was last known, those of them whose answers are in doubt, and some that were asked earlier. No answer is handed out
-            before it was called; only while the server is tried there is none.
+        recognizer: is asked for probes, which go among the questions, and whether the server still is the model that it was before
+            any answer is handed out; only while the server is tried there is none.
         ids_are_unique: whether the server gives each answer an id of its own, so that the answer to another question can be told by it.
     """
 
@@ -55,10 +78,14 @@ class Client:
         self.model = model
         self.request_fields = dict(request_fields or {})
         self.answered_from_cache = 0
-        self.vouch: Callable[[Sequence[Question], Sequence[Question], Sequence[Question]], None] | None = None
+        self.recognizer: Recognizer | None = None
         self.ids_are_unique = False
         self.standing = Standing(connection, model)
+        self._stream = Stream()
+        self._stretches: list[int] = []
+        self._odd = False
         self._cache = cache
+        self._cache.remove_unbracketed()
         self._concurrency = concurrency
         self._progress: Progress = progress or Silent()
         self._ids: dict[str, Question] = {}
@@ -165,30 +192,65 @@ class Client:
                 if not self._cache.is_confirmed(question):
                     # A run that was stopped left it, or another one that shares the file.
                     self.standing.add([question])
-                elif self.vouch is not None:
+                elif self.recognizer is not None:
                     self.standing.remember([question])
         self.answered_from_cache += len(answers)
         return answers, waiting
 
     def _answered(self, waiting: Sequence[Question], check: Check) -> dict[Question, Answer]:
-        if len(waiting) == 1:
-            answers = {waiting[0]: self._ask(waiting[0], check)}
-        else:
-            answers = self._concurrently(waiting, check)
+        sent = self._stream.mixed(waiting, self._next_probe)
+        alone = len(sent) == 1
+        answers = {sent[0]: self._ask(sent[0], check)} if alone else self._concurrently(sent, check)
         for question in self._doubted.intersection(waiting):
             # One at a time: with nothing else under way, there is nothing that it could be mixed up with.
             answers[question] = self._ask(question, check)
         self._doubted.clear()
         return answers
 
+    def _next_probe(self) -> Question | None:
+        return None if self.recognizer is None else self.recognizer.next_probe(self.standing.earlier)
+
+    def _heard(self, probe: Question, said: Answer | BaseException) -> BaseException | None:
+        """Listen to a probe in the middle of a window; the error where nothing more can be asked.
+
+        Up to the first that is odd, the answers before a probe are worth keeping.
+        """
+        if self.recognizer is None or not isinstance(said, Answer | RefusedError):
+            return said if isinstance(said, BaseException) else None
+        try:
+            as_expected = self.recognizer.hear(probe, said, self._stream.place_of(probe))
+        except CoalmineError as problem:
+            return problem
+        stretch, whole = self._stream.close_stretch(probe)
+        self._odd = self._odd or not as_expected
+        if self._odd:
+            self._stretches.append(stretch)
+        else:
+            self._cache.bracket(whole, [stretch])
+        return None
+
+    def watch_with(self, recognizer: Recognizer) -> None:
+        """From now on, no answer is handed out before the recognizer was asked. What the server was tried with is not measured."""
+        self.recognizer = recognizer
+        self._cache.bracket(self._tried)
+        self._stream.start_window()
+
+    def checks(self) -> Checks:
+        """What was asked so far to recognize the server, also by earlier runs with the same cache."""
+        return self._cache.checks()
+
     def _confirm(self) -> None:
         """Ask whether the server still is the model that it was, if anything was answered since that was known."""
         asked = list(self.standing.unconfirmed)
-        if self.vouch is None or not asked:
+        if self.recognizer is None or not asked:
             return
-        self.vouch(asked, list(self.standing.doubtful), self.standing.earlier)
-        self._cache.confirm(asked)
+        stretches = [*self._stretches, self._stream.close_window()]
+        told = self.recognizer.check(asked, list(self.standing.doubtful), self.standing.earlier)
+        measured = sum(question not in self._tried for question in asked)
+        self._cache.confirm(asked, stretches, measured=measured, probes=told.probes, repeats=told.repeats)
         self.standing.confirm()
+        self._stream.start_window()
+        self._stretches, self._odd = [], False
 
     def _concurrently(
         self, questions: Sequence[Question], check: Check, *, keep: bool = True
@@ -214,20 +276,24 @@ class Client:
             threading.Thread(target=work, daemon=True) for _ in range(min(self._concurrency, len(questions)))
         ]
         answers: dict[Question, Answer] = {}
+        several = sum(not self._stream.is_probe(question) for question in questions) > 1
         self._together = set(questions)
         try:
             for thread in threads:
                 thread.start()
             for _ in questions:
                 question, answer = done.get()
-                if isinstance(answer, BaseException):
+                is_probe = keep and self._stream.is_probe(question)
+                problem = self._heard(question, answer) if is_probe else answer
+                if isinstance(problem, BaseException):
                     stop.set()
                     for thread in threads:
                         thread.join()
-                    raise answer
-                answers[question] = answer
-                if keep:
-                    self._progress.advance()
+                    raise problem
+                if isinstance(answer, Answer) and not is_probe:
+                    answers[question] = answer
+                    if keep and several:
+                        self._progress.advance()
         finally:
             stop.set()
             self._together = set()
@@ -236,10 +302,17 @@ class Client:
         return answers
 
     def _ask(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
-        answer = self._asked(question, check, stop)
-        if self.vouch is None:
+        """An answer, kept unless it is that to a probe."""
+        is_probe = self._stream.is_probe(question)
+        self._stream.begin(question)
+        try:
+            answer = self._asked(question, _anything if is_probe else check, stop)
+        finally:
+            self._stream.end(question)
+        if self.recognizer is None:
             self._tried.add(question)
-        self._cache.put(question, answer)
+        if not is_probe:
+            self._cache.put(question, answer)
         return answer
 
     def _asked(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
@@ -282,6 +355,10 @@ class Client:
                 raise UnusableAnswerError("the answer has the id of the answer to another question")
             if len(self._ids) > IDS_REMEMBERED:
                 del self._ids[next(iter(self._ids))]
+
+
+def _anything(question: Question, answer: Answer) -> None:
+    """What a probe brings is looked at by whoever sent it."""
 
 
 def model_names(connection: Connection) -> list[str]:

@@ -105,7 +105,7 @@ def connect(
     capability = msgspec.structs.replace(capability, resolution_bits=finest)
     identity = Identity(client, capability, context=context)
     identity.check_cache()
-    client.vouch = identity.check
+    client.watch_with(identity)
     capability = msgspec.structs.replace(capability, identity_sha256=identity.sha256)
     for kept, problem in (
         (capability.deterministic, "continues the same prompt in different ways"),

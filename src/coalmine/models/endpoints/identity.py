@@ -1,7 +1,8 @@
 """Whether a server still is the model that it was: asked again and again during a run, so that no number comes from another one.
 
-What a server says cannot be taken back once it was used, so nothing that it says is used before this was asked: `Client.ask_all` calls
-`Identity.check` after each so many answers and before it returns any of them. No audit can forget to.
+What a server says cannot be taken back once it was used, so nothing that it says is used before this was asked. `Client` sends probes,
+questions whose answers are known, among those of the run, and calls `Identity.check` after each window of answers and before it returns
+any of them. No audit can forget to.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import contextlib
 import hashlib
 import itertools
 import math
+import random
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from coalmine import randomness
 from coalmine.errors import InputError
 from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
-from coalmine.models.endpoints.client import Client
+from coalmine.models.endpoints.client import Asked, Client
 from coalmine.models.endpoints.http import RefusedError
 from coalmine.models.endpoints.probing import Capability, plain
 from coalmine.models.endpoints.probing_scores import (
@@ -33,9 +35,23 @@ from coalmine.models.endpoints.probing_scores import (
     rounding_bits,
 )
 
+# Which questions are asked again decides nothing but what is found out, so it need not be the same each time, and nobody can know it.
+DICE: random.Random = random.SystemRandom()
 FEWEST_TO_REPEAT = 8
+ANSWERS_PER_REPEAT = 32
+# So many answers around one that is not as expected tell a model that was there for a moment from noise.
+NEIGHBORS = 16
 # A text that was written differently is written differently in at least so many of the next tries, if a model was changed.
 OTHER_TEXTS = 2
+
+
+class _Odd(NamedTuple):
+    """A probe whose answer was not as expected, and not by enough to be sure; `place` answers of its window came before it."""
+
+    question: Question
+    before: Answer
+    place: int
+    found: str
 
 
 class Identity:
@@ -57,7 +73,10 @@ class Identity:
         # What every check of this run is compared with.
         self._reference = self._references[0]
         self._first = client.ask(self._reference, anything)
-        self._checks = 0
+        self._sent: dict[Question, tuple[Question, Answer]] = {}
+        self._probes = 0
+        self._probed_earlier = False
+        self._odd: list[_Odd] = []
         self._warned = False
         self.sha256 = self._hash()
 
@@ -78,34 +97,136 @@ class Identity:
                     raise client.standing.not_that_of_the_cache(found)
             client.standing.recognize()
 
+    def next_probe(self, earlier: Sequence[Question]) -> Question | None:
+        """By turns one of the questions asked `earlier` in the run, because two models may differ only where an audit looks, and the
+        text that the server was tried with; None where no answer would tell it from another one.
+        """
+        if not self._capability.recognizable:
+            return None
+        self._probes += 1
+        question, before = self._reference, self._first
+        if self._probes % 2 and (known := self._drawn(earlier)) is not None:
+            question, before = known
+            self._probed_earlier = True
+        probe = msgspec.structs.replace(question, again=-self._probes)
+        self._sent[probe] = question, before
+        return probe
+
+    def hear(self, probe: Question, said: Answer | RefusedError, place: int) -> bool:
+        """Whether a probe was answered as expected; a ModelChangedError where it certainly was by another model.
+
+        Whatever is in between is looked into by `check`, when the answers around it are there.
+        """
+        question, before = self._sent.pop(probe)
+        found = "a text that it was asked before came back otherwise"
+        if isinstance(said, Answer):
+            # What cannot be read may have been spoiled on its way.
+            with contextlib.suppress(UnusableAnswerError):
+                distance = self._distance(question, before, said)
+                if before.text == said.text if distance is None else distance <= self._tolerance(before):
+                    return True
+                if distance is not None:
+                    found = _differing(distance)
+                if distance is not None and distance > MOST_NOISE_BITS:
+                    raise self._client.standing.changed(found)
+        self._odd.append(_Odd(question, before, place, found))
+        return False
+
     def check(
         self, asked: Sequence[Question], doubtful: Sequence[Question], earlier: Sequence[Question]
-    ) -> None:
+    ) -> Asked:
         """A ModelChangedError unless the server answers as before: what it was tried with, and what the run itself asked.
 
-        One question is of those `asked` since the last check, which finds servers that take turns: one of the `doubtful`, whose
-        answers came from a state of the server that was not seen before, or else a random one. One is of those asked `earlier` in
-        the run, because two models may differ only where an audit looks. Of few questions none is asked again: it would cost as
-        much as they did.
+        Some of those `asked` since the last check are asked again, which finds servers that take turns, and one of the `doubtful`,
+        whose answers came from a state of the server that was not seen before. One is of those asked `earlier` in the run, unless
+        a probe was. Of few questions none is asked again: it would cost as much as they did.
         """
-        self._checks += 1
         self._compare(self._reference, self._first)
         asked = [question for question in asked if not self._client.was_tried(question)]
-        dice = randomness.integers(
-            0, "endpoint", "asked again", self._checks, *(one.prompt for one in asked[:1])
+        many = len(asked) >= FEWEST_TO_REPEAT
+        probes, odd, self._odd = 1, self._odd, []
+        known = self._drawn(earlier) if many and not self._probed_earlier else None
+        self._probed_earlier = False
+        if known is not None:
+            self._compare(*known)
+            probes += 1
+        for one in odd:
+            self._compare(one.question, one.before)
+            self._look_around(asked, one.place, one.found)
+        repeated = self._comparable(asked) if many else []
+        repeated = DICE.sample(
+            repeated, min(len(repeated), max(1, round(len(repeated) / ANSWERS_PER_REPEAT)))
         )
-        repeated = [doubtful or asked, earlier] if len(asked) >= FEWEST_TO_REPEAT else [doubtful]
-        for some in repeated:
-            numbers = [one for one in some if one.top is not None and not self._client.was_tried(one)]
-            chosen = dice.choice(numbers) if numbers else None
-            before = None if chosen is None else self._client.cached(chosen)
-            if chosen is not None and before is not None:
-                self._compare(chosen, before)
+        for question in repeated:
+            self._repeat(question, asked)
+        dubious = self._drawn([one for one in doubtful if one not in repeated])
+        if dubious is not None:
+            self._compare(*dubious)
+        return Asked(probes, len(repeated))
+
+    def _comparable(self, questions: Sequence[Question]) -> list[Question]:
+        """Those whose answers tell one model from another: numbers, or text where it is always the same."""
+        return [
+            one
+            for one in questions
+            if (one.top is not None or self._capability.deterministic) and not self._client.was_tried(one)
+        ]
+
+    def _drawn(self, questions: Sequence[Question]) -> tuple[Question, Answer] | None:
+        """A random one of some questions, with its answer."""
+        known = self._comparable(questions)
+        chosen = DICE.choice(known) if known else None
+        before = None if chosen is None else self._client.cached(chosen)
+        return None if chosen is None or before is None else (chosen, before)
 
     def _compare(self, question: Question, before: Answer) -> None:
         found = self._difference(question, before)
         if found is not None:
             raise self._client.standing.changed(found)
+
+    def _repeat(self, question: Question, asked: Sequence[Question]) -> None:
+        """Compare the answer to a question of this window, which another model may have given, with the one that comes now."""
+        before = self._client.cached(question)
+        found = None if before is None else self._difference(question, before)
+        if before is None or found is None:
+            return
+        with contextlib.suppress(UnusableAnswerError):
+            distance = self._distance(question, before, self._now(question))
+            if distance is None or distance <= MOST_NOISE_BITS:
+                self._look_around(asked, asked.index(question), found)
+                return
+        raise self._client.standing.changed(found)
+
+    def _look_around(self, asked: Sequence[Question], place: int, found: str) -> None:
+        """A ModelChangedError if most answers around one that is not as expected are not what the server says now.
+
+        A model that was there for a moment gave several of them; noise that is seldom hits few. Each is asked twice again, and counts
+        if these two agree with each other and not with it.
+        """
+        first = max(0, min(place - NEIGHBORS // 2, len(asked) - NEIGHBORS))
+        around = self._comparable(asked[first : first + NEIGHBORS])
+        again = [msgspec.structs.replace(one, again=one.again + time) for time in (1, 2) for one in around]
+        answers = self._client.ask_all_now(again, anything)
+        pairs = zip(around, answers[: len(around)], answers[len(around) :], strict=True)
+        others = sum(self._is_of_another(question, one, other) for question, one, other in pairs)
+        if others >= max(FEWEST_TO_REPEAT // 2, len(around) / 2):
+            raise self._client.standing.changed(
+                f"{found}, and so do {others} of the {len(around)} answers around it: another model was there for a moment"
+            )
+        self._warn(f"answered otherwise once ({found})")
+
+    def _is_of_another(self, question: Question, one: Answer, other: Answer) -> bool:
+        """Whether the answer that is kept differs from two that came now, and these agree."""
+        before = self._client.cached(question)
+        if before is None:
+            return False
+        with contextlib.suppress(UnusableAnswerError):
+            apart = self._distance(question, one, other)
+            distances = [self._distance(question, before, now) for now in (one, other)]
+            if apart is None or None in distances:
+                return before.text != one.text == other.text
+            return apart <= self._tolerance(before) < min(one or 0.0 for one in distances)
+        return False
 
     def _difference(self, question: Question, before: Answer) -> str | None:
         """What shows that another model answers now, in words; None where nothing does."""
@@ -124,9 +245,7 @@ class Identity:
             return self._other_text(question, before, now)
         if distance <= self._tolerance(before):
             return None
-        if distance == math.inf:
-            return "a text that it was asked before comes back in other tokens"
-        said = f"log-probabilities of a text that it was asked before differ by up to {distance:.2g} bits"
+        said = _differing(distance)
         if distance > MOST_NOISE_BITS:
             return said
         return self._unless_noise(question, before, now, said)
@@ -220,6 +339,12 @@ class Identity:
         elif answer.top and answer.top[0]:
             facts = [[token, _hundredths(nats)] for token, nats in sorted(answer.top[0].items())]
         return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+
+def _differing(distance: float) -> str:
+    if distance == math.inf:
+        return "a text that it was asked before comes back in other tokens"
+    return f"log-probabilities of a text that it was asked before differ by up to {distance:.2g} bits"
 
 
 def _hundredths(nats: float | None) -> int | None:

@@ -52,6 +52,11 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     # By what the model is recognized.
     identity_sha256: str = ""
 
+    @property
+    def recognizable(self) -> bool:
+        """Whether its answers tell it from another model; text alone does only where it is always the same."""
+        return self.level != "generator" or self.deterministic
+
 
 def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> Capability:
     """Ask the server about a few texts, and conclude what it can do.

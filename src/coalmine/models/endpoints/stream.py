@@ -1,0 +1,104 @@
+"""Where probes go among the questions of a run, and how many answers lie between two of them."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable, Sequence
+
+from coalmine import randomness
+from coalmine.models.endpoints.answers import Question
+
+# A probe follows after so many answers at least and at most. How many is drawn, so that servers that take turns do not do so in step
+# with the probes; always in the same way, so that a run asks equally often each time.
+SHORTEST_STRETCH, LONGEST_STRETCH = 12, 16
+
+
+class Stream:
+    """The requests of one window, in the order in which they began and ended; the threads that send them share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._dice = randomness.integers(0, "endpoint", "stretches")
+        self.start_window()
+
+    def start_window(self) -> None:
+        """The server was recognized, and nothing is under way."""
+        self._clock = 0
+        self._began: dict[Question, int] = {}
+        self._ended: dict[Question, int] = {}
+        # The probes, each with the number of questions before it.
+        self._probes: dict[Question, int] = {}
+        self._heard: list[Question] = []
+        self._whole: set[Question] = set()
+        self._questions = 0
+        self._left = self._stretch()
+
+    def mixed(self, questions: Sequence[Question], probe: Callable[[], Question | None]) -> list[Question]:
+        """The questions, with a probe before each that is the first after a stretch; none at the end, where others follow."""
+        sent: list[Question] = []
+        for question in questions:
+            added = probe() if self._left == 0 else None
+            if added is not None:
+                self._probes[added] = self._questions
+                sent.append(added)
+                self._left = self._stretch()
+            sent.append(question)
+            self._questions += 1
+            self._left = max(0, self._left - 1)
+        return sent
+
+    def is_probe(self, question: Question) -> bool:
+        """Whether a request is a probe of this window."""
+        return question in self._probes
+
+    def place_of(self, probe: Question) -> int:
+        """How many answers of the window were to come before a probe."""
+        return self._probes[probe]
+
+    def begin(self, question: Question) -> None:
+        """A request is about to be sent."""
+        with self._lock:
+            self._clock += 1
+            self._began.setdefault(question, self._clock)
+
+    def end(self, question: Question) -> None:
+        """Its answer came."""
+        with self._lock:
+            self._clock += 1
+            self._ended[question] = self._clock
+
+    def close_stretch(self, probe: Question) -> tuple[int, list[Question]]:
+        """After a probe: how many answers another model can have given since the probe before, and which came in full before this one.
+
+        A probe is answered at some moment between its beginning and its end, and so is everything else. What is sure of the n-th
+        probe in the order of those moments is that it came after the n-th beginning and before the n-th end.
+        """
+        with self._lock:
+            done = len(self._heard)
+            self._heard.append(probe)
+            begins = sorted(self._began[one] for one in self._probes if one in self._began)
+            ends = sorted(self._ended[one] for one in self._probes if one in self._ended)
+            between = self._between(begins[done - 1] if done else 0, ends[done])
+            began = self._began[probe]
+            whole = [
+                one
+                for one, ended in self._ended.items()
+                if ended < began and one not in self._whole and one not in self._probes
+            ]
+            self._whole.update(whole)
+            return between, whole
+
+    def close_window(self) -> int:
+        """How many answers another model can have given since the last probe, when nothing is under way any more."""
+        return self._between(max((self._began[one] for one in self._heard), default=0), self._clock + 1)
+
+    def _between(self, after: int, before: int) -> int:
+        """How many answers were under way at any time between two moments."""
+        answers = [one for one in self._began if one not in self._probes]
+        over = sum(self._ended.get(one, before) <= after for one in answers)
+        begins = [self._began[one] for one in answers]
+        return bisect.bisect_left(begins, before) - over
+
+    def _stretch(self) -> int:
+        return self._dice.randint(SHORTEST_STRETCH, LONGEST_STRETCH)
