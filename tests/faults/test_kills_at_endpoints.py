@@ -17,4 +17,7 @@ def test_exposure_through_an_endpoint(fork_server, inputs, tmp_path, method):
         case = Case(argv, counted="after request")
         swept = Sweep(fork_server, case, tmp_path).through(spread(KILLS))
     assert len(swept.kills) >= KILLS
-    assert swept.work < 2 * swept.whole_work, "all these runs together asked less than two whole ones would"
+    # Each kill loses what came after the last probe, and each run asks who the server is.
+    assert swept.work < 2.5 * swept.whole_work, (
+        "all these runs together asked less than three whole ones would"
+    )

@@ -28,6 +28,7 @@ def check_often(monkeypatch):
     monkeypatch.setattr(clients, "ANSWERS_PER_CHECK", 16)
     monkeypatch.setattr(clients, "ROUNDS_PER_CHECK", 1)
     monkeypatch.setattr(stream, "SHORTEST_STRETCH", 16)
+    monkeypatch.setattr(stream, "LONGEST_STRETCH", 16)
     seeded(monkeypatch)
 
 

@@ -90,7 +90,7 @@ def command(
     ):
         from coalmine.audits.exposure import expose
         from coalmine.audits.exposure_results import RESULTS_FILE, SCORES_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.corpus.manifest import CanarySet
         from coalmine.files import check_places
         from coalmine.reports.exposure_table import (
@@ -139,6 +139,7 @@ def command(
             manifest_sha256=chosen.sha256,
             expansions=results.expansions,
             choices=results.choices,
+            **identity_of(loaded),
         )
         unfinished.forget()
         shown = {canary.canary_id: canary.text for canary in chosen} if reveal else None

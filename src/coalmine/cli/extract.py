@@ -120,7 +120,7 @@ def command(
         ExitStack() as held,
     ):
         from coalmine.audits.extraction_results import RESULTS_FILE, VERIFIED_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.files import check_places
         from coalmine.search.resuming import Unfinished
 
@@ -169,7 +169,8 @@ def command(
         form = Format(str(secret_format), words=words_from(words))
         result = extract(loaded, form, sources=source_format, **options)
         path = result.save(directory)
-        clock.save(directory, model=result.model, expansions=result.certificate.expansions)
+        expansions = result.certificate.expansions
+        clock.save(directory, model=result.model, expansions=expansions, **identity_of(loaded))
         unfinished.forget()
         shown = result if reveal else masked_extraction(result, form)
         output.say(extraction_table(shown), certificate_in_words(result), f"Result: {visible(str(path))}")
@@ -182,6 +183,7 @@ def _verify(
 ) -> int:
     from coalmine.audits.extraction import verify_extraction
     from coalmine.audits.extraction_results import extraction_file, save_verification
+    from coalmine.cli.run_record import identity_of
     from coalmine.corpus.manifest import CanarySet
     from coalmine.files import check_places
     from coalmine.reports.extraction_table import certificates_in_words, verification_table
@@ -192,7 +194,13 @@ def _verify(
     results, extractions = verify_extraction(loaded, chosen, **options)
     save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=loaded.describe())
     expansions = sum(one.certificate.expansions for one in extractions.values())
-    clock.save(directory, model=loaded.describe(), manifest_sha256=chosen.sha256, expansions=expansions)
+    clock.save(
+        directory,
+        model=loaded.describe(),
+        manifest_sha256=chosen.sha256,
+        expansions=expansions,
+        **identity_of(loaded),
+    )
     options["resume"].forget()
     output.say(
         verification_table(results, extractions),

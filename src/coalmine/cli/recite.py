@@ -118,7 +118,7 @@ def command(
     with Output(json=json, quiet=quiet) as output, ExitStack() as held:
         from coalmine.audits.recitation import recite
         from coalmine.audits.recitation_results import RESULT_FILE, SEQUENCES_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.corpus.index.queries import CorpusIndex
         from coalmine.files import check_places
 
@@ -161,6 +161,7 @@ def command(
                 models=[facts.description for facts in made.models],
                 index=made.index,
                 questions=made.questions,
+                **identity_of(first, *others, *([] if beside is None else [beside])),
             )
 
         result = recite(

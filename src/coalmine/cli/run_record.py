@@ -43,6 +43,14 @@ class RunClock:
         )
 
 
+def identity_of(*models: Any) -> dict[str, Any]:
+    """How often models behind endpoints were asked whether they are the same, for the record; nothing where all are on this machine."""
+    from coalmine.models.endpoints.adapters import EndpointGenerator
+
+    checks = [model.checks() if isinstance(model, EndpointGenerator) else None for model in models]
+    return {"identity": checks} if any(checks) else {}
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -89,9 +89,9 @@ class EndpointGenerator:
 
         Counts the answers in the cache as well, with what the runs that filled it asked.
         """
-        return self._client.checks().to_record(
-            tolerance_bits=2 * self.resolution_bits if self.capability.recognizable else None
-        )
+        noise = 0.0 if self._client.recognizer is None else self._client.recognizer.noise_bits
+        seen = max(2 * self.resolution_bits, noise)
+        return self._client.checks().to_record(tolerance_bits=seen if self.capability.recognizable else None)
 
     def complete(self, prompts: Sequence[str], *, length: int) -> list[str]:
         """The greedy continuation of each prompt by up to `length` of the server's tokens; shorter where the text ends before."""

@@ -37,7 +37,13 @@ class Asked(NamedTuple):
 
 
 class Recognizer(Protocol):
-    """Tells whether a server still is the model that it was; each method raises a ModelChangedError where it is not."""
+    """Tells whether a server still is the model that it was; each method raises a ModelChangedError where it is not.
+
+    Attributes:
+        noise_bits: smaller differences are taken for noise.
+    """
+
+    noise_bits: float
 
     def next_probe(self, earlier: Sequence[Question]) -> Question | None:
         """A question whose answer is known, equal to no other that was asked; None where no answer would show anything."""
@@ -153,11 +159,14 @@ class Client:
             try:
                 for start in range(0, len(waiting), step):
                     part = waiting[start : start + step]
+                    # While the server is tried, that is what is done.
+                    self.standing.under_way = part if self.recognizer is not None else ()
                     answers.update(self._answered(part, check))
                     self.standing.add(part)
                     if len(self.standing.unconfirmed) >= step:
                         self._confirm()
             finally:
+                self.standing.under_way = ()
                 if len(waiting) > 1:
                     self._progress.finish()
             if not provisional:

@@ -45,13 +45,21 @@ NEIGHBORS = 16
 OTHER_TEXTS = 2
 
 
+class _Found(NamedTuple):
+    """What shows that another model answers, in words: by more than noise can be, or not; or what seems to be noise, and how much."""
+
+    what: str
+    sure: bool = True
+    noise_bits: float | None = None
+
+
 class _Odd(NamedTuple):
     """A probe whose answer was not as expected, and not by enough to be sure; `place` answers of its window came before it."""
 
     question: Question
     before: Answer
     place: int
-    found: str
+    found: _Found
 
 
 class Identity:
@@ -59,6 +67,7 @@ class Identity:
 
     Attributes:
         sha256: of what the model said of the first, to a hundredth of a bit: equal for equal models, but for noise.
+        noise_bits: how far apart answers to one question were in this run, where that turned out to be noise.
     """
 
     def __init__(self, client: Client, capability: Capability, *, context: str = "") -> None:
@@ -77,6 +86,8 @@ class Identity:
         self._probes = 0
         self._probed_earlier = False
         self._odd: list[_Odd] = []
+        self._outliers: set[Question] = set()
+        self.noise_bits = 0.0
         self._warned = False
         self.sha256 = self._hash()
 
@@ -94,7 +105,7 @@ class Identity:
             with client.throwing_away():
                 found = self._difference(kept[0], before)
                 if found is not None:
-                    raise client.standing.not_that_of_the_cache(found)
+                    raise client.standing.not_that_of_the_cache(found.what)
             client.standing.recognize()
 
     def next_probe(self, earlier: Sequence[Question]) -> Question | None:
@@ -118,17 +129,18 @@ class Identity:
         Whatever is in between is looked into by `check`, when the answers around it are there.
         """
         question, before = self._sent.pop(probe)
-        found = "a text that it was asked before came back otherwise"
+        found = _Found("a text that it was asked before came back otherwise", sure=False)
         if isinstance(said, Answer):
             # What cannot be read may have been spoiled on its way.
             with contextlib.suppress(UnusableAnswerError):
                 distance = self._distance(question, before, said)
-                if before.text == said.text if distance is None else distance <= self._tolerance(before):
+                usual = max(self._tolerance(before), self.noise_bits)
+                if before.text == said.text if distance is None else distance <= usual:
                     return True
                 if distance is not None:
-                    found = _differing(distance)
+                    found = _Found(_differing(distance), sure=False, noise_bits=distance)
                 if distance is not None and distance > MOST_NOISE_BITS:
-                    raise self._client.standing.changed(found)
+                    raise self._client.standing.changed(found.what)
         self._odd.append(_Odd(question, before, place, found))
         return False
 
@@ -141,27 +153,29 @@ class Identity:
         whose answers came from a state of the server that was not seen before. One is of those asked `earlier` in the run, unless
         a probe was. Of few questions none is asked again: it would cost as much as they did.
         """
-        self._compare(self._reference, self._first)
         asked = [question for question in asked if not self._client.was_tried(question)]
+        self._compare(self._reference, self._first, asked)
         many = len(asked) >= FEWEST_TO_REPEAT
         probes, odd, self._odd = 1, self._odd, []
         known = self._drawn(earlier) if many and not self._probed_earlier else None
         self._probed_earlier = False
         if known is not None:
-            self._compare(*known)
+            self._compare(*known, asked, among=earlier)
             probes += 1
         for one in odd:
-            self._compare(one.question, one.before)
+            self._compare(one.question, one.before, asked, among=earlier)
             self._look_around(asked, one.place, one.found)
         repeated = self._comparable(asked) if many else []
         repeated = DICE.sample(
             repeated, min(len(repeated), max(1, round(len(repeated) / ANSWERS_PER_REPEAT)))
         )
         for question in repeated:
-            self._repeat(question, asked)
+            before = self._client.cached(question)
+            if before is not None:
+                self._compare(question, before, asked, among=asked)
         dubious = self._drawn([one for one in doubtful if one not in repeated])
         if dubious is not None:
-            self._compare(*dubious)
+            self._compare(*dubious, asked)
         return Asked(probes, len(repeated))
 
     def _comparable(self, questions: Sequence[Question]) -> list[Question]:
@@ -169,7 +183,9 @@ class Identity:
         return [
             one
             for one in questions
-            if (one.top is not None or self._capability.deterministic) and not self._client.was_tried(one)
+            if (one.top is not None or self._capability.deterministic)
+            and not self._client.was_tried(one)
+            and one not in self._outliers
         ]
 
     def _drawn(self, questions: Sequence[Question]) -> tuple[Question, Answer] | None:
@@ -179,25 +195,33 @@ class Identity:
         before = None if chosen is None else self._client.cached(chosen)
         return None if chosen is None or before is None else (chosen, before)
 
-    def _compare(self, question: Question, before: Answer) -> None:
+    def _compare(
+        self,
+        question: Question,
+        before: Answer,
+        asked: Sequence[Question],
+        *,
+        among: Sequence[Question] = (),
+    ) -> None:
+        """A ModelChangedError where the answer that comes now shows that it, or the one before, is of another model.
+
+        The answer before may be the one that is not as usual: it is one of several, to the questions `among` which this one is. What
+        seems to be noise may also be a model that was there until now, and gave the last of the answers to `asked`.
+        """
         found = self._difference(question, before)
-        if found is not None:
-            raise self._client.standing.changed(found)
-
-    def _repeat(self, question: Question, asked: Sequence[Question]) -> None:
-        """Compare the answer to a question of this window, which another model may have given, with the one that comes now."""
-        before = self._client.cached(question)
-        found = None if before is None else self._difference(question, before)
-        if before is None or found is None:
+        if found is None:
             return
-        with contextlib.suppress(UnusableAnswerError):
-            distance = self._distance(question, before, self._now(question))
-            if distance is None or distance <= MOST_NOISE_BITS:
-                self._look_around(asked, asked.index(question), found)
-                return
-        raise self._client.standing.changed(found)
+        if found.noise_bits is not None:
+            # Text has no measure of how noisy it is.
+            if not found.noise_bits or found.noise_bits > self.noise_bits:
+                self._look_around(asked, asked.index(question) if question in asked else len(asked), found)
+            return
+        if found.sure or question not in among:
+            raise self._client.standing.changed(found.what)
+        self._look_around(among, among.index(question), found)
+        self._outliers.add(question)
 
-    def _look_around(self, asked: Sequence[Question], place: int, found: str) -> None:
+    def _look_around(self, asked: Sequence[Question], place: int, found: _Found) -> None:
         """A ModelChangedError if most answers around one that is not as expected are not what the server says now.
 
         A model that was there for a moment gave several of them; noise that is seldom hits few. Each is asked twice again, and counts
@@ -211,9 +235,10 @@ class Identity:
         others = sum(self._is_of_another(question, one, other) for question, one, other in pairs)
         if others >= max(FEWEST_TO_REPEAT // 2, len(around) / 2):
             raise self._client.standing.changed(
-                f"{found}, and so do {others} of the {len(around)} answers around it: another model was there for a moment"
+                f"{found.what}, and so do {others} of the {len(around)} answers around it: another model was there for a moment"
             )
-        self._warn(f"answered otherwise once ({found})")
+        self.noise_bits = max(self.noise_bits, found.noise_bits or 0.0)
+        self._warn(found.what)
 
     def _is_of_another(self, question: Question, one: Answer, other: Answer) -> bool:
         """Whether the answer that is kept differs from two that came now, and these agree."""
@@ -228,41 +253,37 @@ class Identity:
             return apart <= self._tolerance(before) < min(one or 0.0 for one in distances)
         return False
 
-    def _difference(self, question: Question, before: Answer) -> str | None:
-        """What shows that another model answers now, in words; None where nothing does."""
+    def _difference(self, question: Question, before: Answer) -> _Found | None:
+        """What shows that another model answers now; None where nothing does."""
         try:
             now = self._now(question)
         except RefusedError as problem:
             if problem.status not in {400, 422}:
                 raise
-            return f"it refuses a text that it read before, with status {problem.status}"
+            return _Found(f"it refuses a text that it read before, with status {problem.status}")
         except UnusableAnswerError as problem:
-            return f"a text that it was asked before comes back otherwise: {problem}"
+            return _Found(f"a text that it was asked before comes back otherwise: {problem}")
         if before.model and now.model and before.model != now.model:
-            return self._client.standing.other_name(before.model, now.model)
+            return _Found(self._client.standing.other_name(before.model, now.model))
         distance = self._distance(question, before, now)
         if distance is None:
             return self._other_text(question, before, now)
         if distance <= self._tolerance(before):
             return None
         said = _differing(distance)
-        if distance > MOST_NOISE_BITS:
-            return said
-        return self._unless_noise(question, before, now, said)
+        return _Found(said) if distance > MOST_NOISE_BITS else self._noise_or_not(question, before, now, said)
 
-    def _unless_noise(self, question: Question, before: Answer, now: Answer, said: str) -> str | None:
-        """`said`, unless the answers that come now differ from each other as much as from the one before."""
+    def _noise_or_not(self, question: Question, before: Answer, now: Answer, said: str) -> _Found:
+        """Noise, if the answers that come now differ from each other as much as from the one before."""
         try:
             answers = [now, *self._more(question)]
             apart, nearest = self._spread(question, before, answers)
         except UnusableAnswerError as problem:
-            return f"a text that it was asked before comes back otherwise: {problem}"
+            return _Found(f"a text that it was asked before comes back otherwise: {problem}")
         if nearest > max(self._tolerance(before), 2 * apart) or apart > MOST_NOISE_BITS:
-            return f"{said}, and not from one time to the next (if the server is that noisy, give noise_bits)"
-        self._warn(
-            f"answers one question with {said.replace('of a text that it was asked before ', 'that ')}"
-        )
-        return None
+            more = ", and not from one time to the next (if the server is that noisy, give noise_bits)"
+            return _Found(f"{said}{more}", sure=apart > MOST_NOISE_BITS)
+        return _Found(said, sure=False, noise_bits=max(apart, nearest))
 
     def _spread(self, question: Question, before: Answer, answers: Sequence[Answer]) -> tuple[float, float]:
         """How far some answers are from each other at most, and from the one before at least, in bits."""
@@ -270,21 +291,20 @@ class Identity:
         apart = max(self._distance(question, one, other) or 0.0 for one, other in pairs)
         return apart, min(self._distance(question, before, one) or 0.0 for one in answers)
 
-    def _other_text(self, question: Question, before: Answer, now: Answer) -> str | None:
+    def _other_text(self, question: Question, before: Answer, now: Answer) -> _Found | None:
         if before.text == now.text or not self._capability.deterministic:
             return None
         others = sum(one.text != before.text for one in self._more(question))
         if others >= OTHER_TEXTS:
-            return "a prompt that it was asked before is continued in another way"
-        self._warn("continues one prompt in different ways")
-        return None
+            return _Found("a prompt that it was asked before is continued in another way", sure=False)
+        return _Found("one prompt is continued in different ways", sure=False, noise_bits=0.0)
 
     def _warn(self, what: str) -> None:
         """Once a run: it is the server's own noise, larger than it was seen to be at the beginning."""
         if not self._warned:
             warnings.warn(
-                f"{self._client.model!r} at {self._client.connection.url} {what}, which it did not when the run began; numbers are "
-                "not more exact than that",
+                f"what {self._client.model!r} at {self._client.connection.url} answers is less exact than when the run began: {what}; "
+                "numbers are not more exact than that",
                 stacklevel=2,
             )
         self._warned = True

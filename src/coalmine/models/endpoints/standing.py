@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from coalmine.errors import ModelChangedError
 from coalmine.models.endpoints.answers import Answer, Question
@@ -20,6 +20,7 @@ class Standing:
 
     Attributes:
         unconfirmed: the questions that were answered since the server was last recognized.
+        under_way: those that are being asked.
         doubtful: those of them whose answers came with a fingerprint that was not seen before.
         earlier: the first questions of the run, whose answers were confirmed.
         error: why nothing of this server can be used any more.
@@ -27,6 +28,7 @@ class Standing:
 
     def __init__(self, connection: Connection, model: str) -> None:
         self.unconfirmed: dict[Question, None] = {}
+        self.under_way: Sequence[Question] = ()
         self.doubtful: dict[Question, None] = {}
         self.earlier: list[Question] = []
         self.error: ModelChangedError | None = None
@@ -92,10 +94,11 @@ class Standing:
         if not self._recognized:
             since = f"within its first {self._connection.budget.requests} requests"
         doing = "while it was tried"
-        if self.unconfirmed:
+        asked = [*self.unconfirmed, *self.under_way]
+        if asked:
             doing = (
                 "while texts were scored"
-                if any(question.echo for question in self.unconfirmed)
+                if any(question.echo for question in asked)
                 else "while prompts were continued"
             )
         self.error = ModelChangedError(

@@ -11,7 +11,7 @@ from coalmine.models.endpoints.answers import Question
 
 # A probe follows after so many answers at least and at most. How many is drawn, so that servers that take turns do not do so in step
 # with the probes; always in the same way, so that a run asks equally often each time.
-SHORTEST_STRETCH, LONGEST_STRETCH = 12, 16
+SHORTEST_STRETCH, LONGEST_STRETCH = 10, 14
 
 
 class Stream:
