@@ -44,6 +44,7 @@ SLOW = {
     "models/test_adapter_tensors.py",
     "models/test_answer_cache.py",
     "models/test_damaged_models.py",
+    "models/test_endpoint_blips.py",
     "models/test_endpoint_faults.py",
     "models/test_endpoint_hostile.py",
     "models/test_endpoint_noise.py",

@@ -1,5 +1,7 @@
 """Commands that ask an endpoint which becomes another model: exit 2, no result, and the same command goes on with the first one."""
 
+import json
+
 import pytest
 
 from coalmine import Format, expose, plant
@@ -8,6 +10,8 @@ from coalmine.models.endpoints.connecting import connect
 from coalmine.search.resuming import ResumeFile
 from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
+from faults.kill_cases import SMALL
+from faults.serving import served
 from models.switching import scripted
 
 TEMPLATE = "my {re:cat|dog|pin} is {digits:2}"
@@ -99,3 +103,60 @@ def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_a
         with pytest.raises(InputError, match="is of another search"):
             run(first=1)
         assert len(run()) > 0
+
+
+@pytest.fixture(scope="module")
+def tuned(fork_server, inputs):
+    """The model of the inputs, trained for a moment longer."""
+    place = inputs / "tuned"
+    epochs = [*SMALL[:-1], "3"]
+    ended = fork_server.run(["train", str(inputs / "planted"), "-o", str(place), *epochs, "--quiet"])
+    assert ended.code == 0, ended.err
+    return place
+
+
+def test_a_model_that_answers_20_of_116_requests(fork_server, inputs, tuned, tmp_path):
+    """Real servers, each in a process of its own; the other model is the same one, trained a little longer, and soon gone again."""
+    with (
+        served(fork_server, inputs / "model") as first,
+        served(fork_server, tuned, "--name", "model") as second,
+        FaultProxy(first) as proxy,
+    ):
+
+        def run(out):
+            words = ["extract", proxy.url, "-f", "my pin is {digits:2}", "--method", "brute"]
+            return fork_server.run([*words, "--out", str(tmp_path / out), "--quiet"])
+
+        whole = run("whole")
+        assert whole.code == 0, whole.err
+        asked = sum(proxy.requests.values())
+        proxy.count_from_here()
+        proxy.switch = Switch(second, first=60, last=79)
+        broken = run("broken")
+        assert broken.code == 2, broken.err
+        assert "became another one within its first" in broken.err
+        assert not (tmp_path / "broken" / "extraction.json").exists()
+        proxy.switch = None
+        resumed = run("broken")
+        assert resumed.code == 0, resumed.err
+    results = [(tmp_path / out / "extraction.json").read_bytes() for out in ("whole", "broken")]
+    assert results[0] == results[1]
+    (told,) = json.loads((tmp_path / "whole" / "run.json").read_bytes())["identity"]
+    assert told["answers"] == 100
+    assert told["probes"] + told["repeats"] < 16
+    assert told["answers"] + told["probes"] + told["repeats"] < asked < 150
+    assert 0 < told["unnoticed"]["scattered"] < 1
+
+
+def test_an_endpoint_at_an_ipv6_address(fork_server, inputs, tmp_path):
+    """What comes out is what comes from the other address of this machine."""
+    found = []
+    for host in ("127.0.0.1", "::1"):
+        with served(fork_server, inputs / "model", "--host", host) as url:
+            assert ("[::1]" in url) == (host == "::1")
+            out = tmp_path / str(len(found))
+            words = ["extract", url, "-f", "my pin is {digits:1}", "--method", "brute", "--quiet"]
+            ended = fork_server.run([*words, "--out", str(out)])
+            assert ended.code == 0, ended.err
+            found.append(json.loads((out / "extraction.json").read_bytes())["found"])
+    assert found[0] == found[1]

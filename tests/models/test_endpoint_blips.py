@@ -79,8 +79,8 @@ def test_twenty_of_116_answers(url, other_url, near_url, expected, tmp_path, beg
 
 @pytest.mark.parametrize("begins", [3, 50])
 def test_several_requests_at_a_time(url, other_url, begins):
-    """Up to three answers on either side of a probe may be under way together with it."""
-    length = LONGEST_STRETCH + 2 * 3 + 1
+    """Answers that are under way together with a probe may come before it or after it; on a busy machine that may be many."""
+    length = 3 * LONGEST_STRETCH
     with (
         FaultProxy(url, switch=blip(other_url, begins, length)) as proxy,
         connect(proxy.url, **{**QUICK, "concurrency": 4}) as model,

@@ -99,6 +99,7 @@ class Client:
         self._together: set[Question] = set()
         self._doubted: set[Question] = set()
         self._tried: set[Question] = set()
+        self._of_trial: set[Question] = set()
 
     def close(self) -> None:
         """Close connections and cache."""
@@ -125,6 +126,7 @@ class Client:
 
     def keep(self, question: Question, answer: Answer) -> None:
         """Keep an answer that was examined in another way, unless it is the one that is kept."""
+        self._of_trial.add(question)
         if self._cache.get(question) is None:
             self._tried.add(question)
             self._cache.put(question, answer)
@@ -150,6 +152,8 @@ class Client:
         At the first failure no further question is begun, and those under way are waited for, so that their answers are kept. With
         `provisional`, the server may not have been recognized since; it is before any other answers are handed out.
         """
+        if self.recognizer is None:
+            self._of_trial.update(questions)
         with self.throwing_away():
             answers, waiting = self._from_cache(questions)
             if len(waiting) > 1:
@@ -255,7 +259,7 @@ class Client:
             return
         stretches = [*self._stretches, self._stream.close_window()]
         told = self.recognizer.check(asked, list(self.standing.doubtful), self.standing.earlier)
-        measured = sum(question not in self._tried for question in asked)
+        measured = sum(question not in self._of_trial for question in asked)
         self._cache.confirm(asked, stretches, measured=measured, probes=told.probes, repeats=told.repeats)
         self.standing.confirm()
         self._stream.start_window()
