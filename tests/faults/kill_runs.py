@@ -153,8 +153,8 @@ def _content(path):
         for clock in ("started_at", "elapsed_seconds", "checksum"):
             del record[clock]
         # Each run of an endpoint asks who it is; what it answered is the same.
-        for asked in record.get("identity", ()):
-            record["identity"] = [asked["answers"]]
+        if "identity" in record:
+            record["identity"] = [asked and asked["answers"] for asked in record["identity"]]
         return record
     if path.suffix == ".sqlite":
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as answers:

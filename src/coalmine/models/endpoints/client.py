@@ -37,13 +37,11 @@ class Asked(NamedTuple):
 
 
 class Recognizer(Protocol):
-    """Tells whether a server still is the model that it was; each method raises a ModelChangedError where it is not.
+    """Tells whether a server still is the model that it was; each method raises a ModelChangedError where it is not."""
 
-    Attributes:
-        noise_bits: smaller differences are taken for noise.
-    """
-
-    noise_bits: float
+    @property
+    def noise_bits(self) -> float:
+        """Differences that are no larger are taken for noise."""
 
     def next_probe(self, earlier: Sequence[Question]) -> Question | None:
         """A question whose answer is known, equal to no other that was asked; None where no answer would show anything."""

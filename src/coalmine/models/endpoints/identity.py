@@ -41,6 +41,8 @@ FEWEST_TO_REPEAT = 8
 ANSWERS_PER_REPEAT = 32
 # So many answers around one that is not as expected tell a model that was there for a moment from noise.
 NEIGHBORS = 16
+# When they told so often that it was noise, differences that are no larger are not looked into any more.
+LOOKS = 8
 # A text that was written differently is written differently in at least so many of the next tries, if a model was changed.
 OTHER_TEXTS = 2
 
@@ -67,7 +69,6 @@ class Identity:
 
     Attributes:
         sha256: of what the model said of the first, to a hundredth of a bit: equal for equal models, but for noise.
-        noise_bits: how far apart answers to one question were in this run, where that turned out to be noise.
     """
 
     def __init__(self, client: Client, capability: Capability, *, context: str = "") -> None:
@@ -87,9 +88,15 @@ class Identity:
         self._probed_earlier = False
         self._odd: list[_Odd] = []
         self._outliers: set[Question] = set()
-        self.noise_bits = 0.0
+        self._most_noise = 0.0
+        self._looks = 0
         self._warned = False
         self.sha256 = self._hash()
+
+    @property
+    def noise_bits(self) -> float:
+        """How far apart answers to one question were in this run, once that turned out to be noise several times."""
+        return self._most_noise if self._looks >= LOOKS else 0.0
 
     def check_cache(self) -> None:
         """That the server still is the one that filled the cache, where one did; asks one question."""
@@ -212,8 +219,7 @@ class Identity:
         if found is None:
             return
         if found.noise_bits is not None:
-            # Text has no measure of how noisy it is.
-            if not found.noise_bits or found.noise_bits > self.noise_bits:
+            if not 0 < found.noise_bits <= self.noise_bits:
                 self._look_around(asked, asked.index(question) if question in asked else len(asked), found)
             return
         if found.sure or question not in among:
@@ -237,7 +243,8 @@ class Identity:
             raise self._client.standing.changed(
                 f"{found.what}, and so do {others} of the {len(around)} answers around it: another model was there for a moment"
             )
-        self.noise_bits = max(self.noise_bits, found.noise_bits or 0.0)
+        self._looks += 1
+        self._most_noise = max(self._most_noise, found.noise_bits or 0.0)
         self._warn(found.what)
 
     def _is_of_another(self, question: Question, one: Answer, other: Answer) -> bool:
