@@ -161,6 +161,8 @@ def test_withheld_canaries_keep_the_number_of_copies_that_they_were_meant_to_hav
         ),
         ({"formats__0__size": "9999"}, "has another number of members than the 10000 of its template"),
         ({"formats__0__template": "{digits:"}, "format 'f0' does not compile"),
+        ({"formats__0__source_template": "{hex:4}{digits:2}"}, "'f0-x1-0' does not fit the source template"),
+        ({"formats__0__source_template": "pin {choice:a|b}"}, "'f0-x1-0' does not fit the source template"),
         ({"corpus": {"name": "corpus.txt"}}, "damaged"),
     ],
 )

@@ -294,7 +294,13 @@ class CanarySet(Sequence[Canary]):
         source_format = self.source_formats.get(canary.format_id)
         expected = None
         if source_format is not None:
-            expected = source_format.fill(self.formats[canary.format_id].fillings(canary.text))
+            try:
+                expected = source_format.fill(self.formats[canary.format_id].fillings(canary.text))
+            except InputError:  # which names no canary
+                raise ManifestError(
+                    f"canary {canary.canary_id!r} does not fit the source template of its format, {canary.format_id!r}; correct it, or "
+                    "plant again"
+                ) from None
         if canary.source != expected:
             raise ManifestError(
                 f"canary {canary.canary_id!r} has {_in_words(canary.source)}, but its formats make {_in_words(expected, canary.source)}; "
