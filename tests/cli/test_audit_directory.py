@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from cli.in_process import run
 from coalmine import CanarySet, Format, expose, load_model
 from coalmine.cli.main import app
 from coalmine.errors import InputError
@@ -119,3 +120,15 @@ def test_what_is_refused_leaves_no_audit_directory(model, tmp_path):
     with pytest.raises(InputError, match="guess"):
         coalmine("expose", model, tmp_path / "canaries.json", "--method", "guess")
     assert not (tmp_path / "model-audit").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["recitation.json", "sequences.parquet", "recitation.html", "recitation.svg", "run.json"]
+)
+def test_a_recitation_that_could_not_be_written_is_not_begun(tmp_path, name):
+    """Neither the model nor the index is there, and they are not what is complained about."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    ended = run("recite", tmp_path / "model", tmp_path / "index", "-o", tmp_path / "out")
+    assert ended.code == 2
+    assert f"{name} is a symbolic link" in ended.said

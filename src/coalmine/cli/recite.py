@@ -121,10 +121,11 @@ def command(
         from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.corpus.index.queries import CorpusIndex
         from coalmine.files import check_places
+        from coalmine.reports.figures.recitation_curves import FIGURE_FILES
 
         clock = RunClock()
         place = results_directory(names[0], out, "recitation")
-        check_places(place, RESULT_FILE, SEQUENCES_FILE, RUN_FILE)
+        check_places(place, RESULT_FILE, SEQUENCES_FILE, *FIGURE_FILES, RUN_FILE)
         opened = CorpusIndex.open(index, progress=output.progress())
         options: dict[str, Any] = {"kind": kind, "device": device, "precision": precision, "source": source}
         asked: dict[str, Any] = {

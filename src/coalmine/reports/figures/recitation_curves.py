@@ -11,6 +11,7 @@ from coalmine.reports.figures.drawing import save_drawing
 from coalmine.reports.figures.style import ordered_colors
 
 FIGURE_NAME = "recitation"
+FIGURE_FILES = (f"{FIGURE_NAME}.html", f"{FIGURE_NAME}.svg")
 # Apart for readers who see red and green alike.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _SIZE = "number of parameters"
