@@ -10,6 +10,8 @@ import pytest
 
 from coalmine import CanarySet
 from coalmine.audits.membership import membership
+from coalmine.corpus.documents import Fields
+from coalmine.corpus.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
 from coalmine.reports.findings.findings import findings_of
 from coalmine.reports.gate.checking import check
@@ -102,6 +104,27 @@ def test_a_manifest_that_was_named_and_not_measured_is_missing(run):
     # One that is only met on the way may be of an earlier corpus.
     shutil.move(run / "other", run / "run" / "earlier")
     assert {one.outcome for one in outcomes(policy, *named).values()} == {"holds"}
+
+
+def test_a_manifest_that_the_model_was_trained_on_and_that_was_not_measured_is_missing(run):
+    """Also one that was only met on the way."""
+    measured = CanarySet.load(run / "planted")
+    shutil.move(run / "planted", run / "run" / "planted")
+    other = others(run / "run" / "other")
+    policy = f'require = ["exposure"]\n{LOW}'
+    for canaries, trained_on, expected in (
+        (other, "2" * 64, "not_shown"),
+        (other, "1" * 64, "holds"),
+        # The same canaries, in a corpus that was rewritten.
+        (measured, "2" * 64, "holds"),
+    ):
+        planted = PlantedCorpus(
+            name="corpus.txt", original_name="original.txt", sha256_before="0" * 64, sha256_after="2" * 64,
+            documents_before=9, documents_after=9, fields=Fields(),
+        )  # fmt: skip
+        canaries.with_corpus(planted, "corpus.txt").save(run / "run" / "other" / "canaries.json")
+        made.save_training(run / "run", data_sha256=trained_on)
+        assert {one.outcome for one in outcomes(policy, run / "run").values()} == {expected}
 
 
 def test_membership_of_one_manifest_does_not_stand_for_another(run):

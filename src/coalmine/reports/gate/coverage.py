@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coalmine.audits.membership_results import Membership
+from coalmine.corpus.manifest import CanarySet
 from coalmine.reports.exposure_table import times_in_words
 from coalmine.reports.findings.chance import NOT_EVIDENCE
 from coalmine.reports.format_names import FormatNames, format_names
@@ -41,7 +42,8 @@ def planted_in(run: Run) -> list[NamedCanary]:
     measured = run.measured_manifests
     for path, canaries in run.manifests:
         # One that nothing was measured with, and that was only met on the way, may be of an earlier corpus: CM502 tells of it.
-        if measured and canaries.sha256 not in measured and not _was_named(run, path):
+        asked = _was_named(run, path) or _was_trained_on(run, canaries)
+        if measured and canaries.sha256 not in measured and not asked:
             continue
         for canary in canaries:
             if canary.planted:
@@ -66,6 +68,18 @@ def _was_named(run: Run, path: Path) -> bool:
     """Whether the user named a file, or the directory that it is in."""
     given = {place.resolve() for place in run.paths}
     return not given.isdisjoint({path.resolve(), path.resolve().parent})
+
+
+def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
+    """Whether the model was trained on the corpus of a manifest, by its own word, and the canaries are not those of another one."""
+    told = {(run.model or {}).get("trained_on_sha256"), *(record.data_sha256 for _, record in run.trainings)}
+    if canaries.corpus is None or canaries.corpus.sha256_after not in told:
+        return False
+    # A corpus in which nothing repeats has the same bytes after it was rewritten, and another manifest of the same canaries.
+    measured = {
+        canary.text for _, one in run.manifests if one.sha256 in run.measured_manifests for canary in one
+    }
+    return any(canary.text not in measured for canary in canaries if canary.planted)
 
 
 def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[Judged]:
