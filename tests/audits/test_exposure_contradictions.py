@@ -308,3 +308,22 @@ def test_a_curve_may_end_beyond_its_space():
     assert list(exposure_problems(document)) == []
     nothing = Estimate.not_measured("auto", "no method is known")
     assert list(exposure_problems(document_of("auto", [nothing], 1000))) == []
+
+
+@pytest.mark.parametrize("method", ["exact", "references"])
+def test_a_more_surprising_canary_has_no_better_rank(documents, method):
+    """Each canary by itself is without contradiction, and its checksum could be made anew."""
+    document = copy.deepcopy(documents[method])
+    ranked = [one for one in document["results"] if one["estimate"]["value"] is not None]
+    ranked.sort(key=lambda one: one["rank"])
+    best, worst = ranked[0], ranked[-1]
+    assert best["rank"] < worst["rank"]
+    best["rank"], worst["rank"] = worst["rank"], best["rank"]
+    best["estimate"], worst["estimate"] = worst["estimate"], best["estimate"]
+    (problem,) = problems_of(document)
+    assert f"is more surprising than canary {best['canary_id']!r}, and has rank " in problem
+    # Within what the model resolves, the order of two log-perplexities is not known.
+    best["log_perplexity_bits"] = worst["log_perplexity_bits"] - 1e-7
+    others = {one["canary_id"] for one in ranked[1:-1]}
+    document["results"] = [one for one in document["results"] if one["canary_id"] not in others]
+    assert problems_of(document) == []

@@ -36,6 +36,8 @@ _MAY_BECOME = {
 }
 # A log-perplexity is a sum of numbers of at least 0; a server may round each of them.
 _LEAST_LOG_PERPLEXITY = -1e-3
+# Log-perplexities that differ by less may be the same number, added up in another order.
+_SAME_BITS = 1e-6
 
 
 def exposure_problems(document: ExposureDocument) -> Iterator[str]:
@@ -59,6 +61,10 @@ def exposure_problems(document: ExposureDocument) -> Iterator[str]:
             continue
         yield from _result_problems(
             result, formats[result.format_id], sizes[result.format_id], document.confidence
+        )
+    for facts in document.formats:
+        yield from _order_problems(
+            facts, [one for one in document.results if one.format_id == facts.format_id]
         )
     for format_id, fit in document.tail_fits.items():
         if format_id not in formats or formats[format_id].method != "extrapolated":
@@ -105,6 +111,36 @@ def _result_problems(
     if estimate.confidence is not None and not same(estimate.confidence, confidence):
         yield f"{name} has a confidence of {estimate.confidence:g}, and the results have {confidence:g}"
     yield from _OF_METHOD[result.method](name, result, size)
+
+
+def _order_problems(facts: FormatFacts, results: list[ExposureResult]) -> Iterator[str]:
+    """Of canaries whose ranks are among the same members or references, a more surprising one has no better rank."""
+    ranked: dict[tuple[bool, int], list[tuple[float, int, str]]] = {}
+    for one in results:
+        if one.rank is not None and one.known_log_perplexity_bits is not None:
+            # Ranks in the whole space are comparable whatever proved them; those among references only with the same ones.
+            among = (True, one.estimate.n) if one.method == "references" else (False, 0)
+            place = (one.known_log_perplexity_bits, one.rank, one.canary_id)
+            ranked.setdefault(among, []).append(place)
+    for places in ranked.values():
+        places.sort()
+        last, before = 0, (0, "")
+        for bits, rank, name in places:
+            while places[last][0] + _apart(facts, bits) < bits:
+                before = max(before, places[last][1:])
+                last += 1
+            if before[0] > rank:
+                yield (
+                    f"canary {name!r} is more surprising than canary {before[1]!r}, and has rank {rank:,} where that has {before[0]:,}"
+                )
+                return
+
+
+def _apart(facts: FormatFacts, bits: float) -> float:
+    """How far apart two log-perplexities must be for the order of their ranks to be known; both may be rounded."""
+    if facts.resolution is None:
+        return _SAME_BITS
+    return 2 * max(facts.resolution.least_bits, facts.resolution.relative * bits, _SAME_BITS)
 
 
 def _proven_problems(name: str, result: ExposureResult, size: int) -> Iterator[str]:
