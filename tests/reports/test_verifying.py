@@ -148,8 +148,9 @@ def test_weights_of_others_are_those_that_were_measured(whole, tmp_path):
     from coalmine.files import sha256_of_file
 
     digests = [sha256_of_file(path) for path in sorted(weights.glob("*.safetensors"))]
-    with resealed(tmp_path / "gpt-audit" / "found" / "extraction.json") as document:
-        document["model"]["weights_sha256"] = digests
+    for name in ("extraction.json", "run.json"):
+        with resealed(tmp_path / "gpt-audit" / "found" / name) as document:
+            document["model"]["weights_sha256"] = digests
     found = verify_run(weights)
     assert found.sound
     assert sum(row.what == "weights" for row in found.files) == 2

@@ -27,6 +27,7 @@ from coalmine.reports.runs.originals import check_manifest, measured_weights
 from coalmine.reports.runs.reading import check_looks
 from coalmine.reports.runs.records import WatchedTraining, asked_model
 from coalmine.reports.verifying.kinds import MANIFEST, UNKNOWN, WRITTEN_WITH, FileKind, kind_of, unfinished
+from coalmine.reports.verifying.run_records import is_of_another_run, written_with
 from coalmine.sealing import beside as companion
 from coalmine.sealing import is_there, read_sealed
 from coalmine.training.record import TrainingRecord
@@ -140,6 +141,7 @@ class _Files:
             self._check_companions(path, document, kinds[path])
         for path, document in self._documents.items():
             self._check_origin(path, document)
+        self._check_records()
         self._check_manifests()
         for path in kinds:
             self._check_alone(path)
@@ -271,6 +273,23 @@ class _Files:
                     "",
                     "of other results",
                     f"{same[0]} was measured again since; run `coalmine membership` again",
+                )
+
+    def _check_records(self) -> None:
+        """Whether the document that each run.json was written with is there, and is still that one."""
+        there = {**self._documents, **self._manifests}
+        for path, record in self._documents.items():
+            name = written_with(record) if isinstance(record, dict) else None
+            if name is None:
+                continue
+            written = path.with_name(name)
+            if not is_there(written):
+                self._note(
+                    written, "written with run.json", "missing", f"{path} was written with it; restore it"
+                )
+            elif written in there and is_of_another_run(record, there[written]):
+                self._note(
+                    path, "", "of other results", f"{written} was not written by the run that it tells of"
                 )
 
     def _check_manifests(self) -> None:
