@@ -188,3 +188,20 @@ def test_importing_formats_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("{re:[0-9]{2}}", "{digits:2}", True),
+        ("{re:ab|cb|ad|cd}", "{re:[ac][bd]}", True),
+        ("{digits:2}", "{digits:3}", False),
+        ("{re:[ab]}", "{re:[ac]}", False),
+        # As many members and states, and at each state the same characters:
+        ("{re:a|aaa}", "{re:aa|aaa}", False),  # they end at other places
+        ("{re:a0|b0|c1}", "{re:a0|b1|c1}", False),  # they meet at other places
+    ],
+)
+def test_formats_have_the_same_members_however_they_are_written(first, second, same):
+    one, other = Format(first), Format(second)
+    assert one.same_members(other) == other.same_members(one) == same == (set(one) == set(other))

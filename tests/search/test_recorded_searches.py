@@ -196,3 +196,23 @@ def test_free_beams_are_as_they_were(width):
     model = PAIRS["subwords"][0]
     prompts = [[0, *model.tokenizer.encode(text)] for text in ("pin 12", "pin", "90")]
     assert_as_recorded(FILE, f"beams {width} wide", free_beam(model, prompts, length=4, width=width))
+
+
+class OnlySteps:
+    """A model that is walked and does not score texts."""
+
+    def __init__(self, model):
+        self.name, self.context, self.tokenizer = model.name, model.context, model.tokenizer
+        self.resolution_bits, self.mixes_depths = model.resolution_bits, model.mixes_depths
+        self.describe, self.start, self.step = model.describe, model.start, model.step
+        self.gather, self.state_bytes = model.gather, model.state_bytes
+
+
+@pytest.mark.parametrize("name", ["characters", "subwords", "two members"])
+def test_what_all_members_begin_with_costs_the_same_where_it_is_walked(name):
+    model, form = PAIRS[name]
+    _, costs = every_cost(name)
+    walked = Frontier(OnlySteps(model), TokenTree(form, model.tokenizer))
+    assert walked.tree.prefix
+    for leaves in enumerate_members(walked):
+        assert leaves.costs == pytest.approx(costs[leaves.indices.astype(int)], abs=1e-9)

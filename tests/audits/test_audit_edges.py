@@ -1,0 +1,74 @@
+"""Audits at their edges: texts without a format, results of earlier versions, and spaces too large to be replayed."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from audits.compared_runs import strategy_among
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.comparing_references import _count
+from coalmine.audits.extraction_certificate import _size
+from coalmine.audits.membership_sources import _rows_of_others
+from coalmine.errors import NotMeasurableError
+from coalmine.records import Canary
+
+MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})
+TEXTS = Format("{choice:abc|bcd|cde|def|efg|fgh|ghi}")
+
+
+def listed():
+    """Texts that nobody drew from a format."""
+    canaries = [
+        Canary(canary_id=f"c{place}", format_id="f0", text=TEXTS.at(place), repetitions=2, planted=True)
+        for place in (0, 1)
+    ]
+    others = [TEXTS.at(place) for place in range(2, 7)]
+    return CanarySet(canaries, {"f0": TEXTS}, references={"f0": others}, listed=["f0"])
+
+
+@pytest.mark.parametrize("method", ["auto", "references"])
+def test_texts_without_a_format_are_ranked_among_references(method):
+    found = expose(MODEL, listed(), method=method)
+    assert [one.method for one in found] == ["references"] * 2
+    assert found[0].rank == 1
+
+
+@pytest.mark.parametrize("method", ["exact", "sampled", "guided"])
+def test_texts_without_a_format_have_no_other_members(method):
+    # Their scores are worth having all the same: membership compares them.
+    for one in expose(MODEL, listed(), method=method):
+        assert one.estimate.status == "not_measured"
+        assert "a list of texts without one" in one.estimate.statement
+        assert one.log_perplexity_bits == pytest.approx(
+            MODEL.log_perplexity_bits(TEXTS.at(int(one.canary_id[1:])))
+        )
+
+
+def test_of_all_members_those_nearest_to_the_canaries_are_the_canaries():
+    bits = np.array([5.0, 1.0, 3.0, 3.0, 9.0, 7.0])
+    assert _rows_of_others(bits, [3.1, 8.9, 3.2]).tolist() == [True, True, False, False, False, True]
+    # A canary whose nearest one is taken is the nearest of those that are left.
+    assert _rows_of_others(bits, [5.0, 5.1]).tolist() == [False, True, True, True, True, False]
+    assert _rows_of_others(bits, []).all()
+
+
+def test_how_many_others_are_no_more_surprising_is_told_by_the_rank_or_by_the_exposure():
+    others = np.arange(40.0)
+    scores = np.array([-5.0, 3.5, 20.5])
+    for method in ("references", "sampled"):
+        results = strategy_among("one", scores, others, method=method).exposure.results
+        assert [_count(one) for one in results] == [0, 4, 21]
+
+
+def test_a_million_members_are_counted_one_by_one_and_not_one_more():
+    model = SimpleNamespace(name="only scores")
+    members = SimpleNamespace(
+        given="99", obstacle="it cannot be walked", format=Format("{digits:3}"), model=model
+    )
+    assert _size(members) == 10
+    members.format = Format("{re:[0-9]{6}|x}")
+    with pytest.raises(NotMeasurableError, match="1,000,001 members are too many"):
+        _size(members)
+    members.given = ""
+    assert _size(members) == 1_000_001
