@@ -275,7 +275,7 @@ class Identity:
         distance = self._distance(question, before, now)
         if distance is None:
             return self._other_text(question, before, now)
-        if distance <= self._tolerance(before):
+        if distance <= max(self._tolerance(before), self.noise_bits):
             return None
         said = _differing(distance)
         return _Found(said) if distance > MOST_NOISE_BITS else self._noise_or_not(question, before, now, said)
@@ -285,6 +285,10 @@ class Identity:
         try:
             answers = [now, *self._more(question)]
             apart, nearest = self._spread(question, before, answers)
+            if self._tolerance(before) < apart < nearest / 2:
+                # It is noisy, and a few answers of a noisy server may be near each other by chance.
+                answers += self._more(question)
+                apart, nearest = self._spread(question, before, answers)
         except UnusableAnswerError as problem:
             return _Found(f"a text that it was asked before comes back otherwise: {problem}")
         if nearest > max(self._tolerance(before), 2 * apart) or apart > MOST_NOISE_BITS:
