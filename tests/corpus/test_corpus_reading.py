@@ -270,6 +270,14 @@ def test_parquet_that_does_not_fit_is_refused(tmp_path):
         list(read_documents(path))
 
 
+def test_parquet_with_a_column_whose_name_is_not_text_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"], "column": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"column", b"co\xf8umn"))
+    with pytest.raises(CorpusError, match="is not whole Parquet data"):
+        list(read_documents(path))
+
+
 def test_fields_that_make_no_sense_are_refused(tmp_path):
     with pytest.raises(CorpusError, match="only source was given; name the target field too"):
         Fields(source="en")

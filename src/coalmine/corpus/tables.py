@@ -79,11 +79,11 @@ class TableCorpus:
                 pre_buffer=False,
                 page_checksum_verification=True,
             )
-        except (self._pa.ArrowException, OSError) as error:
+            self.schema: Any = self.file.schema_arrow
+        except (self._pa.ArrowException, OSError, UnicodeError) as error:  # the last of names of columns
             raise CorpusError(
                 f"{path} is not whole Parquet data ({_reason(error)}); copy or write it again"
             ) from None
-        self.schema: Any = self.file.schema_arrow
         self._rows_read = 0
         try:
             self._check_schema()
