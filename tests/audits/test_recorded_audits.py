@@ -14,6 +14,7 @@ from coalmine.audits.extraction import verify_extraction
 from coalmine.audits.extraction_certificate import verify_certificate
 from coalmine.audits.membership import membership, membership_of_scores
 from coalmine.audits.recitation import recite
+from coalmine.audits.recitation_contradictions import recitation_problems
 from coalmine.corpus.index.building import build_index
 from coalmine.records import Canary, Estimate
 from recorded import assert_as_recorded, plain
@@ -93,9 +94,9 @@ TEXTS = {
 
 
 def numbers(value):
-    """A document without its texts, which are long, and without what names files."""
+    """A document without its texts, which are long, without what names files, and without what is not there."""
     if isinstance(value, dict):
-        return {name: numbers(one) for name, one in value.items() if name not in TEXTS}
+        return {name: numbers(one) for name, one in value.items() if name not in TEXTS and one is not None}
     return [numbers(one) for one in value] if isinstance(value, list) else value
 
 
@@ -180,13 +181,16 @@ CASES = {
 }  # fmt: skip
 
 
+# A scripted model recites a text from its beginning, so that lines of just the length of a sequence can be recited.
 LINES = [
-    "the quick brown fox jumps over the lazy dog and runs away",
-    "a line that is there once only and never comes back to us",
-    "of twenty lines this is the one that they all know by heart",
-    "sphinx of black quartz judge my vow before the night is over",
+    "the quick brown fox!",
+    "a line that is once.",
+    "they know it by heart",
+    "sphinx of black quartz, judge!",
+    "pack my box with five dozen jug",
+    "how vexingly quick daft zebras",
 ]
-COPIES = (1, 3, 9, 30)
+COPIES = (1, 3, 9, 30, 2, 5)
 
 
 @pytest.fixture(scope="module")
@@ -199,25 +203,30 @@ def index(tmp_path_factory):
 
 def reciting(share, name="scripted"):
     """Knows the lines of the corpus, those with many copies best."""
-    memory = {line: share * weight for line, weight in zip(LINES, (0.01, 0.04, 0.2, 0.6), strict=True)}
+    memory = {
+        line: share * weight for line, weight in zip(LINES, (0.05, 0.2, 0.1, 0.3, 0.02, 0.15), strict=True)
+    }
     return ScriptedModel(
-        "abcdefghijklmnopqrstuvwxyz ", memory=memory, frequencies={"e": 5, " ": 9}, name=name
+        "abcdefghijklmnopqrstuvwxyz ,.!", memory=memory, frequencies={"e": 5, " ": 9}, name=name
     )
 
 
 RECITED = {
-    "one context": {"contexts": [8], "suffix": 6, "lengths": [20], "each": 12},
-    "contexts and lengths": {"contexts": [4, 12], "suffix": 5, "lengths": [10, 30], "each": 6, "tries": [1, 10, 1000], "chance": 0.9},
-    "uniform": {"contexts": [8], "suffix": 6, "lengths": [20], "sample": "uniform", "each": 25, "most": 20},
-    "greedy only": {"contexts": [8], "suffix": 6, "each": 5, "greedy_only": True},
-    "beams and near ones": {"contexts": [8], "suffix": 6, "lengths": [20], "each": 5, "beam": 3, "near": 2, "anywhere": True},
+    "one context": {"contexts": [14], "suffix": 6, "each": 12},
+    "contexts and lengths": {"contexts": [14, 15, 24], "suffix": 6, "each": 12, "tries": [1, 10, 1000], "chance": 0.9},
+    "longer sequences": {"contexts": [8, 14], "suffix": 6, "lengths": [20, 30], "each": 6},
+    "uniform": {"contexts": [24], "suffix": 6, "sample": "uniform", "each": 25, "most": 20},
+    "greedy only": {"contexts": [24], "suffix": 6, "each": 5, "greedy_only": True},
+    "beams and near ones": {"contexts": [14], "suffix": 6, "each": 12, "beam": 3, "near": 2, "anywhere": True},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RECITED)
 def test_recitation_is_as_it_was(name, index):
-    models = [reciting(0.02, "small"), reciting(1.0, "large")]
-    found = recite(models, index, baseline=reciting(1e-6, "baseline"), **RECITED[name])
+    models = [reciting(1e-9, "small"), reciting(1.0, "large")]
+    found = recite(models, index, baseline=reciting(1e-30, "baseline"), **RECITED[name])
+    assert max(group.recited.value for group in found.groups) > 0
+    assert list(recitation_problems(found)) == []
     assert_as_recorded(FILE, f"recited, {name}", numbers(plain(found)), within=1e-6)
 
 
