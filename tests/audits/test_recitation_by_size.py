@@ -64,3 +64,13 @@ def test_what_one_model_recites_alone_is_from_none_to_all_of_it(index):
         others = [one for one in found.exclusive if one is not first]
         edited = msgspec.structs.replace(found, exclusive=(row, *others))
         assert any("another number of them alone" in problem for problem in recitation_problems(edited))
+
+
+@pytest.mark.parametrize("limits", [(-0.1, 1.0), (0.0, 1.1), (0.9, 1.0), (0.0, 0.1)])
+def test_limits_that_a_share_is_not_between_are_noticed(index, limits):
+    found = asked(index, 18, 18)
+    group, *others = found.groups
+    assert 0.1 < group.recited.value < 0.9
+    edited = msgspec.structs.replace(group, recited_in_corpus=limits)
+    problems = recitation_problems(msgspec.structs.replace(found, groups=(edited, *others)))
+    assert any("not between the limits" in problem for problem in problems)
