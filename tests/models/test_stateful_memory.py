@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models import stateful
 from coalmine.models.protocols import TokenSequence
 from models.random_networks import ARCHITECTURES, random_model
@@ -79,3 +80,15 @@ def test_as_many_rows_are_read_as_their_logits_have_room(asked, numbers, rows, m
         seen.clear()
         assert np.allclose(ASKED[asked](model), whole)
         assert max(seen) == min(most, len(TEXTS))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_walk_starts_after_contexts_of_one_length_and_not_after_nothing(architecture):
+    model = random_model(architecture)
+    for contexts in ([], [[]], [[], []]):
+        with pytest.raises(NotMeasurableError, match="after nothing"):
+            model.start(contexts)
+    with pytest.raises(ModelError, match=r"got lengths \[1, 2\]"):
+        model.start([[0], [0, 1]])
+    assert len(model.start([[0, 1], [0, 2]]).log2_probabilities) == 2
+    assert len(model.start([[0]]).log2_probabilities) == 1
