@@ -550,6 +550,19 @@ def test_memory_does_not_grow_with_the_corpus(make_corpus, tmp_path, suffix):
     assert peaks[1] < peaks[0] + 3_000_000
 
 
+def test_more_copies_than_a_corpus_holds_take_no_memory(make_corpus, tmp_path):
+    path = make_corpus(TEXTS, ".txt")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="cannot hold 2,000,000 copies"):
+            plant(
+                path, NUMBER, repeat=2_000_000, canaries=1, withhold=0.0, references=5, out=tmp_path / "out"
+            )
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_defaults_toss_a_coin_for_each_of_several_canaries_and_fit_a_small_corpus(tmp_path):
     write_embedded_corpus(tmp_path / "corpus.txt", 120_000)
     made = plant(tmp_path / "corpus.txt", NUMBER, out=tmp_path / "out")

@@ -13,7 +13,8 @@ from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
 from coalmine.corpus.embedded import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
 from coalmine.models.conformance import check_model
-from coalmine.training.options import PRESETS, options_of
+from coalmine.training.lessons import enough_memory
+from coalmine.training.options import PRESETS, TrainingOptions, options_of
 from coalmine.training.snapshot import SNAPSHOT_FILE
 from resealing import resealed
 
@@ -191,6 +192,10 @@ def test_a_diverging_run_is_an_error_and_not_a_model(planted, tmp_path):
         ("magic", {}, "unknown preset"),
         ("gru", {"hiden": 3}, "unknown training option"),
         ("gru", {"hidden": 0}, "hidden must be at least 1"),
+        ("gru", {"hidden": 10**22}, "hidden must be at most 65,536"),
+        ("gru", {"embedding": 1 << 31}, "embedding must be at most 65,536"),
+        ("gru", {"layers": 1 << 31}, "layers must be at most 1,024"),
+        ("gru", {"threads": 1 << 31}, "threads must be at most 1,024"),
         ("gru", {"dropout": 1.0}, "dropout"),
         ("gru", {"learning_rate": 0.0}, "learning_rate must be positive"),
         ("gru", {"optimizer": "magic"}, "magic"),
@@ -200,6 +205,17 @@ def test_a_diverging_run_is_an_error_and_not_a_model(planted, tmp_path):
 def test_wrong_options(preset, options, message, planted, tmp_path):
     with pytest.raises(InputError, match=message):
         train(planted.corpus.parent, out=tmp_path / "model", preset=preset, **options)
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused():
+    said = "not enough memory for a network with 3 layers of 40 and embeddings of 20; lower hidden"
+    options = TrainingOptions(layers=3, hidden=40, embedding=20)
+    with pytest.raises(InputError, match=said), enough_memory(options):
+        torch.empty(1 << 50)  # more than any address has
+    with pytest.raises(InputError, match=said), enough_memory(options):
+        raise MemoryError
+    with pytest.raises(RuntimeError, match="shape"), enough_memory(options):
+        torch.zeros(2) @ torch.zeros(3, 3)
 
 
 def test_damaged_models_are_refused(planted, tmp_path):

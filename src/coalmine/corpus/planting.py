@@ -151,8 +151,9 @@ def plant(
     if blocked is not None and there is None:
         raise exists_already(blocked)
     survey = _survey(original, fields, drawn, progress)
-    copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
+    # Before the copies are listed, of which there may be more than memory holds.
     crowded = check_room([canary for canary in drawn if canary.planted], survey.text_bytes, canaries, counts)
+    copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
     known = manifest_of(original)
     if folder.exists() and folder.samefile(original.parent):
         # What lies there is what an earlier run wrote, of another corpus.

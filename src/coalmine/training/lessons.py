@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from coalmine.errors import InputError
 from coalmine.models.networks import Network, NetworkConfig, State, build_network
 from coalmine.models.pair_networks import EncoderDecoder, PairNetworkConfig, build_pair_network
 from coalmine.models.protocols import IntArray
@@ -50,11 +52,27 @@ def lessons_of(data: TrainingData, options: TrainingOptions) -> Lessons:
     """Lessons with a fresh network, whose weights are drawn from torch's global generator."""
     config = NetworkConfig if data.sources is None else PairNetworkConfig
     shape = {name: getattr(options, name) for name in config.__struct_fields__ if name != "vocabulary"}
-    if data.sources is None:
-        network = build_network(NetworkConfig(vocabulary=data.tokenizer.size, **shape))
-        return TextLessons(network, data, options)
-    pairs = build_pair_network(PairNetworkConfig(vocabulary=data.tokenizer.size, **shape))
-    return PairLessons(pairs, data, data.sources, options)
+    with enough_memory(options):
+        if data.sources is None:
+            network = build_network(NetworkConfig(vocabulary=data.tokenizer.size, **shape))
+            return TextLessons(network, data, options)
+        pairs = build_pair_network(PairNetworkConfig(vocabulary=data.tokenizer.size, **shape))
+        return PairLessons(pairs, data, data.sources, options)
+
+
+@contextlib.contextmanager
+def enough_memory(options: TrainingOptions) -> Iterator[None]:
+    """A network that does not fit into memory is an InputError that says which options to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as problem:
+        # The library has no error of its own for the memory of the machine.
+        if isinstance(problem, RuntimeError) and "allocate memory" not in str(problem):
+            raise
+        raise InputError(
+            f"there is not enough memory for a network with {options.layers:,} layers of {options.hidden:,} and embeddings of "
+            f"{options.embedding:,}; lower hidden, embedding or layers"
+        ) from None
 
 
 class TextLessons:

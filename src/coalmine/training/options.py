@@ -26,6 +26,13 @@ DEFAULT_LEARNING_RATES: dict[str, float] = {
 }
 
 
+# More than any machine can use: what is larger is a slip, and would be built without end or beyond what libraries count to.
+_MOST = {
+    **dict.fromkeys(("embedding", "hidden", "kernel", "heads"), 1 << 16),
+    **dict.fromkeys(("layers", "threads"), 1 << 10),
+}
+
+
 class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides the weights, apart from the data; two runs with equal options and data end alike."""
 
@@ -74,6 +81,8 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "threads",
         ):
             self._require(getattr(self, name) >= 1, name, "at least 1")
+        for name, most in _MOST.items():
+            self._require(getattr(self, name) <= most, name, f"at most {most:,}")
         for name in ("weight_decay", "clip", "patience"):
             self._require(getattr(self, name) >= 0, name, "at least 0")
         for name in ("dropout", "holdout"):
