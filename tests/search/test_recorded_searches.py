@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from coalmine import Format, ScriptedModel
+from coalmine.errors import InputError
 from coalmine.randomness import arrays
 from coalmine.search.beam import beam_search
 from coalmine.search.bounded import BoundedSearch
@@ -216,3 +217,28 @@ def test_what_all_members_begin_with_costs_the_same_where_it_is_walked(name):
     assert walked.tree.prefix
     for leaves in enumerate_members(walked):
         assert leaves.costs == pytest.approx(costs[leaves.indices.astype(int)], abs=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(1, 5), (2, 4), (3, 3), (4, 3), (100, 3)])
+def test_beams_are_the_same_however_many_prompts_are_followed_at_a_time(monkeypatch, rows, calls):
+    model = PAIRS["subwords"][0]
+    texts = ("pin 12", "pin", "90", "91", "95")  # of three lengths: three of two tokens, and two others
+    prompts = [[0, *model.tokenizer.encode(text)] for text in texts]
+    assert sorted(map(len, prompts)) == [2, 3, 3, 3, 4]
+    whole = free_beam(model, prompts, length=3, width=2)
+    started, start = [], model.start
+    monkeypatch.setattr(
+        model,
+        "start",
+        lambda contexts, **options: started.append(len(contexts)) or start(contexts, **options),
+    )
+    monkeypatch.setattr("coalmine.search.free_beam.NUMBERS_AT_A_TIME", rows * 2 * model.tokenizer.size)
+    found = free_beam(model, prompts, length=3, width=2)
+    assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in whole]
+    assert (len(started), max(started)) == (calls, min(rows, 3))
+
+
+@pytest.mark.parametrize("options", [{"width": 0, "length": 1}, {"width": 1, "length": 0}])
+def test_beams_of_nothing_are_refused(options):
+    with pytest.raises(InputError, match="at least 1"):
+        free_beam(PAIRS["subwords"][0], [[0]], **options)
