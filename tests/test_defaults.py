@@ -19,6 +19,27 @@ DEFAULTS = {
     "bootstraps": {200},
     "replace": {True},
     "given": {""},
+    "memory": {1 << 30},
+    "memory_bytes": {1 << 30},
+    "batch": {2048},
+    "minutes": {2.0},
+    "budget": {50_000, 1_000_000},  # of expose and of extract
+    "top": {10},
+    "every": {100},
+    "suffix": {50},
+    "each": {1_000},
+    "temperature": {1.0},
+    "hidden_share": {0.15},
+    "equal_within": {0.02},
+    "choosing_share": {0.2},
+    "gaussian": {False},
+    "comparisons": {True},
+    "greedy_only": {False},
+    "anywhere": {False},
+    "higher_is_better": {False},
+    "trained_apart": {False},
+    "accept_unproven": {False},
+    "reveal": {False},
 }
 ROOMS = ("audits", "formats", "models", "reports", "search", "statistics")
 

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import Format, ScriptedModel
+from coalmine.errors import NotMeasurableError
 from coalmine.search.bounded import BoundedSearch
 from coalmine.search.frontier import Frontier
 from coalmine.search.lifting import TokenTree
+from coalmine.search.members import Members
 from coalmine.search.shortest_path import ShortestPaths
 from models.random_networks import ARCHITECTURES, random_model
 from oracles import brute_force_bits
@@ -186,3 +188,30 @@ def test_stopped_anywhere_and_continued_elsewhere(make):
         assert part.frontier.expansions == whole.frontier.expansions
     else:
         assert [one.member for one in part.found()] == [one.member for one in whole.found()]
+
+
+def test_at_most_a_quarter_of_what_was_expanded_is_expanded_at_a_time():
+    model = ScriptedModel("0123456789", frequencies={"1": 3, "7": 2})
+    frontier = Frontier(model, TokenTree(Format("{digits:5}"), model.tokenizer))
+    search = ShortestPaths(frontier, 100_000)
+    search.start()
+    steps = []
+    search.run(3_000, lambda taken: steps.append((frontier.expansions - taken, taken)))
+    # Nodes that wait are as many as that, but for the first few steps and for what is left of the budget.
+    assert [taken for before, taken in steps if before > 100][:-1] == [
+        max(64, before // 4) for before, _ in steps if before > 100
+    ][:-1]
+    assert steps[-1][0] > 2_000
+
+
+def test_no_texts_have_no_beginning_that_is_not_scored():
+    class NothingBefore(ScriptedModel):
+        def unscored(self, texts):
+            return [1] * len(texts)
+
+    members = Members(NothingBefore("0123456789"), Format("{digits:2}"))
+    assert members.score([]).tolist() == []
+    with pytest.raises(NotMeasurableError, match="first token"):
+        members.score(["12"])
+    within = Members(NothingBefore("n0123456789"), Format("n{digits:2}"))
+    assert len(within.score(["n12"])) == 1
