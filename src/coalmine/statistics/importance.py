@@ -62,19 +62,19 @@ def bounded_exposure(known: int, most_rank: int, size: int, *, rank: int | None 
     low, high = exposure_bits(most_rank, size), exposure_bits(known, size)
     # Rounded outwards: what the sentence calls proven must be.
     outer_low, outer_high = math.floor(low * 100) / 100, math.ceil(high * 100) / 100
-    value = None if rank is None else exposure_bits(rank, size)
-    if rank is None or value is None:
-        statement = (
-            f"rank is proven to lie between {known:,} and {most_rank:,} of {_shown(size)}: "
-            f"exposure is between {outer_low:.2f} and {outer_high:.2f} bits"
-        )
-    elif known == most_rank:
+    value = None
+    statement = (
+        f"rank is proven to lie between {known:,} and {most_rank:,} of {_shown(size)}: "
+        f"exposure is between {outer_low:.2f} and {outer_high:.2f} bits"
+    )
+    if rank is not None:
+        value = exposure_bits(rank, size)
         statement = f"rank is proven to be {rank:,} of {_shown(size)}: exposure is exactly {value:.2f} bits"
-    else:
-        statement = (
-            f"rank is proven to be {rank:,} of {_shown(size)}, or {known:,} to {most_rank:,} within the resolution of the "
-            f"model: exposure is {value:.2f} bits ({outer_low:.2f} to {outer_high:.2f})"
-        )
+        if known != most_rank:
+            statement = (
+                f"rank is proven to be {rank:,} of {_shown(size)}, or {known:,} to {most_rank:,} within the resolution of the "
+                f"model: exposure is {value:.2f} bits ({outer_low:.2f} to {outer_high:.2f})"
+            )
     return Estimate(
         method="bounded",
         status="lower_bound" if value is None else "measured",
