@@ -6,6 +6,7 @@ a manifest, a corpus or a result, and a message goes to logs that others read.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -77,6 +78,30 @@ def decode_python_json(content: bytes, *, surrogates: bool = False) -> Any:
             json.dumps(found, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
             raise UndecodableError("a text in it has half a surrogate pair") from None
+    return found
+
+
+def names_twice(content: bytes) -> bool:
+    """Whether an object in valid JSON has a name twice: of two values of one field, each program takes another.
+
+    >>> names_twice(b'{"rank": 1, "rank": 900}'), names_twice(b'[{"rank": 1}, {"rank": 900}]')
+    (True, False)
+    """
+    plain = decode_json(content)
+    with contextlib.suppress(OverflowError):  # of whole numbers that can be read and not be written
+        # What we wrote ourselves, which is nearly all there is, comes out again as it was; this is much faster than what follows.
+        if msgspec.json.format(msgspec.json.encode(plain), indent=2) == content.rstrip(b"\n"):
+            return False
+    found = False
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or len({name for name, _ in pairs}) < len(pairs)
+
+    try:
+        json.loads(content, object_pairs_hook=look)
+    except ValueError:
+        raise UndecodableError("a number in it has too many digits") from None
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from coalmine.contradictions import refuse_contradictions
-from coalmine.decoding import UndecodableError, decode_json, shown_schema
+from coalmine.decoding import UndecodableError, decode_json, names_twice, shown_schema
 from coalmine.errors import AlteredError, InputError
 from coalmine.files import PUBLIC, read_written, sha256_of_file, to_json, write_bytes
 
@@ -91,7 +91,12 @@ def decoded(
         # The schema first: what another version wrote may have other fields, and that is not damage.
         found = decode_json(content, _Schema).schema
         if found == schema:
-            return decode_json(content, kind)
+            document = decode_json(content, kind)
+            if names_twice(content):
+                raise AlteredError(
+                    f"{path} is not what was written: it has a field twice; restore it, or make {what} again"
+                )
+            return document
     except UndecodableError as problem:
         raise InputError(f"{path} is damaged ({problem}); restore it, or make {what} again") from None
     raise InputError(
