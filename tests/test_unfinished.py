@@ -7,6 +7,7 @@ import pytest
 
 from coalmine import plant
 from coalmine.errors import CorpusError, InputError
+from coalmine.files import write_bytes
 from coalmine.unfinished import UNFINISHED_FILE, left_unfinished, noted_as_unfinished, sole_use
 
 HOLDER = """
@@ -75,9 +76,31 @@ def test_a_block_that_fails_leaves_nothing_of_its_own(tmp_path):
     (tmp_path / "there").write_text("before")
     with pytest.raises(KeyboardInterrupt), noted_as_unfinished(tmp_path, ("new", "there")):  # noqa: PT012
         (tmp_path / "new").write_text("half")
-        (tmp_path / "there").write_text("replaced")
         raise KeyboardInterrupt
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there": "replaced"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there": "before"}
+
+
+def test_what_was_replaced_goes_with_what_it_tells_of(tmp_path):
+    def replaced(name):
+        write_bytes(tmp_path / name, b"new")
+
+    (tmp_path / "manifest").write_text("before")
+    with pytest.raises(OSError, match="full"), noted_as_unfinished(tmp_path, ("corpus", "manifest")):  # noqa: PT012
+        replaced("corpus")
+        replaced("manifest")
+        raise OSError("full")
+    assert not list(tmp_path.iterdir())
+    # Where all of it was there before, all of it is new now, and stays.
+    for name in ("corpus", "manifest"):
+        (tmp_path / name).write_text("before")
+    with pytest.raises(OSError, match="full"), noted_as_unfinished(tmp_path, ("corpus", "manifest")):  # noqa: PT012
+        replaced("corpus")
+        replaced("manifest")
+        raise OSError("full")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "corpus": "new",
+        "manifest": "new",
+    }
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,12 @@ def noted_as_unfinished(directory: Path, names: Iterable[str]) -> Iterator[None]
 
     `names` are in the order in which they take their names: later ones tell of earlier ones, so they are removed first.
     A block that fails leaves neither them nor the note; only a kill does. A file that was there is not named: whether it may be
-    replaced is for the user to say, each time.
+    replaced is for the user to say, each time. But once it is replaced, it tells of those that go, and goes with them.
     """
     left = left_unfinished(directory)
-    own = [name for name in names if name in left or not (directory / name).exists()]
+    names = tuple(names)
+    before = {name: _which(directory / name) for name in names}
+    own = [name for name in names if name in left or before[name] is None]
     note = directory / UNFINISHED_FILE
     try:
         write_json(note, _Note(files=tuple(sorted({*own, *left}))), mode=PRIVATE)
@@ -95,8 +97,19 @@ def noted_as_unfinished(directory: Path, names: Iterable[str]) -> Iterator[None]
         raise  # all is there, as far as this process can see
     except BaseException:
         with contextlib.suppress(InputError):  # what went wrong first is what counts
-            for name in [*reversed(own), *left]:
+            for name in reversed(names if own else ()):
+                if name in own or _which(directory / name) != before[name]:
+                    remove_file(directory / name)
+            for name in left:
                 remove_file(directory / name)
             remove_file(note)
         raise
     remove_file(note)
+
+
+def _which(path: Path) -> int | None:
+    """Which file has this name now; None where none has."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
