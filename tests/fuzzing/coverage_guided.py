@@ -52,7 +52,8 @@ def fuzz(name, seconds):
 
     with atheris.instrument_imports(include=["coalmine"]):
         from fuzzing.mutations import damaged, restructured
-        from fuzzing.readers import BY_NAME, Trial
+        from fuzzing.readers import BY_NAME
+        from fuzzing.trials import Trial
 
     trial = Trial(BY_NAME[name], Path(tempfile.mkdtemp(prefix="coalmine-fuzz-")))
     seeds = Path(tempfile.mkdtemp(prefix="coalmine-fuzz-seeds-"))

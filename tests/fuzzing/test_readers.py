@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fuzzing.mutations import damaged, restructured
-from fuzzing.readers import READERS, Trial
+from fuzzing.readers import READERS
+from fuzzing.trials import Trial
 
 # The same numbers are drawn each time: what is new is found by `make fuzz`, and what was found stays found.
 ALIKE = settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck))
