@@ -52,7 +52,7 @@ def test_a_demo_whose_report_has_no_place_does_not_begin(fork_server, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.parametrize("name", [*DIFFERENT, "expose bounded"])
 def test_only_regular_files_are_replaced_and_anything_else_is_refused_before_the_work(
     fork_server, write_inputs, name
 ):

@@ -261,6 +261,7 @@ class _Group:
             resume=self._resume(self.method),
             progress=asked.progress,
         )
+        question.resume.load()  # refused before any work where it is of another search, or no file
         comparisons = (
             Comparisons(question, self._facts(self.method)[:3], asked.unfinished)
             if asked.comparisons

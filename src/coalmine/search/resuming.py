@@ -73,7 +73,7 @@ class ResumeFile:
 
     def load(self) -> Arrays | None:
         """What was kept, or None where nothing was."""
-        if self.path is None or not self.path.exists():
+        if self.path is None or not os.path.lexists(self.path):
             return None
         content = read_guarded(self.path, "a search that was stopped")
         with np.load(io.BytesIO(content), allow_pickle=False) as saved:
