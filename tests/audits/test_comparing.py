@@ -62,6 +62,11 @@ def test_the_limits_and_the_p_value_of_a_difference_are_those_of_a_place_among_r
     assert turned.exposure.p_value == pytest.approx(found.p_value, rel=0.15)
 
 
+def test_of_10000_draws_of_errors_no_p_value_is_below_two():
+    [pair] = compare([at_one_place(16), constant(1.0, 16)]).pairs
+    assert pair.exposure.least_p_value == pytest.approx(2 / 10_000, rel=1e-9)
+
+
 @pytest.mark.parametrize("hair", [1e-6, -1e-6])
 def test_the_p_value_and_the_interval_agree_however_close_it_is(hair):
     [pair] = compare([at_one_place(), constant(0.0)]).pairs

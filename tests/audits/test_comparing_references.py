@@ -114,6 +114,9 @@ def test_the_error_that_two_runs_share_cancels_and_is_the_worst_where_it_is_not_
     shared, unknown = two_runs(), two_runs(scored=False)
     apart = [two_runs()[0], two_runs(indices=np.arange(1000, 1030))[1]]
     assert width(shared) < width(apart) < width(unknown)
+    # References of one run and a sample of the other are not the same others.
+    different = [unknown[0], two_runs(scored=False, method="sampled")[1]]
+    assert width(different) < 0.9 * width(unknown)
     # Scores that are not those of the others that were counted say nothing.
     one, other = two_runs()
     short = CandidateScores("f0", "reference", np.arange(29), np.zeros(29))

@@ -7,6 +7,7 @@ import torch
 
 from coalmine import CanarySet, Format, expose
 from coalmine.audits.exposure_choice import _rate, choose
+from coalmine.records import Canary
 from coalmine.search.lifting import TokenTree
 from coalmine.search.members import Members
 from models.random_networks import random_model
@@ -69,6 +70,18 @@ def test_a_model_that_only_scores_is_split_where_scoring_each_takes_too_long(mod
     choice = choose(Members(OnlyScores(model), SIX), seconds=120, budget=50_000, clock=Ticking(tick))
     assert choice.method == method
     assert "1,000,000 members" in choice.why
+
+
+def test_formats_share_the_minutes(model):
+    forms = {"f0": Format("pin {digits:3}"), "f1": Format("pin {digits:2}")}
+    chosen = [
+        Canary(canary_id=name, format_id=name, text=form.at(7), repetitions=1, planted=True)
+        for name, form in forms.items()
+    ]
+    results = expose(model, CanarySet(chosen, forms), budget=10, samples=100, minutes=3)
+    assert [choice.why.partition(" within ")[2] for choice in results.choices.values()] == [
+        "the 1.5 minutes allowed"
+    ] * 2
 
 
 def test_the_reason_is_in_the_results_and_the_speed_beside_them(model):

@@ -175,7 +175,7 @@ class Automaton:
     def lengths(self) -> tuple[int, int]:
         """The length of the shortest and of the longest member, in characters."""
         shortest, longest = [0] * self.state_count, [0] * self.state_count
-        for state in range(self.state_count - 1, -1, -1):
+        for state in reversed(range(self.state_count)):
             targets = self._targets[state]
             longest[state] = max((longest[target] + 1 for target in targets), default=0)
             if state not in self.accepting:
@@ -193,7 +193,7 @@ class Automaton:
     def _counted(self) -> tuple[int, ...]:
         counts = [0] * self.state_count
         bits = 0
-        for state in range(self.state_count - 1, -1, -1):
+        for state in reversed(range(self.state_count)):
             targets = self._targets[state]
             if len(targets) == 1 and state not in self.accepting:
                 counts[state] = counts[targets[0]]  # the same object, so a long literal costs nothing

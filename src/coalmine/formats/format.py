@@ -217,7 +217,7 @@ class Format:
         for piece in self._pieces:
             begins.append({end for begin in begins[-1] for end in self._ends(piece, text, begin)})
         begins[-1] &= {len(text)}
-        for place in range(len(self._pieces) - 1, -1, -1):
+        for place in reversed(range(len(self._pieces))):
             begins[place] = {
                 begin
                 for begin in begins[place]

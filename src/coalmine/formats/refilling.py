@@ -173,7 +173,7 @@ class Refilling:
 
     def _characters(self, state: int, after: int, size: int, way: int) -> str:
         written: list[str] = []
-        for left in range(size - 1, -1, -1):
+        for left in reversed(range(size)):
             for character, target in self._automaton.edges(state):
                 ways = self._ways(target, after, left)
                 if way < ways:

@@ -55,7 +55,7 @@ class ByteAutomaton:
 
     def _counted(self) -> list[int]:
         counts = [0] * len(self.edges)
-        for state in range(len(self.edges) - 1, -1, -1):
+        for state in reversed(range(len(self.edges))):
             counts[state] = (state in self.accepting) + sum(counts[target] for _, target in self.edges[state])
         return counts
 

@@ -194,7 +194,7 @@ class TokenTree:
     def inner_nodes(self) -> int:
         """How many nodes something goes on from: what an enumeration of all members asks the model about."""
         nodes = [0] * len(self.is_leaf)
-        for state in range(len(nodes) - 1, -1, -1):
+        for state in reversed(range(len(nodes))):
             following = self.edge_next[self.first_edge[state] : self.first_edge[state + 1]].tolist()
             nodes[state] = 1 + sum(nodes[other] for other in following) if following else 0
         return nodes[0]
@@ -203,7 +203,7 @@ class TokenTree:
         """The most stops on any path, and the length of the longest."""
         stops = np.zeros(len(self.is_leaf), dtype=np.int64)
         depths = np.zeros(len(self.is_leaf), dtype=np.int64)
-        for state in range(len(stops) - 1, -1, -1):
+        for state in reversed(range(len(stops))):
             following = self.edge_next[self.first_edge[state] : self.first_edge[state + 1]]
             stops[state] = stops[following].max(initial=0) + (self.is_leaf[state] and len(following) > 0)
             depths[state] = depths[following].max(initial=-1) + 1

@@ -44,7 +44,7 @@ def in_order(start: Key, edges_of: Mapping[Key, list[tuple[int, Key, int]]]) -> 
 def count_members(states: list[TokenState]) -> list[int]:
     """For each state how many paths lead from it to the end of a member."""
     counts = [0] * len(states)
-    for state in range(len(states) - 1, -1, -1):
+    for state in reversed(range(len(states))):
         counts[state] = int(states[state].is_leaf) + sum(
             counts[following] for _, following, _ in states[state].edges
         )

@@ -142,7 +142,7 @@ def curve_refuted(guesses: Guesses, mu: float, error: float) -> bool:
         return False
     # As if P(C >= v) were `error`, all of it at v: then the inequalities ask for more and more probability below v.
     right, wrong, all_of_it = error * v / m, error * (r - v) / m, r / m
-    for number in range(v - 1, -1, -1):
+    for number in reversed(range(v)):
         more = float(_moved(np.float64(right), -mu)) - wrong
         if more > 0.0:
             wrong += more

@@ -39,7 +39,7 @@ def holm(p_values: Sequence[float], level: float, weights: Sequence[float] | Non
     shown, levels = [False] * len(p_values), [0.0] * len(p_values)
     # From the last to the first, so that the sum is that of exactly those that are left.
     remaining = [0.0] * (len(order) + 1)
-    for step in range(len(order) - 1, -1, -1):
+    for step in reversed(range(len(order))):
         remaining[step] = remaining[step + 1] + sizes[order[step]]
     stopped = len(order)
     for step, place in enumerate(order):
