@@ -171,6 +171,13 @@ def test_what_proves_nothing_is_not_replayed(llama):
         verify_certificate(llama, extract(llama, FORM, method="greedy"))
 
 
+@pytest.mark.parametrize("given", ["x", "whole"])
+def test_a_beginning_that_leaves_nothing_to_search_for_is_refused_by_name(llama, honest, given):
+    changed = msgspec.structs.replace(honest, given=honest.found[0].text if given == "whole" else given)
+    with pytest.raises(InputError, match="the certificate cannot be replayed: "):
+        verify_certificate(llama, changed)
+
+
 def test_words_must_be_those_of_the_certificate():
     words = ["ab", "abc", "b", "ca"]
     model = ScriptedModel("abc ", memory={"abc ca": 0.125}, frequencies={"b": 2})

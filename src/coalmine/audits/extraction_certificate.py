@@ -72,7 +72,11 @@ def verify_certificate(
         raise InputError("the words that were given are not those of the certificate; give the same file")
     members = Members(model, form, sources=sources, given=extraction.given, memory_bytes=memory)
     claims = _Claims(extraction, members, progress or Silent())
-    problems = claims.contradictions() or claims.replayed()
+    try:
+        contradictions = claims.contradictions()
+    except InputError as problem:  # such as a beginning that no member has
+        raise InputError(f"the certificate cannot be replayed: {problem}") from None
+    problems = contradictions or claims.replayed()
     return Replay(
         confirmed=not problems,
         claim=_claim(extraction),
