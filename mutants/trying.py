@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class Tree:
     def warm_up(self) -> None:
         """Compile everything once; processes for mutants write no bytecode, so that none of a mutant is left behind."""
         compileall.compile_dir(self.root / "src", quiet=1)
-        _Run(self.root, ["--collect-only", *test_files(self.root)], (), writes_bytecode=True).outcome(600.0)
+        _Run(self.root, ["--collect-only", *test_files(self.root)], {}, writes_bytecode=True).outcome(600.0)
 
     @contextlib.contextmanager
     def changed(self, mutant: Mutant | None) -> Iterator[None]:
@@ -108,7 +108,7 @@ class Tree:
         """The tests in this order, up to the first that fails."""
         limit = TIMES_AS_LONG * sum(test.seconds for test in tests) + SECONDS_MORE
         files = list(dict.fromkeys(test.file for test in tests))
-        return _Run(self.root, ["-x", *files], [test.name for test in tests]).outcome(limit)
+        return _Run(self.root, ["-x", *files], {test.name: test.seconds for test in tests}).outcome(limit)
 
     def try_mutant(self, mutant: Mutant, tests: Sequence[Test]) -> Trial:
         """What becomes of a mutant: first a few tests, then the rest."""
@@ -132,9 +132,9 @@ class _Run:
     """One forked pytest."""
 
     def __init__(
-        self, root: Path, arguments: list[str], names: Sequence[str], *, writes_bytecode: bool = False
+        self, root: Path, arguments: list[str], tests: Mapping[str, float], *, writes_bytecode: bool = False
     ) -> None:
-        self._root, self._arguments, self._names = root, arguments, names
+        self._root, self._arguments, self._tests = root, arguments, tests
         self._writes_bytecode = writes_bytecode
         self._answer = root.parent / f"{root.name}.answer.json"
         self._temporary = root.parent / f"{root.name}.temporary"
@@ -155,7 +155,8 @@ class _Run:
         seconds = time.monotonic() - before
         if not self._answer.exists():
             if ended is None or (
-                os.WIFSIGNALED(ended) and os.WTERMSIG(ended) in {signal.SIGXCPU, signal.SIGKILL}
+                os.WIFSIGNALED(ended)
+                and os.WTERMSIG(ended) in {signal.SIGXCPU, signal.SIGPROF, signal.SIGKILL}
             ):
                 return Trial("timeout", seconds=seconds)
             return Trial("caught", "the process ended", f"status {ended}", seconds)
@@ -184,7 +185,7 @@ class _Run:
             os.environ["PYTHONPATH"] = source
             sys.dont_write_bytecode = not self._writes_bytecode
             os.environ["PYTHONDONTWRITEBYTECODE"] = "" if self._writes_bytecode else "1"
-            self._answer_with(_Choice(self._names))
+            self._answer_with(_Choice(self._tests))
             code = 0
         finally:
             sys.stdout.flush()
@@ -196,7 +197,7 @@ class _Run:
         # What fails is not made small, and nothing fails for being slow on a busy machine.
         phases = (Phase.explicit, Phase.generate)
         settings.register_profile("mutants", phases=phases, deadline=None, database=None, print_blob=False)
-        settings.load_profile("mutants")
+        os.environ["COALMINE_HYPOTHESIS_PROFILE"] = "mutants"
         fixed = ["-q", "--tb=line", "--hypothesis-seed=0", f"--basetemp={self._temporary}"]
         # The libraries were imported before pytest could rewrite the assertions of its plugins.
         fixed += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
@@ -213,8 +214,9 @@ class _Run:
 class _Choice:
     """A plugin of pytest that runs the tests of a list, in its order, and notes the first that fails."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._order = {name: place for place, name in enumerate(names)}
+    def __init__(self, tests: Mapping[str, float]) -> None:
+        self._seconds = tests
+        self._order = {name: place for place, name in enumerate(tests)}
         self.failed = ""
         self.error = ""
 
@@ -225,6 +227,16 @@ class _Choice:
             items[:] = sorted(
                 (i for i in items if i.nodeid in self._order), key=lambda i: self._order[i.nodeid]
             )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Each test by itself has a limit too: a loop without end is known for one long before all are over their time."""
+        limit = TIMES_AS_LONG * self._seconds.get(item.nodeid, 0.0) + SECONDS_MORE
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test failed, or what it needs."""
