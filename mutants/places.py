@@ -24,6 +24,7 @@ import io
 import itertools
 import random
 import tokenize
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -75,15 +76,21 @@ class Mutant:
 
 
 def drawn(mutants: Sequence[Mutant], number: int, seed: int) -> list[Mutant]:
-    """Of some mutants a sample, the same for the same seed: uniform over the places that can be changed, then over the changes there."""
+    """Of some mutants a sample, the same for the same seed: uniform over the places that can be changed, then over the changes there.
+
+    Each place draws a ticket by its line, so that a change elsewhere in the code leaves the sample as it is.
+    """
     places: dict[tuple[str, int, int], list[Mutant]] = {}
     for mutant in sorted(mutants):
         places.setdefault((mutant.file, mutant.start, mutant.end), []).append(mutant)
-    chance = random.Random(seed)
-    return [
-        chance.choice(places[place])
-        for place in sorted(chance.sample(sorted(places), min(number, len(places))))
-    ]
+    alike: Counter[tuple[str, str]] = Counter()
+    tickets = []
+    for place, changes in places.items():
+        line = (changes[0].file, changes[0].marked_line)
+        chance = random.Random(repr((seed, line, alike[line])))
+        alike[line] += 1
+        tickets.append((chance.random(), place, chance.choice(changes)))
+    return [mutant for _, _, mutant in sorted(sorted(tickets)[:number], key=lambda ticket: ticket[1])]
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:

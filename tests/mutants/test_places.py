@@ -85,6 +85,20 @@ def test_the_same_seed_draws_the_same_mutants_in_whatever_order_they_come():
     assert len({tuple(drawn(mutants, 3, seed)) for seed in range(20)}) > 5
 
 
+def test_a_change_elsewhere_leaves_the_sample_as_it_is():
+    def lines(source):
+        return {(one.marked_line, one.new) for one in drawn(mutants_of("a.py", source), 20, seed=1)}
+
+    before = [f"x{number} = a{number} < b + {number}" for number in range(30)]
+    after = ["import nothing", *before[:10], *before[11:]]
+    taken, still = lines("\n".join(before)), lines("\n".join(after))
+    gone = {one for one in taken if one[0].startswith("x10 ")}
+    assert taken - gone <= still
+    # A line that comes twice is two places.
+    twice = drawn(mutants_of("a.py", "a < b\na < b"), 2, seed=1)
+    assert [one.line for one in twice] == [1, 2]
+
+
 def test_places_are_drawn_evenly_however_many_changes_each_allows():
     mutants = mutants_of("a.py", "f(1, a < b, c + d, not e)")
     times = Counter(one.line * 100 + one.column for seed in range(4_000) for one in drawn(mutants, 1, seed))
