@@ -11,8 +11,10 @@ from scipy.stats import beta
 from audits.compared_runs import LESS, MORE, SIZE_BITS, document, seeds, strategy, strategy_among, varied
 from coalmine.audits.comparing import compare
 from coalmine.audits.comparing_references import _error_limits
-from coalmine.audits.comparing_results import Strategy, UtilityMeasure
+from coalmine.audits.comparing_results import COMPARISONS, Strategy, UtilityMeasure
+from coalmine.errors import ContradictionError
 from coalmine.records import Estimate
+from coalmine.sealing import write_sealed
 
 # Five of fifty references are no more surprising than any canary of this training.
 REFERENCES, BELOW = 50, 5
@@ -60,6 +62,28 @@ def test_the_limits_and_the_p_value_of_a_difference_are_those_of_a_place_among_r
     [turned] = compare([constant(other), at_one_place()]).pairs
     assert turned.exposure.estimate.low == pytest.approx(-found.estimate.high, abs=0.06)
     assert turned.exposure.p_value == pytest.approx(found.p_value, rel=0.15)
+
+
+def test_a_median_that_may_be_nothing_stays_so():
+    scores = np.array(
+        [100.0] * 5 + [BELOW - 0.5] * 7
+    )  # five canaries are more surprising than all references
+    own = strategy_among("few", scores, np.arange(float(REFERENCES)), scored=False)
+    run, _ = compare([own, constant(1.0)]).runs
+    assert run.exposure.value > 2
+    assert run.exposure.low == 0
+
+
+def test_a_utility_that_cannot_be_is_refused(tmp_path):
+    path = tmp_path / "comparison.json"
+    found = compare([strategy("a", LESS), strategy("b", MORE)])
+    write_sealed(path, found)
+    assert COMPARISONS.read(path) == found
+    wrong = msgspec.structs.replace(found.runs[0].utility, low=9.0, high=1.0)
+    runs = (msgspec.structs.replace(found.runs[0], utility=wrong), *found.runs[1:])
+    write_sealed(path, msgspec.structs.replace(found, runs=runs))
+    with pytest.raises(ContradictionError, match="run 'a': the utility"):
+        COMPARISONS.read(path)
 
 
 def test_of_10000_draws_of_errors_no_p_value_is_below_two():

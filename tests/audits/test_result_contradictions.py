@@ -95,6 +95,16 @@ def test_an_extraction_that_cannot_be(extraction, path, value):
     assert list(extraction_problems(changed)), path
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("proven", True), ("exhausted", True), ("best_open_bits", 3.0), ("gap_bits", 1.0)]
+)
+def test_what_proves_nothing_cannot_say_that_it_does(name, value):
+    greedy = extract(MODEL, FORM, method="greedy")
+    certificate = msgspec.structs.replace(greedy.certificate, **{name: value})
+    problems = extraction_problems(msgspec.structs.replace(greedy, certificate=certificate))
+    assert any("by greedy, which proves nothing" in one for one in problems)
+
+
 def test_a_gap_that_is_not_the_difference():
     open_search = extract(MODEL, FORM, top=60, budget=120)
     assert not open_search.proven

@@ -146,7 +146,7 @@ def _bounds(one: ScoredPopulation, options: AuditOptions, median: Estimate) -> t
 
     def one_run(copies: int) -> Estimate:
         if one.coins is None or options.inclusion is None:
-            return Estimate.not_measured(ONE_RUN, one.why_no_coins, 0)
+            return Estimate.not_measured(ONE_RUN, one.why_no_coins)
         return epsilon_one_run(*one.coins, **common, inclusion=options.inclusion, copies=copies)
 
     return (
