@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.statistics import differences
-from coalmine.statistics.differences import holm, paired_difference, unpaired_difference
+from coalmine.statistics.differences import difference_words, holm, paired_difference, unpaired_difference
 from coalmine.statistics.medians import median_estimate
 
 
@@ -197,3 +197,9 @@ def test_random_exchanges_are_the_same_however_many_are_drawn_at_a_time(monkeypa
     monkeypatch.setattr(differences, "_NUMBERS_AT_ONCE", at_once)
     assert paired_difference(one, other) == whole
     assert whole.exchanges == differences.RANDOM_EXCHANGES + 1
+
+
+@pytest.mark.parametrize("interval", [(0.5, math.inf), (-math.inf, 2.0), (-math.inf, math.inf)])
+def test_an_interval_without_end_is_none(interval):
+    assert "(no interval)" in difference_words(1.0, interval, 0.95, 0.03, "by 4 pairs", "bits")
+    assert "95% interval 0.50 to 2.00" in difference_words(1.0, (0.5, 2.0), 0.95, 0.03, "by 4 pairs", "bits")

@@ -9,6 +9,7 @@ from coalmine.audits.membership import membership_of_scores
 from coalmine.statistics.epsilon_gaussian import (
     F_DP,
     GAUSSIAN,
+    _moved,
     curve_refuted,
     epsilon_f_dp,
     epsilon_gaussian,
@@ -114,3 +115,7 @@ def test_what_they_cannot_say():
         assert bound(scores + 20, scores, delta=0.0).status == "not_measured"
     unfair = epsilon_f_dp(np.arange(90.0), np.arange(10.0), delta=1e-5)
     assert unfair.status == "not_measured"
+
+
+def test_a_rate_that_rounding_puts_above_one_is_one():
+    assert _moved(np.array([1.0 + 1e-12, 1.0, 0.0, -1e-12]), 1.0).tolist() == [1.0, 1.0, 0.0, 0.0]
