@@ -50,3 +50,11 @@ def test_a_search_ends_after_as_many_steps_as_it_may_take():
     assert values[0] == start
     assert values[0] > values[1] > values[2] > values[3]
     assert values[3] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("center", "corner"), [(-0.1, 0.0), (1.1, 1.0)])
+def test_a_corner_that_every_slope_leads_out_of_is_left_as_it_is(center, corner):
+    function, asked = bowl((center, center), np.ones(2))
+    start = np.full(2, corner)
+    place, _ = minimize_bounded(function, start, np.array([[0.0, 1.0]] * 2), np.ones(2), 1e-9)
+    assert (place.tolist(), len(asked)) == ([corner, corner], 1)
