@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mutants.places import Mutant
 from mutants.rooms import ON_IMPORT, mutated_files, room, test_files
@@ -30,6 +31,8 @@ class Test:
 
     name: str
     seconds: float
+    # The most that any test of its file took: one of them pays for what they share, and which one depends on the order.
+    most_seconds: float = 0.0
 
     @property
     def file(self) -> str:
@@ -58,10 +61,11 @@ class Selection:
             here = {
                 file: self._at_that_time(file, numbers, record["versions"]) for file, numbers in lines.items()
             }
+            most = _most_seconds(record)
             for name, test in record["tests"].items():
                 runs = any(not here[file].isdisjoint(test["lines"].get(file, ())) for file in here)
                 if runs or (on_import and name.split("::")[0] in ON_IMPORT):
-                    found[name] = Test(name, test["seconds"])
+                    found[name] = Test(name, test["seconds"], most)
         own = room(mutant.file)
         ordered = sorted(
             found.values(),
@@ -79,7 +83,7 @@ class Selection:
     def named(self, names: set[str]) -> list[Test]:
         """Tests by their names, file by file."""
         found = [
-            Test(name, test["seconds"])
+            Test(name, test["seconds"], _most_seconds(record))
             for record in self._records
             for name, test in record["tests"].items()
             if name in names
@@ -120,6 +124,10 @@ class Selection:
         if not functions <= spans.keys():
             return set(range(1, old.count("\n") + 2))
         return {number for function in functions if function for number in spans[function]}
+
+
+def _most_seconds(record: dict[str, Any]) -> float:
+    return max((test["seconds"] for test in record["tests"].values()), default=0.0)
 
 
 def _within_budget(tests: list[Test]) -> list[Test]:

@@ -108,7 +108,9 @@ class Tree:
         """The tests in this order, up to the first that fails."""
         limit = TIMES_AS_LONG * sum(test.seconds for test in tests) + SECONDS_MORE
         files = list(dict.fromkeys(test.file for test in tests))
-        return _Run(self.root, ["-x", *files], {test.name: test.seconds for test in tests}).outcome(limit)
+        return _Run(self.root, ["-x", *files], {test.name: test.most_seconds for test in tests}).outcome(
+            limit
+        )
 
     def try_mutant(self, mutant: Mutant, tests: Sequence[Test]) -> Trial:
         """What becomes of a mutant: first a few tests, then the rest."""
