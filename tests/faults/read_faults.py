@@ -7,7 +7,7 @@ import sys
 from faults import faulty_disk
 from faults.faulty_disk import READS, Fault
 from faults.write_cases import case_named
-from faults.write_faults import RANDOM, Bench
+from faults.write_faults import Bench, each_alone
 
 ERRORS = (errno.EIO, errno.EACCES, errno.ESTALE)
 
@@ -16,18 +16,7 @@ def faults_of(bench):
     """Each call about a file that is read, with each error; first each with one of them, and those like earlier ones last."""
     bench.fresh()
     calls = bench.run(Fault(str(bench.inputs), READS, 0, 0)).calls
-    seen = set()
-    first, rest = [], []
-    for number, (kind, path) in enumerate(calls, 1):
-        like = (kind, RANDOM.sub("", path))
-        (rest if like in seen else first).append(number)
-        seen.add(like)
-    return [
-        Fault(str(bench.inputs), READS, number, ERRORS[(number + turn) % len(ERRORS)])
-        for numbers in (first, rest)
-        for turn in range(len(ERRORS))
-        for number in numbers
-    ]
+    return each_alone(calls, bench.inputs, READS, ERRORS)
 
 
 def problems(bench, fault):

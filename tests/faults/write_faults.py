@@ -214,16 +214,21 @@ def difference(found, expected):
 
 def once(bench):
     """Each call, failing alone, with each error; first each with one of them, and those that are like earlier ones last."""
+    return each_alone(bench.calls, bench.out, CHANGES, ERRORS)
+
+
+def each_alone(calls, below, kinds, errors):
+    """A fault for each call below a directory and each error; calls that are like earlier ones come last."""
     seen = set()
     first, rest = [], []
-    for number, (kind, path) in enumerate(bench.calls, 1):
+    for number, (kind, path) in enumerate(calls, 1):
         like = (kind, RANDOM.sub("", path))
         (rest if like in seen else first).append(number)
         seen.add(like)
     return [
-        Fault(str(bench.out), CHANGES, number, ERRORS[(number + turn) % len(ERRORS)])
+        Fault(str(below), kinds, number, errors[(number + turn) % len(errors)])
         for numbers in (first, rest)
-        for turn in range(len(ERRORS))
+        for turn in range(len(errors))
         for number in numbers
     ]
 

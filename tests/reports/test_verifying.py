@@ -17,21 +17,9 @@ from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.runs.reading import read_run
 from coalmine.reports.verifying.table import MOST_ROWS, verification_in_words, verification_table
 from models.random_networks import random_model
-from reports.whole_audit import make_whole_audit
 from resealing import resealed
 
 NOT_OURS = {"corpus.txt", "report.html", "recitation.svg", "recitation.html"}
-
-
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    return make_whole_audit(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture
-def whole(once, tmp_path):
-    shutil.copytree(once, tmp_path / "whole")
-    return tmp_path / "whole"
 
 
 def files_of_ours(folder):
@@ -106,8 +94,8 @@ def assert_readers_notice(whole, path):
 
 
 @pytest.mark.parametrize("place", ["model", "model-audit", "planted", "index", "deduplicated", "compared"])
-def test_each_directory_can_be_verified_alone(once, place):
-    assert verify_run(once / place).sound
+def test_each_directory_can_be_verified_alone(made_once, place):
+    assert verify_run(made_once / place).sound
 
 
 def test_a_missing_file_is_named(whole):
@@ -247,9 +235,17 @@ def test_work_that_was_stopped(whole):
     assert found["planted/.work.0123456789abcdef-1"] == "left over"
 
 
-def test_a_search_without_a_proof_keeps_what_it_can_go_on_from(once, tmp_path):
+def test_a_search_without_a_proof_keeps_what_it_can_go_on_from(made_once, tmp_path):
     ended = run(
-        "extract", once / "model", "-f", "pin {digits:3}", "--budget", "2", "-o", tmp_path / "x", "--quiet"
+        "extract",
+        made_once / "model",
+        "-f",
+        "pin {digits:3}",
+        "--budget",
+        "2",
+        "-o",
+        tmp_path / "x",
+        "--quiet",
     )
     assert ended.code == 0, ended.said
     found = verify_run(tmp_path / "x")

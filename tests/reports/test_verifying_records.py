@@ -6,18 +6,6 @@ import pytest
 
 from coalmine import verify_run
 from coalmine.reports.verifying.run_records import written_with
-from reports.whole_audit import make_whole_audit
-
-
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    return make_whole_audit(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture
-def whole(once, tmp_path):
-    shutil.copytree(once, tmp_path / "whole")
-    return tmp_path / "whole"
 
 
 def wrong(folder):
