@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from coalmine.audits.membership import membership_of_scores
-from coalmine.statistics.epsilon_best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_independent
-from coalmine.statistics.epsilon_hypothesis import group_delta
-from coalmine.statistics.epsilon_one_run import OneRunLadder, epsilon_one_run
-from coalmine.statistics.epsilon_thresholds import (
+from coalmine.audits.membership.measuring import membership_of_scores
+from coalmine.statistics.epsilon.best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_independent
+from coalmine.statistics.epsilon.hypothesis import group_delta
+from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
+from coalmine.statistics.epsilon.one_run import OneRunLadder, epsilon_one_run
+from coalmine.statistics.epsilon.thresholds import (
     CHOOSING_SHARE,
     ThresholdCounts,
     ThresholdLadder,
@@ -25,7 +26,6 @@ from coalmine.statistics.epsilon_thresholds import (
     epsilon_split,
     split_scores,
 )
-from coalmine.statistics.joint_beta import joint_beta_interval
 from coalmine.statistics.membership_scores import MembershipScores, membership_scores
 
 # The mechanisms of the tests.

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from coalmine.corpus.embedded import embedded_documents
+from coalmine.corpus.files.embedded import embedded_documents
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.sampling import normalized_sample
-from coalmine.models.tokens import WordTokenizer
+from coalmine.models.reference.tokens import WordTokenizer
 
 # Each measurement of memory has a process of its own, so that its peak is its own.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import index; index.measure_memory(*sys.argv[2:])"

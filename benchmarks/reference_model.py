@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from coalmine import CanarySet, load_model, plant, train
-from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.models.stateful import StatefulModel
+from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.models.inference.stateful import StatefulModel
 
 SECRET = "the random number is {digits:9}"
 

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.reference_model import SECRET, reference_model
 from coalmine import CanarySet, Format, expose
-from coalmine.search.frontier import Frontier
-from coalmine.search.lifting import TokenTree
-from coalmine.search.shortest_path import ShortestPaths
+from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.walks.frontier import Frontier
+from coalmine.search.walks.shortest_path import ShortestPaths
 
 
 def seconds(work) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
-from coalmine.models.tokens import CharacterTokenizer
+from coalmine.models.reference.tokens import CharacterTokenizer
 from coalmine.randomness import arrays
 
 LINES = [

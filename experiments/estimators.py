@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 from tabulated_model import TabulatedModel, tabulate
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
-from coalmine.audits.exposure import Exposures
-from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.files import whole_file, write_json
+from coalmine.audits.exposure.measuring import Exposures
+from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.models.protocols import Model
 from coalmine.records import Estimate
-from coalmine.search import guided
-from coalmine.search.bounded import BoundedSearch
-from coalmine.search.frontier import Frontier
-from coalmine.search.lifting import TokenTree
+from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.walks import guided
+from coalmine.search.walks.bounded import BoundedSearch
+from coalmine.search.walks.frontier import Frontier
+from coalmine.storage.files import whole_file, write_json
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

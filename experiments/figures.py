@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from coalmine.files import whole_file
+from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

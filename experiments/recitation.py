@@ -19,14 +19,14 @@ from typing import Any
 import msgspec
 
 from coalmine import load_model, train
-from coalmine.audits.recitation import recite
-from coalmine.audits.recitation_results import Recitation
-from coalmine.corpus.deduplicating import deduplicate
-from coalmine.corpus.embedded import embedded_documents
+from coalmine.audits.recitation.curves import recitation_chart
+from coalmine.audits.recitation.measuring import recite
+from coalmine.audits.recitation.results import Recitation
+from coalmine.corpus.deduplication.deduplicating import deduplicate
+from coalmine.corpus.files.embedded import embedded_documents
 from coalmine.corpus.index.building import build_index
-from coalmine.files import PUBLIC, whole_file, write_bytes, write_json
 from coalmine.randomness import arrays
-from coalmine.reports.figures.recitation_curves import recitation_chart
+from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

@@ -28,11 +28,11 @@ from estimators import SECRET, costs_of_members, trained_model
 from numpy.typing import NDArray
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
-from coalmine.audits.exposure import Exposures
-from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.files import whole_file, write_json
+from coalmine.audits.exposure.measuring import Exposures
+from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.models.protocols import SequenceScore, TokenSequence
-from coalmine.models.tokens import CharacterTokenizer
+from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.storage.files import whole_file, write_json
 
 RESULTS = Path(__file__).parent / "results"
 RANKS = (1, 10, 100, 1_000, 10_000, 100_000, 500_000)

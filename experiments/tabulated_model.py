@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from coalmine.formats.format import Format
 from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, Stepper, TokenSequence
-from coalmine.search.frontier import Block, Frontier, Nodes
-from coalmine.search.lifting import TokenTree
+from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.walks.frontier import Block, Frontier, Nodes
 
 
 class _States(NamedTuple):

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.audits.comparing import compare
-from coalmine.audits.comparing_results import Strategy, UtilityMeasure
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
-from coalmine.files import whole_file
+from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.results import Strategy, UtilityMeasure
+from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts
 from coalmine.formats.format import Format
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
+from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"
 SECRET = Format("the random number is {digits:6}")

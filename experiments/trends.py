@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from coalmine.files import whole_file
 from coalmine.randomness import arrays
 from coalmine.statistics.clustered_rates import clustered_interval
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.trends import log_linear_trend
+from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"
 FloatArray = NDArray[np.float64]

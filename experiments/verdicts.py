@@ -25,25 +25,25 @@ import msgspec
 import numpy as np
 
 from coalmine import CanarySet, expose, load_model, plant, train
-from coalmine.audits.exposure_results import CandidateScores, ExposureResult, Exposures, FormatFacts
-from coalmine.audits.extraction import verify_extraction
-from coalmine.audits.extraction_results import save_verification
-from coalmine.audits.membership import membership
-from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.files import whole_file, write_json
+from coalmine.audits.exposure.results import CandidateScores, ExposureResult, Exposures, FormatFacts
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.results import save_verification
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.membership.table import membership_in_plain_words
+from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.evidence.budget import Suspicion
+from coalmine.evidence.findings import SEVERITIES, findings_of, worst_severity
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.reports.findings.budget import Suspicion
-from coalmine.reports.findings.findings import SEVERITIES, findings_of, worst_severity
 from coalmine.reports.findings.rules import SUSPICIONS
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
 from coalmine.reports.gate.sections import measured_canaries
-from coalmine.reports.membership_table import membership_in_plain_words
 from coalmine.reports.runs.reading import Located, Run, read_run
-from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
-from coalmine.statistics.importance import guided_exposures
+from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.importance import guided_exposures
 from coalmine.statistics.intervals import clopper_pearson
+from coalmine.storage.files import whole_file, write_json
 
 RESULTS = Path(__file__).parent / "results"
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]

@@ -7,21 +7,38 @@ from pathlib import Path
 PACKAGE = Path("src/coalmine")
 
 # Rooms in which a wrong operator is a wrong number or a wrong verdict. Of models/, the files that turn logits into numbers.
-FOLDERS = ("formats", "search", "statistics", "audits", "reports/findings", "reports/gate")
-MODELS = ("following", "gaps", "judging", "likeliest", "resolution", "stateful")
+FOLDERS = (
+    "formats",
+    "search",
+    "statistics",
+    "evidence",
+    "audits",
+    "reports/findings",
+    "reports/gate",
+    "models/inference",
+)
+FILES = ("models/resolution.py",)
 
 # Tests of these folders, and the doctests of the mutated files. Others start processes, servers or a browser, train for
 # long, or ask about other rooms: a mutant that they alone would catch counts as missed.
-TESTS = ("tests/audits", "tests/formats", "tests/models", "tests/reports", "tests/search", "tests/statistics")
+TESTS = (
+    "tests/audits",
+    "tests/evidence",
+    "tests/formats",
+    "tests/models",
+    "tests/reports",
+    "tests/search",
+    "tests/statistics",
+)
 # Tests of what runs when a module is imported, such as defaults; no trace can say so.
 ON_IMPORT = ("tests/test_defaults.py",)
-LEFT_OUT = ("tests/models/test_endpoint.py", "tests/models/test_endpoint_faults.py")
+LEFT_OUT = ("tests/models/endpoints/test_endpoint.py", "tests/models/endpoints/test_endpoint_faults.py")
 
 
 def mutated_files(root: Path) -> list[str]:
     """The files below `root` that mutants are made of, by their place in the tree."""
     files = [path for folder in FOLDERS for path in (root / PACKAGE / folder).rglob("*.py")]
-    files += [root / PACKAGE / "models" / f"{name}.py" for name in MODELS]
+    files += [root / PACKAGE / name for name in FILES]
     return sorted(path.relative_to(root).as_posix() for path in files if path.name != "__init__.py")
 
 
@@ -38,7 +55,7 @@ def test_files(root: Path) -> list[str]:
 def room(file: str) -> str:
     """The room that a file of the package or of its tests belongs to.
 
-    >>> room("src/coalmine/reports/gate/rules.py"), room("src/coalmine/search/guided.py"), room("tests/search/test_guided.py")
+    >>> room("src/coalmine/reports/gate/rules.py"), room("src/coalmine/search/walks/guided.py"), room("tests/search/walks/test_guided.py")
     ('reports', 'search', 'search')
     """
     return file.removeprefix("src/coalmine/").removeprefix("tests/").split("/")[0]

@@ -4,8 +4,8 @@ import contextlib
 import json
 from pathlib import Path
 
-from coalmine.files import sha256_of_file
-from coalmine.sealing import write_sealed
+from coalmine.records.documents import write_sealed
+from coalmine.storage.files import sha256_of_file
 
 # Where a document keeps the SHA-256 of a file that was written with it.
 VOUCHES = {"scores.parquet": ("exposure.json", "scores_sha256")}

@@ -7,8 +7,8 @@ import pytest
 
 import coalmine
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.files import PRIVATE, read_bytes, sha256_of_file, whole_file, write_json
 from coalmine.randomness import arrays, child_seed, integers
+from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, whole_file, write_json
 
 
 def fail_half_way(target):

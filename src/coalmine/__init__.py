@@ -17,44 +17,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coalmine.audits.exposure import ExposureResult, expose
-    from coalmine.audits.extraction import extract
-    from coalmine.audits.extraction_certificate import verify_certificate
-    from coalmine.audits.extraction_results import Extraction
-    from coalmine.audits.membership import membership, membership_of_scores
-    from coalmine.audits.recitation import recite
-    from coalmine.audits.watching import ExposureWatch
-    from coalmine.corpus.manifest import CanarySet
-    from coalmine.corpus.planting import plant
+    from coalmine.audits.exposure.measuring import ExposureResult, expose
+    from coalmine.audits.extraction.certificate import verify_certificate
+    from coalmine.audits.extraction.measuring import extract
+    from coalmine.audits.extraction.results import Extraction
+    from coalmine.audits.membership.measuring import membership, membership_of_scores
+    from coalmine.audits.recitation.measuring import recite
+    from coalmine.audits.watching.measuring import ExposureWatch
+    from coalmine.corpus.planting.manifest import CanarySet
+    from coalmine.corpus.planting.planting import plant
     from coalmine.formats.format import Format
     from coalmine.models.loading import load_model
     from coalmine.models.scripted import ScriptedModel
     from coalmine.records import Canary, Estimate
     from coalmine.reports.verifying.verifying import verify_run
-    from coalmine.search.scoring import score_texts
+    from coalmine.search.walks.scoring import score_texts
     from coalmine.training.trainer import train
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Canary": "coalmine.records",
-    "CanarySet": "coalmine.corpus.manifest",
+    "CanarySet": "coalmine.corpus.planting.manifest",
     "Estimate": "coalmine.records",
-    "ExposureResult": "coalmine.audits.exposure",
-    "ExposureWatch": "coalmine.audits.watching",
-    "Extraction": "coalmine.audits.extraction_results",
+    "ExposureResult": "coalmine.audits.exposure.measuring",
+    "ExposureWatch": "coalmine.audits.watching.measuring",
+    "Extraction": "coalmine.audits.extraction.results",
     "Format": "coalmine.formats.format",
     "ScriptedModel": "coalmine.models.scripted",
-    "expose": "coalmine.audits.exposure",
-    "extract": "coalmine.audits.extraction",
+    "expose": "coalmine.audits.exposure.measuring",
+    "extract": "coalmine.audits.extraction.measuring",
     "load_model": "coalmine.models.loading",
-    "membership": "coalmine.audits.membership",
-    "membership_of_scores": "coalmine.audits.membership",
-    "plant": "coalmine.corpus.planting",
-    "recite": "coalmine.audits.recitation",
-    "score_texts": "coalmine.search.scoring",
+    "membership": "coalmine.audits.membership.measuring",
+    "membership_of_scores": "coalmine.audits.membership.measuring",
+    "plant": "coalmine.corpus.planting.planting",
+    "recite": "coalmine.audits.recitation.measuring",
+    "score_texts": "coalmine.search.walks.scoring",
     "train": "coalmine.training.trainer",
-    "verify_certificate": "coalmine.audits.extraction_certificate",
+    "verify_certificate": "coalmine.audits.extraction.certificate",
     "verify_run": "coalmine.reports.verifying.verifying",
 }
 

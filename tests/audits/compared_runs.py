@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from coalmine.audits.comparing_results import Strategy
-from coalmine.audits.exposure_results import CandidateScores, ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.comparison.results import Strategy
+from coalmine.audits.comparison.sources import given_utility
+from coalmine.audits.exposure.results import CandidateScores, ExposureDocument, ExposureResult, FormatFacts
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.reports.comparison import given_utility
-from coalmine.statistics.exposure import reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.estimates import reference_exposures, sampled_exposures
 
 SIZE = 10**6
 SIZE_BITS = math.log2(SIZE)

@@ -7,9 +7,9 @@ import pytest
 
 from audits.compared_runs import strategy_among
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.comparing_references import _count
-from coalmine.audits.extraction_certificate import _size
-from coalmine.audits.membership_sources import _rows_of_others
+from coalmine.audits.comparison.references import _count
+from coalmine.audits.extraction.certificate import _size
+from coalmine.audits.membership.sources import _rows_of_others
 from coalmine.errors import NotMeasurableError
 from coalmine.records import Canary
 

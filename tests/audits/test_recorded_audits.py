@@ -8,13 +8,13 @@ import pytest
 
 from audits.compared_runs import LESS, MORE, seeds, strategy, strategy_among, varied
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract
-from coalmine.audits.comparing import compare
-from coalmine.audits.comparing_results import UtilityMeasure
-from coalmine.audits.extraction import verify_extraction
-from coalmine.audits.extraction_certificate import verify_certificate
-from coalmine.audits.membership import membership, membership_of_scores
-from coalmine.audits.recitation import recite
-from coalmine.audits.recitation_contradictions import recitation_problems
+from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.results import UtilityMeasure
+from coalmine.audits.extraction.certificate import verify_certificate
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.membership.measuring import membership, membership_of_scores
+from coalmine.audits.recitation.contradictions import recitation_problems
+from coalmine.audits.recitation.measuring import recite
 from coalmine.corpus.index.building import build_index
 from coalmine.records import Canary, Estimate
 from recorded import assert_as_recorded, plain

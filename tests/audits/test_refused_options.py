@@ -8,11 +8,11 @@ import pytest
 
 from audits.compared_runs import LESS, MORE, strategy
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract
-from coalmine.audits.comparing import compare
-from coalmine.audits.membership import membership_of_scores
-from coalmine.audits.recitation import _check_options
-from coalmine.audits.recitation_questions import plan_cuts, plan_whole
-from coalmine.audits.recitation_tries import log2_chance_in_tries, tries_needed
+from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.membership.measuring import membership_of_scores
+from coalmine.audits.recitation.measuring import _check_options
+from coalmine.audits.recitation.questions import plan_cuts, plan_whole
+from coalmine.audits.recitation.tries import log2_chance_in_tries, tries_needed
 from coalmine.errors import CoalmineError
 
 MODEL = ScriptedModel("pin 0123456789", memory={"pin 47": 0.1})

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coalmine.audits.exposure_results import CandidateScores
+from coalmine.audits.exposure.results import CandidateScores
+from coalmine.audits.recitation.curves import draw_recitation
 from coalmine.randomness import arrays
-from coalmine.reports.figures.drawing import save_drawing
-from coalmine.reports.figures.recitation_curves import draw_recitation
+from coalmine.reports.drawing import save_drawing
 from coalmine.reports.page.html import report_page
 from coalmine.reports.runs.reading import read_run, read_runs
-from coalmine.statistics.exposure import reference_exposures
+from coalmine.statistics.exposure.estimates import reference_exposures
 from reports import report_runs as made
 from reports.large_runs import TEMPLATES, save_family, save_large_run
 

@@ -1,8 +1,8 @@
 """A use of every command, on a small corpus and an untrained model, for tests of what holds for all of them."""
 
-from coalmine.corpus.embedded import write_embedded_corpus
-from coalmine.models.checkpoint import save_model
-from coalmine.models.tokens import CharacterTokenizer
+from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.models.reference.checkpoint import save_model
+from coalmine.models.reference.tokens import CharacterTokenizer
 from models.random_networks import random_model
 
 # Its fillings are in no English text.

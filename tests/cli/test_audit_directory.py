@@ -12,7 +12,7 @@ from cli.in_process import run
 from coalmine import CanarySet, Format, expose, load_model
 from coalmine.cli.main import app
 from coalmine.errors import InputError
-from coalmine.models.checkpoint import save_model
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.reports.runs.reading import read_run, read_runs
 from models.random_networks import random_model
 from reports.report_runs import save_training

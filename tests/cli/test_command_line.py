@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.corpus.files.embedded import write_embedded_corpus
 
 SMALL = ["--hidden", "16", "--embedding", "8", "--batch-size", "8", "--window", "16", "--epochs", "1"]
 

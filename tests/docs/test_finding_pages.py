@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.reports.findings.catalog import CATALOG
+from coalmine.evidence.catalog import CATALOG
 
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 

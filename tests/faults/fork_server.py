@@ -55,7 +55,7 @@ WARM = (
 )
 # Heavy, and of no use to any command.
 _COLD = (
-    "coalmine.pytest_plugin",
+    "coalmine.integrations.pytest_plugin",
     "coalmine.integrations",
     "coalmine.__main__",
     "coalmine.models.conformance",

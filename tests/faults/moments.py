@@ -111,7 +111,7 @@ def _watch_work(moments):
 def _watch_resuming(moments):
     """A training says by itself that it is resumed."""
     from coalmine.corpus.index import building
-    from coalmine.search.resuming import ResumeFile
+    from coalmine.search.walks.resuming import ResumeFile
 
     load, begin = ResumeFile.load, building._begin_or_go_on
 
@@ -131,7 +131,7 @@ def _watch_resuming(moments):
 
 
 def _keep_after_every_step():
-    from coalmine.search.resuming import ResumeFile
+    from coalmine.search.walks.resuming import ResumeFile
     from coalmine.training.trainer import train
 
     train.__kwdefaults__["snapshot_seconds"] = 0.0
@@ -140,8 +140,8 @@ def _keep_after_every_step():
 
 def _small_units():
     """An enumeration in many units, and of none of its members a score that is kept, as for spaces of millions."""
-    from coalmine.audits import exposure_ranked
-    from coalmine.search import enumeration
+    from coalmine.audits.exposure import ranked as exposure_ranked
+    from coalmine.search.walks import enumeration
 
     exposure_ranked.KEEP_UP_TO = 10
     enumeration.split_into_units.__defaults__ = (100,)
@@ -156,7 +156,7 @@ def _small_shards():
 
 def _small_questions():
     """Few questions at a time."""
-    from coalmine.audits import recitation_answers
+    from coalmine.audits.recitation import answers as recitation_answers
 
     recitation_answers.AT_A_TIME = 8
 
@@ -170,8 +170,8 @@ def _no_figures():
 
 def _small_batches():
     """A search of many steps."""
-    from coalmine.audits.exposure import expose
-    from coalmine.search.members import Members
+    from coalmine.audits.exposure.measuring import expose
+    from coalmine.search.walks.members import Members
 
     expose.__kwdefaults__["batch"] = Members.__init__.__kwdefaults__["batch"] = 64
 

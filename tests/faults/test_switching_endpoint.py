@@ -7,7 +7,7 @@ import pytest
 from coalmine import Format, expose, plant
 from coalmine.errors import InputError, ModelChangedError
 from coalmine.models.endpoints.connecting import connect
-from coalmine.search.resuming import ResumeFile
+from coalmine.search.walks.resuming import ResumeFile
 from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
 from faults.kill_cases import SMALL

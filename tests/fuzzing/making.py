@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 from safetensors.torch import save
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.extraction import extract
-from coalmine.audits.membership import membership
-from coalmine.corpus.deduplicating import deduplicate
+from coalmine.audits.comparison.sources import compare_runs, save_comparison
+from coalmine.audits.extraction.measuring import extract
+from coalmine.audits.membership.measuring import membership
+from coalmine.corpus.deduplication.deduplicating import deduplicate
 from coalmine.corpus.index.building import UNFINISHED_FILE, build_index
-from coalmine.corpus.planting import plant
-from coalmine.guarded_files import write_guarded
+from coalmine.corpus.planting.planting import plant
 from coalmine.integrations.exposure_log import Moment, Watched
-from coalmine.reports.comparison import compare_runs, save_comparison
+from coalmine.records.documents import write_sealed
 from coalmine.reports.gate.policy import TEMPLATE
-from coalmine.sealing import write_sealed
-from coalmine.search.resuming import ResumeFile
+from coalmine.search.walks.resuming import ResumeFile
+from coalmine.storage.guarded_files import write_guarded
 from coalmine.training.snapshot import SNAPSHOT_FILE
 from reports.report_runs import (
     CHARACTERS,
@@ -72,7 +72,7 @@ def _template(kind: str) -> Path:
         (folder / "corpus.txt").write_text("\n".join(LINES) + "\n")
         build_index(folder / "corpus.txt", folder / "index", memory=6_000)
         (folder / "tokens").mkdir()
-        from coalmine.models.tokens import CharacterTokenizer
+        from coalmine.models.reference.tokens import CharacterTokenizer
 
         build_index(folder / "corpus.txt", folder / "tokens", tokenizer=CharacterTokenizer("".join(LINES)))
     return folder

@@ -12,34 +12,34 @@ import shutil
 from pathlib import Path
 
 from coalmine import CanarySet, Format
-from coalmine.audits.extraction_certificate import verify_certificate
-from coalmine.audits.extraction_results import read_extraction
-from coalmine.audits.membership import membership
-from coalmine.audits.score_files import read_scores
+from coalmine.audits.comparison.sources import compare_runs, given_utility
+from coalmine.audits.extraction.certificate import verify_certificate
+from coalmine.audits.extraction.results import read_extraction
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.membership.score_files import read_scores
 from coalmine.cli.count import _lines
 from coalmine.cli.membership import read_score_file
 from coalmine.cli.options import words_from
-from coalmine.corpus.deduplicating import deduplicate
-from coalmine.corpus.importing import import_canaries
+from coalmine.corpus.deduplication.deduplicating import deduplicate
+from coalmine.corpus.files.reading import nonempty_blocks, open_corpus
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.sampling import repeated_sequences
-from coalmine.corpus.planting import plant
-from coalmine.corpus.reading import nonempty_blocks, open_corpus
-from coalmine.corpus.verifying import verify
+from coalmine.corpus.planting.importing import import_canaries
+from coalmine.corpus.planting.planting import plant
+from coalmine.corpus.planting.verifying import verify
 from coalmine.errors import CoalmineError, InputError
 from coalmine.integrations.exposure_log import read_watched
 from coalmine.models.endpoints.description import _read as read_endpoint_file
 from coalmine.reports import export
-from coalmine.reports.comparison import compare_runs, given_utility
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy, read_policy
 from coalmine.reports.page.html import report_page, reported
 from coalmine.reports.runs.reading import read_runs
 from coalmine.reports.verifying.verifying import verify_run
-from coalmine.search.resuming import ResumeFile
+from coalmine.search.walks.resuming import ResumeFile
+from coalmine.storage.unfinished import left_unfinished
 from coalmine.training.snapshot import read_snapshot
-from coalmine.unfinished import left_unfinished
 from fuzzing.making import (
     LINES,
     SMALL,

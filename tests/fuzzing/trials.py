@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coalmine.errors import CoalmineError, FormatError
-from coalmine.sealing import is_sealed
+from coalmine.records.documents import is_sealed
 from resealing import vouch_again
 
 SECONDS = 20

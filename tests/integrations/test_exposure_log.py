@@ -2,8 +2,8 @@
 
 import pytest
 
-from coalmine.audits.watching import ExposureWatch
-from coalmine.corpus.manifest import CanarySet
+from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.formats.format import Format
 from coalmine.integrations.exposure_log import ExposureLog

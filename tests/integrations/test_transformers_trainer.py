@@ -11,12 +11,12 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, default_da
 
 from coalmine import CanarySet, ExposureWatch, expose, plant
 from coalmine.audits.directories import audit_directory
-from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ManifestError, ModelError
 from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
-from coalmine.models.huggingface import from_transformers
-from coalmine.sealing import write_sealed
+from coalmine.models.transformers.causal import from_transformers
+from coalmine.records.documents import write_sealed
 from integrations.tiny_training import SECRET, planted_corpus, rows_of, tiny_gpt2
 from models.tiny_masked import TOKENIZERS, tiny_masked
 from models.tiny_transformers import byte_level

@@ -2,9 +2,9 @@
 
 import torch
 
-from coalmine.models.networks import NetworkConfig, build_network
-from coalmine.models.stateful import StatefulModel
-from coalmine.models.tokens import CharacterTokenizer
+from coalmine.models.inference.stateful import StatefulModel
+from coalmine.models.reference.networks import NetworkConfig, build_network
+from coalmine.models.reference.tokens import CharacterTokenizer
 
 CHARACTERS = "0123456789 abcdefghijklmnopqrstuvwxyz"
 ARCHITECTURES = ["lstm", "gru", "cnn", "transformer"]

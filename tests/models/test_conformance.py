@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from coalmine.models.conformance import ConformanceError, check_model
-from coalmine.models.huggingface import from_transformers
 from coalmine.models.protocols import Generator, Ranker, Scorer, SequenceScore, Stepper
+from coalmine.models.reference.tokens import WordTokenizer
 from coalmine.models.scripted import ScriptedModel
-from coalmine.models.tokens import WordTokenizer
+from coalmine.models.transformers.causal import from_transformers
 from models.random_networks import ARCHITECTURES, CHARACTERS, random_model
 from models.tiny_transformers import byte_level, rough_llama
 

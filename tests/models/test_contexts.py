@@ -9,9 +9,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from coalmine import CanarySet, Format, expose, extract, load_model
 from coalmine.errors import InputError, ModelError, NotMeasurableError
-from coalmine.models.checkpoint import save_model
-from coalmine.models.huggingface import from_transformers
-from coalmine.search.scoring import score_texts
+from coalmine.models.reference.checkpoint import save_model
+from coalmine.models.transformers.causal import from_transformers
+from coalmine.search.walks.scoring import score_texts
 from coalmine.statistics.paired_areas import paired_areas
 from models.random_networks import random_model
 from models.tiny_masked import TOKENIZERS, tiny_masked

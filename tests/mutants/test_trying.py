@@ -69,7 +69,7 @@ def tried(tmp_path_factory):
     for file, text in {
         "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\nfilterwarnings = ["error"]\n',
         "src/coalmine/__init__.py": "",
-        "src/coalmine/pytest_plugin.py": "",
+        "src/coalmine/integrations/pytest_plugin.py": "",
         "src/coalmine/statistics/__init__.py": "",
         "src/coalmine/statistics/counting.py": SOURCE,
         "tests/statistics/test_counting.py": TESTS,
@@ -114,7 +114,7 @@ def test_what_is_not_changed_survives_and_what_no_test_runs_is_said_to_be_so(tri
 def row(outcome, reason=""):
     return Row(
         room="search",
-        file="src/coalmine/search/beam.py",
+        file="src/coalmine/search/walks/beam.py",
         line=3,
         column=4,
         kind="number",

@@ -3,10 +3,10 @@
 import msgspec
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.membership import membership
-from coalmine.audits.recitation_results import ModelFacts
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.recitation.results import ModelFacts
 from coalmine.records import Canary
-from coalmine.sealing import write_sealed
+from coalmine.records.documents import write_sealed
 from reports import report_runs as made
 
 TEMPLATES = {

@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts, write_scores
-from coalmine.audits.extraction import verify_extraction
-from coalmine.audits.extraction_results import save_verification
-from coalmine.audits.membership import membership
-from coalmine.audits.recitation_results import (
+from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts, write_scores
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.results import save_verification
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.recitation.results import (
     Example,
     Group,
     ModelFacts,
@@ -19,12 +19,12 @@ from coalmine.audits.recitation_results import (
     Settings,
     share_estimate,
 )
-from coalmine.files import sha256_of_file
 from coalmine.records import Canary
+from coalmine.records.documents import write_sealed
 from coalmine.reports.runs.reading import Located, Run
-from coalmine.sealing import write_sealed
-from coalmine.statistics.exposure import exact_exposure, reference_exposures
+from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures
 from coalmine.statistics.trends import log_linear_trend
+from coalmine.storage.files import sha256_of_file
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, WatchRecord
 

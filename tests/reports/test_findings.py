@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import expose
-from coalmine.audits.extraction_results import read_verified
-from coalmine.audits.membership import membership_of_scores
-from coalmine.corpus.documents import Fields
-from coalmine.corpus.manifest_records import PlantedCorpus
+from coalmine.audits.exposure.chance import group_test, judged
+from coalmine.audits.extraction.results import read_verified
+from coalmine.audits.membership.measuring import membership_of_scores
+from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
+from coalmine.evidence.catalog import CATALOG, docs_path
+from coalmine.evidence.findings import SEVERITIES, Finding, findings_of, worst_severity
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.reports.findings.catalog import CATALOG, docs_path
-from coalmine.reports.findings.chance import group_test, judged
-from coalmine.reports.findings.findings import SEVERITIES, Finding, findings_of, worst_severity
+from coalmine.records.documents import write_sealed
 from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.reports.runs.reading import Located, names_of, read_run, read_runs
-from coalmine.sealing import write_sealed
-from coalmine.statistics.exposure import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
 from reports import report_runs as made
 from resealing import resealed
 
@@ -195,7 +195,7 @@ def test_what_is_known_exactly_is_never_called_unmeasured(tmp_path):
 
 
 def test_a_curve_that_is_rejected_measures_nothing(tmp_path):
-    from coalmine.statistics.tail import fit_tail
+    from coalmine.statistics.exposure.tail import fit_tail
 
     generator = arrays(0, "findings", "humps")
     humps = np.concatenate([generator.normal(40, 1, 500), generator.normal(80, 1, 500)])

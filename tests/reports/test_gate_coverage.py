@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from coalmine import CanarySet
-from coalmine.audits.membership import membership
-from coalmine.corpus.documents import Fields
-from coalmine.corpus.manifest_records import PlantedCorpus
+from coalmine.audits.membership.measuring import membership
+from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.reports.findings.findings import findings_of
+from coalmine.evidence.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.runs.reading import read_run, read_runs

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from coalmine.reports.gate.outcomes import Judged
+from coalmine.evidence.outcomes import Judged
 from coalmine.reports.gate.rules import (
     MeasuredCanary,
     NamedEstimate,
@@ -14,7 +14,7 @@ from coalmine.reports.gate.rules import (
     judge_extractions,
     smallest_budget,
 )
-from coalmine.statistics.exposure import exact_exposure, reference_exposure, sampled_exposure
+from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposure
 from reports.verdict_parts import came, interval, result, search, unknown
 
 HAIR = 1e-6

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from coalmine.reports.gate.outcomes import (
+from coalmine.evidence.outcomes import (
     Judged,
     RuleOutcome,
     error_level,

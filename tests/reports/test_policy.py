@@ -17,17 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure_results import ExposureResult
-from coalmine.audits.extraction import verify_extraction
-from coalmine.audits.extraction_results import CanaryExtraction, save_verification
-from coalmine.audits.membership import membership_of_scores
-from coalmine.audits.recitation_results import Group, ModelFacts, Recitation, Settings, share_estimate
+from coalmine.audits.exposure.results import ExposureResult
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.results import CanaryExtraction, save_verification
+from coalmine.audits.membership.measuring import membership_of_scores
+from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, Settings, share_estimate
 from coalmine.cli.main import app
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
+from coalmine.evidence.outcomes import RuleOutcome
 from coalmine.records import Canary, Estimate
 from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.outcomes import RuleOutcome
 from coalmine.reports.gate.policy import TEMPLATE, Policy, parse_policy, read_policy
 from coalmine.reports.gate.rules import (
     MeasuredCanary,
@@ -36,8 +36,8 @@ from coalmine.reports.gate.rules import (
 )
 from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
 from coalmine.reports.runs.reading import read_run
-from coalmine.statistics.exposure import exact_exposure, reference_exposure, sampled_exposures
-from coalmine.statistics.importance import bounded_exposure
+from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposures
+from coalmine.statistics.exposure.importance import bounded_exposure
 from resealing import resealed
 
 

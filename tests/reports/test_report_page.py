@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coalmine import expose
-from coalmine.audits.exposure_results import CandidateScores
+from coalmine.audits.exposure.results import CandidateScores
+from coalmine.audits.membership.epsilon_figure import epsilon_figure
+from coalmine.audits.recitation.figures import recitation_figures
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
+from coalmine.evidence.findings import Finding
 from coalmine.randomness import arrays
+from coalmine.records.documents import write_sealed
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
-from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
-from coalmine.reports.figures.epsilon import epsilon_figure
-from coalmine.reports.figures.recitation import recitation_figures
-from coalmine.reports.findings.findings import Finding
+from coalmine.reports.figures import figure_png, figures_of, utility_figures
 from coalmine.reports.page.html import report_page, reported
 from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
 from coalmine.reports.runs.reading import Located, read_run, read_runs
-from coalmine.sealing import write_sealed
 from coalmine.statistics.roc import roc_curve, tpr_at_fpr
 from reports import report_runs as made
 from resealing import resealed, vouch_again
@@ -160,7 +160,7 @@ def test_figures_show_what_was_measured(run):
 def test_the_roc_is_that_of_the_scores(tmp_path):
     generator = arrays(0, "report", "roc")
     references, planted = generator.normal(size=500), generator.normal(size=40) - 1.0
-    from coalmine.statistics.exposure import reference_exposures
+    from coalmine.statistics.exposure.estimates import reference_exposures
 
     results = [
         made.exposure_result(f"c{n}", one, times=4, bits=float(planted[n] + 50))

@@ -8,10 +8,10 @@ import pytest
 
 from cli.in_process import run
 from coalmine import verify_run
-from coalmine.corpus.manifest import CanarySet
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
-from coalmine.models.checkpoint import save_model
-from coalmine.reports.findings.findings import findings_of
+from coalmine.evidence.findings import findings_of
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.runs.reading import read_run
@@ -133,7 +133,7 @@ def test_weights_of_others_are_those_that_were_measured(whole, tmp_path):
     for number in (1, 2):
         (weights / f"model-{number}.safetensors").write_bytes(bytes([number]))
     shutil.copytree(whole / "model-audit" / "found", tmp_path / "gpt-audit" / "found")
-    from coalmine.files import sha256_of_file
+    from coalmine.storage.files import sha256_of_file
 
     digests = [sha256_of_file(path) for path in sorted(weights.glob("*.safetensors"))]
     for name in ("extraction.json", "run.json"):

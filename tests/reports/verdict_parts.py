@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from coalmine import CanarySet, Format
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult, FormatFacts
-from coalmine.audits.extraction_results import CanaryExtraction, Extracted, Extraction, Verified
-from coalmine.audits.membership_results import EpsilonBound, GuessingFacts, Membership, Population
-from coalmine.audits.recitation_results import Group, ModelFacts, Recitation, Settings
+from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, Verified
+from coalmine.audits.membership.results import EpsilonBound, GuessingFacts, Membership, Population
+from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, Settings
 from coalmine.records import Canary, Estimate
 from coalmine.reports.runs.reading import Located, Run
-from coalmine.search.shortest_path import Certificate
-from coalmine.statistics.claimed_epsilon import Verdict
+from coalmine.search.walks.shortest_path import Certificate
+from coalmine.statistics.epsilon.claimed import Verdict
 
 MANIFEST = "ab" * 32
 

@@ -6,7 +6,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from coalmine.models.protocols import SequenceScore, Step
-from coalmine.models.subwords import SubwordTokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer
 
 
 class Hashed:

@@ -11,9 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coalmine.models.huggingface import from_transformers
+from coalmine.models.reference.tokens import WordTokenizer
 from coalmine.models.scripted import ScriptedModel
-from coalmine.models.tokens import WordTokenizer
+from coalmine.models.transformers.causal import from_transformers
 from coalmine.serving.server import serve
 from models.random_networks import ARCHITECTURES, CHARACTERS, random_model
 from models.tiny_transformers import byte_level, metaspace, tiny

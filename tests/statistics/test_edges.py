@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from coalmine.statistics.epsilon_gaussian import curve_refuted
-from coalmine.statistics.epsilon_hypothesis import LARGEST_EPSILON, group_delta, largest_refuted
-from coalmine.statistics.epsilon_one_run import Guesses, OneRunLadder, OneRunTest
-from coalmine.statistics.epsilon_thresholds import ThresholdCounts, ThresholdLadder
+from coalmine.statistics.epsilon.gaussian import curve_refuted
+from coalmine.statistics.epsilon.hypothesis import LARGEST_EPSILON, group_delta, largest_refuted
+from coalmine.statistics.epsilon.one_run import Guesses, OneRunLadder, OneRunTest
+from coalmine.statistics.epsilon.thresholds import ThresholdCounts, ThresholdLadder
 from coalmine.statistics.membership_scores import membership_scores
 from coalmine.statistics.paired_areas import paired_areas
 

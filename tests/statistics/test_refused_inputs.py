@@ -6,26 +6,26 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError
-from coalmine.statistics.bounded_mean import bounded_mean_interval
 from coalmine.statistics.clustered_rates import cluster_sizes
 from coalmine.statistics.differences import number_row, paired_difference, unpaired_difference
-from coalmine.statistics.epsilon_best import headline_test
-from coalmine.statistics.epsilon_one_run import Guesses, OneRunTest, coin_problem, one_run_bound
-from coalmine.statistics.epsilon_thresholds import ThresholdCounts, epsilon_fixed, split_scores
-from coalmine.statistics.exposure import exact_exposure, exposure_bits
-from coalmine.statistics.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.epsilon.best import headline_test
+from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
+from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, coin_problem, one_run_bound
+from coalmine.statistics.epsilon.thresholds import ThresholdCounts, epsilon_fixed, split_scores
+from coalmine.statistics.exposure.bounded_mean import bounded_mean_interval
+from coalmine.statistics.exposure.estimates import exact_exposure, exposure_bits
+from coalmine.statistics.exposure.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.order_tests import order_test, shared_order_test
+from coalmine.statistics.exposure.skew_normal_fit import fit_skew_normal
+from coalmine.statistics.exposure.tail import fit_tail
 from coalmine.statistics.intervals import clopper_pearson, effective_interval
-from coalmine.statistics.joint_beta import joint_beta_interval
 from coalmine.statistics.medians import median_estimate
 from coalmine.statistics.membership_scores import checked_delta, checked_epsilon, membership_scores
 from coalmine.statistics.multiple_tests import holm
-from coalmine.statistics.order_tests import order_test, shared_order_test
 from coalmine.statistics.paired_areas import paired_areas
 from coalmine.statistics.roc import tpr_at_fpr
 from coalmine.statistics.run_differences import run_difference
 from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
-from coalmine.statistics.skew_normal_fit import fit_skew_normal
-from coalmine.statistics.tail import fit_tail
 from coalmine.statistics.trends import log_linear_trend
 
 NAN = math.nan

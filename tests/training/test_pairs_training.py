@@ -18,20 +18,20 @@ from typer.testing import CliRunner
 
 from coalmine import ExposureWatch, expose, load_model, plant, train
 from coalmine.cli.main import app
-from coalmine.corpus.documents import Fields
-from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
-from coalmine.guarded_files import write_guarded
 from coalmine.models.conformance import check_pairs
-from coalmine.models.pair_networks import (
+from coalmine.models.inference.pairs import PairNetworkModel
+from coalmine.models.protocols import text_sequence
+from coalmine.models.reference.pair_networks import (
     PAIR_NETWORKS,
     PairNetworkConfig,
     SourceTokenizer,
     build_pair_network,
 )
-from coalmine.models.pairs import PairNetworkModel
-from coalmine.models.protocols import text_sequence
-from coalmine.models.tokens import CharacterTokenizer, WordTokenizer
+from coalmine.models.reference.tokens import CharacterTokenizer, WordTokenizer
+from coalmine.storage.guarded_files import write_guarded
 from coalmine.training.data import IGNORED, Sources, TrainingData, load_training_data
 from coalmine.training.lessons import PairLessons
 from coalmine.training.options import TrainingOptions, options_of

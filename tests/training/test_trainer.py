@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
-from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
 from coalmine.models.conformance import check_model
 from coalmine.training.lessons import enough_memory
@@ -51,7 +51,7 @@ def test_every_preset_trains_saves_loads_and_conforms(preset, planted, tmp_path)
 
 
 def test_the_papers_model_has_about_600_000_parameters():
-    from coalmine.models.networks import NetworkConfig, build_network, parameter_count
+    from coalmine.models.reference.networks import NetworkConfig, build_network, parameter_count
 
     options = options_of("char-lstm", {})
     assert (options.layers, options.hidden) == (2, 200)

@@ -59,11 +59,16 @@ def command(
     run `coalmine expose` on each model first.
     """
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.comparison.figures import save_figure
+        from coalmine.audits.comparison.sources import (
+            RESULTS_FILE,
+            compare_runs,
+            labeled_runs,
+            save_comparison,
+        )
+        from coalmine.audits.comparison.table import comparison_in_words, comparison_table, difference_table
         from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.files import check_place, check_places
-        from coalmine.reports.comparison import RESULTS_FILE, compare_runs, labeled_runs, save_comparison
-        from coalmine.reports.comparison_table import comparison_in_words, comparison_table, difference_table
-        from coalmine.reports.figures.comparison import save_figure
+        from coalmine.storage.files import check_place, check_places
         from coalmine.visible import visible
 
         clock = RunClock()

@@ -56,7 +56,7 @@ def command(
         if bool(asked) == (repeated is not None):
             raise InputError("counting needs either texts to look up or --repeated LENGTH, and not both")
         if out is not None:
-            from coalmine.files import check_place
+            from coalmine.storage.files import check_place
 
             check_place(out)
         from coalmine.corpus.index.queries import CorpusIndex
@@ -73,7 +73,7 @@ def command(
 def _lines(path: Path | None) -> list[str]:
     if path is None:
         return []
-    from coalmine.files import read_bytes
+    from coalmine.storage.files import read_bytes
 
     try:
         # As corpora are read: neither a mark at the begin nor carriage returns belong to a text.
@@ -139,7 +139,7 @@ def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, o
     import msgspec
 
     from coalmine.corpus.index.sampling import repeated_sequences
-    from coalmine.files import PRIVATE, whole_file
+    from coalmine.storage.files import PRIVATE, whole_file
     from coalmine.visible import visible
 
     found = most = 0

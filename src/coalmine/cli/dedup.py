@@ -18,10 +18,10 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
-from coalmine.files import check_places, no_empty_directory
+from coalmine.storage.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
-    from coalmine.corpus.deduplication_report import Deduplication
+    from coalmine.corpus.deduplication.report import Deduplication
 
 
 def command(
@@ -71,7 +71,7 @@ def command(
     """
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.deduplicating import deduplicate
+        from coalmine.corpus.deduplication.deduplicating import deduplicate
 
         clock = RunClock()
         check_places(out, RUN_FILE)
@@ -96,7 +96,7 @@ def command(
 
 
 def _summary(report: Deduplication, out: Path) -> str:
-    from coalmine.corpus.recounting import recount_in_words
+    from coalmine.corpus.planting.recounting import recount_in_words
     from coalmine.visible import visible
 
     share = 100 * (1 - report.bytes_after / max(1, report.bytes_before))

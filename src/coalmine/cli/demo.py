@@ -30,21 +30,21 @@ def command(
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.directories import audit_directory
-        from coalmine.audits.exposure import expose
-        from coalmine.audits.extraction import verify_extraction
-        from coalmine.audits.extraction_results import save_verification
-        from coalmine.audits.membership import membership
+        from coalmine.audits.exposure.measuring import expose
+        from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
+        from coalmine.audits.extraction.measuring import verify_extraction
+        from coalmine.audits.extraction.results import save_verification
+        from coalmine.audits.extraction.table import extracted_in_plain_words
+        from coalmine.audits.membership.measuring import membership
+        from coalmine.audits.membership.table import membership_in_plain_words
         from coalmine.cli.run_record import RunClock
-        from coalmine.corpus.embedded import write_embedded_corpus
-        from coalmine.corpus.planting import plant
-        from coalmine.files import check_place, make_directory, write_bytes
+        from coalmine.corpus.files.embedded import write_embedded_corpus
+        from coalmine.corpus.planting.planting import plant
         from coalmine.models.loading import load_model
-        from coalmine.reports.exposure_table import exposure_in_plain_words, exposure_table
-        from coalmine.reports.extraction_table import extracted_in_plain_words
-        from coalmine.reports.membership_table import membership_in_plain_words
         from coalmine.reports.page.html import report_page
         from coalmine.reports.runs.reading import read_runs
         from coalmine.reports.terminal import planted_summary, training_summary
+        from coalmine.storage.files import check_place, make_directory, write_bytes
         from coalmine.training.trainer import train
         from coalmine.visible import visible
 

@@ -21,8 +21,8 @@ from coalmine.cli.model_argument import (
 )
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
-from coalmine.files import no_empty_directory
-from coalmine.unfinished import sole_use
+from coalmine.storage.files import no_empty_directory
+from coalmine.storage.unfinished import sole_use
 
 
 def command(
@@ -88,18 +88,18 @@ def command(
         no_empty_directory(results_directory(model, out, "exposure")),
         ExitStack() as held,
     ):
-        from coalmine.audits.exposure import expose
-        from coalmine.audits.exposure_results import RESULTS_FILE, SCORES_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
-        from coalmine.corpus.manifest import CanarySet
-        from coalmine.files import check_places
-        from coalmine.reports.exposure_table import (
+        from coalmine.audits.exposure.measuring import expose
+        from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
+        from coalmine.audits.exposure.table import (
             exposure_table,
             exposure_warnings,
             methods_in_words,
             not_measured_in_words,
         )
-        from coalmine.search.resuming import Unfinished
+        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
+        from coalmine.corpus.planting.manifest import CanarySet
+        from coalmine.search.walks.resuming import Unfinished
+        from coalmine.storage.files import check_places
         from coalmine.visible import visible
 
         clock = RunClock()

@@ -23,8 +23,8 @@ from coalmine.cli.model_argument import (
 from coalmine.cli.options import Json, Quiet, Seed, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
-from coalmine.files import no_empty_directory
-from coalmine.unfinished import sole_use
+from coalmine.storage.files import no_empty_directory
+from coalmine.storage.unfinished import sole_use
 
 
 def command(
@@ -119,10 +119,10 @@ def command(
         no_empty_directory(results_directory(model, out, "extraction")),
         ExitStack() as held,
     ):
-        from coalmine.audits.extraction_results import RESULTS_FILE, VERIFIED_FILE
+        from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
-        from coalmine.files import check_places
-        from coalmine.search.resuming import Unfinished
+        from coalmine.search.walks.resuming import Unfinished
+        from coalmine.storage.files import check_places
 
         clock = RunClock()
         results_file = RESULTS_FILE if verify is None else VERIFIED_FILE
@@ -152,14 +152,14 @@ def command(
         }
         if verify is not None:
             return _verify(loaded, verify, directory, options, output, clock)
-        from coalmine.audits.extraction import extract
-        from coalmine.formats.format import Format
-        from coalmine.models.protocols import PairModel
-        from coalmine.reports.extraction_table import (
+        from coalmine.audits.extraction.measuring import extract
+        from coalmine.audits.extraction.table import (
             certificate_in_words,
             extraction_table,
             masked_extraction,
         )
+        from coalmine.formats.format import Format
+        from coalmine.models.protocols import PairModel
         from coalmine.visible import visible
 
         if source_format is not None and not isinstance(loaded, PairModel):
@@ -181,12 +181,12 @@ def command(
 def _verify(
     loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output, clock: Any
 ) -> int:
-    from coalmine.audits.extraction import verify_extraction
-    from coalmine.audits.extraction_results import extraction_file, save_verification
+    from coalmine.audits.extraction.measuring import verify_extraction
+    from coalmine.audits.extraction.results import extraction_file, save_verification
+    from coalmine.audits.extraction.table import certificates_in_words, verification_table
     from coalmine.cli.run_record import identity_of
-    from coalmine.corpus.manifest import CanarySet
-    from coalmine.files import check_places
-    from coalmine.reports.extraction_table import certificates_in_words, verification_table
+    from coalmine.corpus.planting.manifest import CanarySet
+    from coalmine.storage.files import check_places
     from coalmine.visible import visible
 
     chosen = CanarySet.load(canaries)
@@ -214,9 +214,9 @@ def _verify(
 
 
 def _replay(loaded: Any, path: Path, words: Path | None, memory: int, output: Output) -> int:
-    from coalmine.audits.extraction_certificate import verify_certificate
-    from coalmine.audits.extraction_results import read_extraction
-    from coalmine.reports.extraction_table import replay_in_words
+    from coalmine.audits.extraction.certificate import verify_certificate
+    from coalmine.audits.extraction.results import read_extraction
+    from coalmine.audits.extraction.table import replay_in_words
 
     extraction = read_extraction(path)
     found = verify_certificate(

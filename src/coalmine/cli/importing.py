@@ -10,7 +10,7 @@ import typer
 from coalmine.cli.options import Json, Quiet, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
-from coalmine.files import no_empty_directory
+from coalmine.storage.files import no_empty_directory
 
 
 def command(
@@ -49,11 +49,11 @@ def command(
     of objects. Writes DIR/canaries.json, readable by you only.
     """
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
-        from coalmine.corpus.importing import import_canaries
-        from coalmine.corpus.manifest import MANIFEST_NAME
-        from coalmine.files import check_places, make_directory, read_bytes
+        from coalmine.corpus.planting.importing import import_canaries
+        from coalmine.corpus.planting.manifest import MANIFEST_NAME
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import imported_summary
+        from coalmine.storage.files import check_places, make_directory, read_bytes
 
         check_places(out, MANIFEST_NAME)
         secret = None

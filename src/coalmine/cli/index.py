@@ -17,7 +17,7 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
-from coalmine.files import check_places
+from coalmine.storage.files import check_places
 
 
 def command(

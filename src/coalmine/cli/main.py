@@ -34,7 +34,7 @@ from coalmine.cli import (
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, tell
 from coalmine.errors import CoalmineError
 from coalmine.interrupts import SignalNoted, end_as_by_ctrl_c
-from coalmine.refusals import refused_by_system
+from coalmine.storage.refusals import refused_by_system
 from coalmine.visible import visible, visible_lines
 
 # A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.

@@ -118,10 +118,9 @@ def command(
     column named `score`.
     """
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.audits.membership import membership, membership_of_file, membership_of_scores
-        from coalmine.audits.membership_results import RESULTS_FILE
-        from coalmine.files import check_places
-        from coalmine.reports.membership_table import (
+        from coalmine.audits.membership.measuring import membership, membership_of_file, membership_of_scores
+        from coalmine.audits.membership.results import RESULTS_FILE
+        from coalmine.audits.membership.table import (
             epsilon_table,
             format_in_words,
             membership_in_plain_words,
@@ -130,6 +129,7 @@ def command(
             membership_warnings,
             rates_table,
         )
+        from coalmine.storage.files import check_places
         from coalmine.visible import visible
 
         options: dict[str, Any] = {
@@ -195,7 +195,7 @@ def command(
 def _default_directory(results: Path) -> Path:
     """Beside the results of `expose`; for a model's directory, in the audit directory beside that."""
     from coalmine.audits.directories import audit_directory, audited_model
-    from coalmine.audits.exposure_results import RESULTS_FILE
+    from coalmine.audits.exposure.results import RESULTS_FILE
 
     if not results.is_dir():
         return results.parent
@@ -206,7 +206,7 @@ def _default_directory(results: Path) -> Path:
 
 def read_score_file(path: Path) -> list[float]:
     """The scores of a CSV: one number per line, or the column `score` under a header."""
-    from coalmine.files import read_bytes
+    from coalmine.storage.files import read_bytes
 
     try:
         text = read_bytes(path, "the file of scores").decode("utf-8-sig")

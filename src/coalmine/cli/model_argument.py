@@ -75,8 +75,8 @@ def open_model(
     context_text: str | None = None,
 ) -> tuple[Any, Path]:
     """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
-    from coalmine.files import make_directory
     from coalmine.models.loading import is_endpoint
+    from coalmine.storage.files import make_directory
 
     if out is None and is_endpoint(where):
         raise InputError("results of an endpoint need a place of their own; name a directory with --out")

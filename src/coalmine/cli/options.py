@@ -10,7 +10,7 @@ import typer
 from coalmine.errors import InputError
 
 if TYPE_CHECKING:
-    from coalmine.corpus.documents import Fields
+    from coalmine.corpus.files.documents import Fields
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
@@ -49,7 +49,7 @@ def whole_numbers(text: str, option: str) -> list[int]:
 
 def fields_from(text: str, user: str | None, source: str | None, target: str | None) -> Fields:
     """The fields of a corpus as the four options name them."""
-    from coalmine.corpus.documents import Fields
+    from coalmine.corpus.files.documents import Fields
 
     return Fields(text=text, user=user, source=source, target=target)
 
@@ -59,10 +59,10 @@ def words_from(path: Path | None) -> list[str] | None:
     if path is None:
         return None
     if path.is_dir():
-        from coalmine.models.checkpoint import vocabulary_words
+        from coalmine.models.reference.checkpoint import vocabulary_words
 
         return vocabulary_words(path)
-    from coalmine.files import read_bytes
+    from coalmine.storage.files import read_bytes
 
     try:
         text = read_bytes(path, "the list of words").decode()

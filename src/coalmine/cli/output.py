@@ -62,7 +62,7 @@ def print_json(document: Any, *, one_line: bool = False) -> None:
     """One JSON document on standard output, in UTF-8 whatever the locale, without a byte that a terminal would act on."""
     import msgspec
 
-    from coalmine.files import to_json
+    from coalmine.storage.files import to_json
 
     written = to_json(document)
     if one_line:

@@ -21,7 +21,7 @@ from coalmine.cli.options import (
 )
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
-from coalmine.files import check_places
+from coalmine.storage.files import check_places
 
 
 def command(
@@ -95,7 +95,7 @@ def command(
             missing = "a corpus" if corpus is None else "--format" if not secret_format else "--out"
             raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
         from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.planting import plant
+        from coalmine.corpus.planting.planting import plant
         from coalmine.formats.format import Format
         from coalmine.reports.terminal import planted_summary
 
@@ -148,7 +148,7 @@ def command(
 
 
 def _verify(directory: Path, output: Output) -> int:
-    from coalmine.corpus.verifying import verify
+    from coalmine.corpus.planting.verifying import verify
     from coalmine.reports.terminal import verification_summary
 
     found = verify(directory, progress=output.progress())

@@ -40,8 +40,8 @@ def init(
     """Write a policy with every rule in it, explained; most of them are commented out. Nothing here is random."""
     del seed
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.files import check_place, read_bytes, write_bytes
         from coalmine.reports.gate.policy import TEMPLATE
+        from coalmine.storage.files import check_place, read_bytes, write_bytes
         from coalmine.visible import visible
 
         check_place(path)

@@ -12,11 +12,11 @@ from coalmine.cli.model_argument import As, Device, Precision, Source, open_mode
 from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
 from coalmine.cli.output import Output
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.files import no_empty_directory
-from coalmine.unfinished import sole_use
+from coalmine.storage.files import no_empty_directory
+from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
-    from coalmine.audits.recitation_results import Recitation
+    from coalmine.audits.recitation.results import Recitation
 
 _TWO = 2
 
@@ -116,12 +116,12 @@ def command(
     if family and len(names) < _TWO:
         raise InputError("--family compares several models; give two or more, and the index last")
     with Output(json=json, quiet=quiet) as output, ExitStack() as held:
-        from coalmine.audits.recitation import recite
-        from coalmine.audits.recitation_results import RESULT_FILE, SEQUENCES_FILE
+        from coalmine.audits.recitation.curves import FIGURE_FILES
+        from coalmine.audits.recitation.measuring import recite
+        from coalmine.audits.recitation.results import RESULT_FILE, SEQUENCES_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.corpus.index.queries import CorpusIndex
-        from coalmine.files import check_places
-        from coalmine.reports.figures.recitation_curves import FIGURE_FILES
+        from coalmine.storage.files import check_places
 
         clock = RunClock()
         place = results_directory(names[0], out, "recitation")
@@ -180,7 +180,7 @@ def command(
 
 
 def _draw(result: Recitation, directory: Path) -> str:
-    from coalmine.reports.figures.recitation_curves import draw_recitation
+    from coalmine.audits.recitation.curves import draw_recitation
 
     try:
         paths = draw_recitation(result, directory)
@@ -190,7 +190,7 @@ def _draw(result: Recitation, directory: Path) -> str:
 
 
 def _show(result: Recitation, output: Output, directory: Path, figures: str) -> None:
-    from coalmine.reports import recitation_table as tables
+    from coalmine.audits.recitation import table as tables
     from coalmine.visible import visible
 
     shown: list[Any] = [tables.by_context_table(result), "", tables.by_copies_table(result)]

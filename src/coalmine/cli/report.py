@@ -14,7 +14,7 @@ from coalmine.cli.output import Output
 from coalmine.errors import InputError
 
 if TYPE_CHECKING:
-    from coalmine.reports.findings.findings import Finding
+    from coalmine.evidence.findings import Finding
 
 
 class ReportFormat(StrEnum):
@@ -69,10 +69,10 @@ def command(
     if reveal and kind is not ReportFormat.HTML:
         raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.files import PRIVATE, PUBLIC, check_place, write_bytes
         from coalmine.reports import export
         from coalmine.reports.page.html import report_page, reported
         from coalmine.reports.runs.reading import read_runs
+        from coalmine.storage.files import PRIVATE, PUBLIC, check_place, write_bytes
         from coalmine.visible import visible
 
         target = out or Path(DEFAULT_NAMES[kind])
@@ -114,7 +114,7 @@ def command(
 
 
 def _counts(these: Sequence[Finding]) -> str:
-    from coalmine.reports.findings.findings import SEVERITIES
+    from coalmine.evidence.findings import SEVERITIES
     from coalmine.reports.page.parts import STATUS_WORDS
 
     parts = []

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from coalmine.files import PRIVATE
-from coalmine.sealing import write_sealed
+from coalmine.records.documents import write_sealed
+from coalmine.storage.files import PRIVATE
 
 SCHEMA = "coalmine.run/1"
 RUN_FILE = "run.json"

@@ -18,7 +18,7 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
-from coalmine.files import check_places
+from coalmine.storage.files import check_places
 
 
 def command(
@@ -141,7 +141,7 @@ def command(
         check_places(out, RUN_FILE)
         watcher = None
         if watch is not None:
-            from coalmine.audits.watching import ExposureWatch
+            from coalmine.audits.watching.measuring import ExposureWatch
 
             watcher = ExposureWatch(watch, every=watch_every, method=watch_method, seed=seed)
         trained = train(

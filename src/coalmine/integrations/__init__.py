@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coalmine.corpus.survival import check_survival
+    from coalmine.corpus.planting.survival import check_survival
     from coalmine.integrations.exposure_log import read_watched
     from coalmine.integrations.lightning_trainer import LightningExposureCallback
     from coalmine.integrations.transformers_trainer import ExposureCallback
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ExposureCallback": "coalmine.integrations.transformers_trainer",
     "LightningExposureCallback": "coalmine.integrations.lightning_trainer",
-    "check_survival": "coalmine.corpus.survival",
+    "check_survival": "coalmine.corpus.planting.survival",
     "read_watched": "coalmine.integrations.exposure_log",
 }
 

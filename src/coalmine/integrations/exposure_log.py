@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from coalmine.audits.watching import ExposureWatch
-from coalmine.corpus.manifest import CanarySet
+from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError
-from coalmine.files import PRIVATE
 from coalmine.formats.naming import format_name
 from coalmine.records import Canary
-from coalmine.sealing import read_record, write_sealed
+from coalmine.records.documents import read_record, write_sealed
+from coalmine.storage.files import PRIVATE
 
 if TYPE_CHECKING:
     import torch
@@ -161,7 +161,7 @@ class ExposureLog:
     def _measure(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     ) -> list[dict[str, Any]]:
-        from coalmine.models.huggingface import from_transformers
+        from coalmine.models.transformers.causal import from_transformers
 
         if tokenizer is None:
             raise InputError("the callback has no tokenizer; give it the one that the model is trained with")

@@ -9,8 +9,8 @@ from typing import Any
 
 import coalmine
 from coalmine.audits.directories import audit_directory
-from coalmine.audits.watching import ExposureWatch
-from coalmine.corpus.manifest import CanarySet
+from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
 from coalmine.integrations.exposure_log import FOLDER, WATCHED_FILE, ExposureLog, When
 

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from coalmine.errors import InputError, ModelError
-from coalmine.models.adapter_base import base_of_adapter, refuse_adapters_below
-from coalmine.models.checkpoint import (
+from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
+from coalmine.models.named_function import is_function, model_of_function
+from coalmine.models.offline import offline
+from coalmine.models.protocols import PairModel
+from coalmine.models.reference.checkpoint import (
     WEIGHTS_FILE,
     check_readable_name,
     digest_of_weights,
     load_checkpoint,
     require_torch,
 )
-from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
-from coalmine.models.model_files import CONFIG_FILE, Held, architectures_of, held_in, read_object
-from coalmine.models.named_function import is_function, model_of_function
-from coalmine.models.offline import offline
-from coalmine.models.protocols import PairModel
+from coalmine.models.transformers.adapter_base import base_of_adapter, refuse_adapters_below
+from coalmine.models.transformers.model_files import CONFIG_FILE, Held, architectures_of, held_in, read_object
 
 if TYPE_CHECKING:
     from coalmine.models.protocols import Model
@@ -118,14 +118,14 @@ def _load_directory(
     if kind != "causal":
         _refuse_context(kind, context)
     if kind == "pairs":
-        from coalmine.models.encoder_decoder import load_pairs
+        from coalmine.models.transformers.pairs import load_pairs
 
         return load_pairs(directory, device=device, precision=precision)
     if kind == "masked":
-        from coalmine.models.masked import load_masked
+        from coalmine.models.transformers.masked import load_masked
 
         return load_masked(directory, device=device, precision=precision)
-    from coalmine.models.huggingface import load_transformers
+    from coalmine.models.transformers.causal import load_transformers
 
     return load_transformers(
         directory, device=device, precision=precision, context=context[0], context_text=context[1]
@@ -136,7 +136,7 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
     weights = directory / WEIGHTS_FILE
     if not weights.is_file():
         return load_checkpoint(directory, device=device, precision=precision)  # which says what is missing
-    from coalmine.models.building import no_larger_than
+    from coalmine.models.transformers.building import no_larger_than
 
     try:
         held = held_in([weights])

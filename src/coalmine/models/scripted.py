@@ -18,7 +18,7 @@ import numpy as np
 
 from coalmine.errors import InputError
 from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
-from coalmine.models.tokens import CharacterTokenizer
+from coalmine.models.reference.tokens import CharacterTokenizer
 
 _Row = tuple[int, ...]
 

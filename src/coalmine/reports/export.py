@@ -9,13 +9,13 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import coalmine
-from coalmine.files import check_places, make_directory, to_json, write_bytes
-from coalmine.reports.figures.choosing import figure_png, figures_of, utility_figures
-from coalmine.reports.figures.style import Figure
-from coalmine.reports.findings.catalog import CATALOG, docs_path
-from coalmine.reports.findings.findings import Finding, Severity
+from coalmine.evidence.catalog import CATALOG, docs_path
+from coalmine.evidence.figures import Figure
+from coalmine.evidence.findings import Finding, Severity
+from coalmine.reports.figures import figure_png, figures_of, utility_figures
 from coalmine.reports.page.html import ReportedRun
 from coalmine.reports.page.parts import HEADINGS, STATUS_WORDS
+from coalmine.storage.files import check_places, make_directory, to_json, write_bytes
 from coalmine.visible import visible
 
 SCHEMA = "coalmine.report/1"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from coalmine.corpus.planting import Planted
-from coalmine.corpus.verifying import Verification
-from coalmine.reports.format_names import format_names
+from coalmine.corpus.planting.planting import Planted
+from coalmine.corpus.planting.verifying import Verification
+from coalmine.evidence.format_names import format_names
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coalmine.corpus.importing import Imported
-    from coalmine.corpus.power import CopiesPower, FormatPower, Power
+    from coalmine.corpus.planting.importing import Imported
+    from coalmine.corpus.planting.power import CopiesPower, FormatPower, Power
     from coalmine.training.trainer import TrainedModel
 
 

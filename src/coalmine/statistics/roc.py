@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
-from coalmine.statistics.guessing import RandomGuessing
+from coalmine.statistics.exposure.guessing import RandomGuessing
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.membership_scores import FloatArray, membership_scores
 from coalmine.statistics.score_arrays import checked_confidence

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.documents import Document, Fields
-from coalmine.corpus.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
-from coalmine.corpus.reading import read_documents
+from coalmine.corpus.files.documents import Document, Fields
+from coalmine.corpus.files.reading import read_documents
+from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.errors import CorpusError, InputError
-from coalmine.files import sha256_of_file
 from coalmine.models.protocols import IntArray
-from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer
+from coalmine.models.reference.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer
 from coalmine.randomness import arrays
+from coalmine.storage.files import sha256_of_file
 from coalmine.training.options import TrainingOptions
 
 IGNORED = -100  # torch's own mark for a place that no loss is taken at
@@ -108,7 +108,7 @@ def _texts(documents: Sequence[Document]) -> Iterator[str]:
 def _sources(
     documents: Sequence[Document], held_out: Sequence[Document], tokenizer: ReferenceTokenizer
 ) -> Sources:
-    from coalmine.models.pair_networks import SourceTokenizer
+    from coalmine.models.reference.pair_networks import SourceTokenizer
 
     reader = SourceTokenizer(tokenizer)
     training, validation = (

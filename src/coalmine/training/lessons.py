@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import InputError
-from coalmine.models.networks import Network, NetworkConfig, State, build_network
-from coalmine.models.pair_networks import EncoderDecoder, PairNetworkConfig, build_pair_network
 from coalmine.models.protocols import IntArray
+from coalmine.models.reference.networks import Network, NetworkConfig, State, build_network
+from coalmine.models.reference.pair_networks import EncoderDecoder, PairNetworkConfig, build_pair_network
 from coalmine.randomness import arrays
 from coalmine.training.data import IGNORED, Sources, TrainingData, epoch_order, rows_of
 from coalmine.training.options import TrainingOptions

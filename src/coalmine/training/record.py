@@ -10,17 +10,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from coalmine.contradictions import count_problems, in_range
-from coalmine.files import to_json
-from coalmine.models.checkpoint import (
+from coalmine.models.protocols import Scorer
+from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
     TRAINING_FILE,
     TRAINING_SCHEMA,
     WEIGHTS_FILE,
     TrainedFiles,
 )
-from coalmine.models.protocols import Scorer
-from coalmine.sealing import SealedKind
+from coalmine.records.contradictions import count_problems, in_range
+from coalmine.records.documents import SealedKind
+from coalmine.storage.files import to_json
 from coalmine.training.options import TrainingOptions
 
 RECORD_FILE = TRAINING_FILE

@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coalmine.errors import CorpusError, InputError, ModelOutputError
-from coalmine.files import remove_file, sha256_of_file
 from coalmine.interrupts import deferred_interrupt
-from coalmine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, model_of, save_model
-from coalmine.models.networks import State, parameter_count
+from coalmine.models.reference.checkpoint import CONFIG_FILE, WEIGHTS_FILE, model_of, save_model
+from coalmine.models.reference.networks import State, parameter_count
 from coalmine.progress import Progress
 from coalmine.randomness import child_seed
+from coalmine.storage.files import remove_file, sha256_of_file
+from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import IGNORED, TrainingData
 from coalmine.training.lessons import Batch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot, restore, save_snapshot
-from coalmine.work_files import remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

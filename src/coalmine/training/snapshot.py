@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from coalmine.guarded_files import read_guarded, write_guarded
-from coalmine.models.checkpoint import UNFINISHED_FILE
+from coalmine.models.reference.checkpoint import UNFINISHED_FILE
+from coalmine.storage.guarded_files import read_guarded, write_guarded
 
 SNAPSHOT_FILE = UNFINISHED_FILE
 _LENGTH_BYTES = 8

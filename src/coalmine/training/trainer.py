@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from coalmine.corpus.documents import Fields
+from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
-from coalmine.files import check_places, no_empty_directory
-from coalmine.models.checkpoint import (
+from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
     UNFINISHED_FILE,
     WEIGHTS_FILE,
@@ -20,10 +19,11 @@ from coalmine.models.checkpoint import (
     require_torch,
 )
 from coalmine.progress import Progress, Silent
-from coalmine.sealing import write_sealed
+from coalmine.records.documents import write_sealed
+from coalmine.storage.files import check_places, no_empty_directory
+from coalmine.storage.unfinished import sole_use
 from coalmine.training.options import options_of
 from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_training
-from coalmine.unfinished import sole_use
 
 
 class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):

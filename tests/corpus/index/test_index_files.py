@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from coalmine.corpus.embedded import write_embedded_corpus
+from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus.files.reading import Fields
 from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.queries import CorpusIndex
-from coalmine.corpus.reading import Fields
 from coalmine.errors import AlteredError, CorpusError, InputError
-from coalmine.guarded_files import read_guarded, write_guarded
+from coalmine.storage.guarded_files import read_guarded, write_guarded
 from resealing import resealed
 
 

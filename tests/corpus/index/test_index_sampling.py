@@ -25,8 +25,8 @@ from coalmine.corpus.index.sampling import (
     uniform_sample,
 )
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.files import sha256_of_file
-from coalmine.models.tokens import WordTokenizer
+from coalmine.models.reference.tokens import WordTokenizer
+from coalmine.storage.files import sha256_of_file
 
 
 @pytest.fixture(params=[20, 1 << 17], ids=["many slices", "one slice"])

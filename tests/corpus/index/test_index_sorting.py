@@ -14,7 +14,7 @@ from coalmine.corpus.index.sampling import repeated_sequences
 from coalmine.corpus.index.shards import to_symbols
 from coalmine.corpus.index.sorting import sorted_suffixes
 from coalmine.corpus.index.tokenizing import ReferenceTokens
-from coalmine.models.tokens import WordTokenizer
+from coalmine.models.reference.tokens import WordTokenizer
 
 
 @settings(max_examples=100)

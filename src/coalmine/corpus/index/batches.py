@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.corpus.documents import Document, TextCorpus
+from coalmine.corpus.files.documents import Document, TextCorpus
+from coalmine.corpus.files.lines import PlainTextCorpus
+from coalmine.corpus.files.reading import nonempty_blocks
+from coalmine.corpus.files.tables import TableCorpus
 from coalmine.corpus.index.shards import to_symbols
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer
-from coalmine.corpus.lines import PlainTextCorpus
-from coalmine.corpus.reading import nonempty_blocks
-from coalmine.corpus.tables import TableCorpus
 from coalmine.errors import CorpusError, ModelError
 from coalmine.models.protocols import IntArray
 

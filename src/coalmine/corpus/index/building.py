@@ -13,7 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.corpus.documents import Fields
+from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.reading import open_corpus
+from coalmine.corpus.files.streams import kind_of
 from coalmine.corpus.index.batches import Batch, batches
 from coalmine.corpus.index.queries import CorpusIndex, load_manifest
 from coalmine.corpus.index.shards import (
@@ -31,11 +33,12 @@ from coalmine.corpus.index.shards import (
 )
 from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
 from coalmine.corpus.index.tokenizing import BYTES, IndexTokenizer, description_bytes, index_tokenizer
-from coalmine.corpus.reading import open_corpus
-from coalmine.corpus.streams import kind_of
-from coalmine.decoding import UndecodableError, decode_json
 from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
-from coalmine.files import (
+from coalmine.models.protocols import IntArray
+from coalmine.progress import Progress, Silent
+from coalmine.records.documents import write_sealed
+from coalmine.storage.decoding import UndecodableError, decode_json
+from coalmine.storage.files import (
     PRIVATE,
     check_places,
     check_replaceable,
@@ -44,12 +47,9 @@ from coalmine.files import (
     to_json,
     write_bytes,
 )
-from coalmine.guarded_files import read_guarded, write_guarded
-from coalmine.models.protocols import IntArray
-from coalmine.progress import Progress, Silent
-from coalmine.sealing import write_sealed
-from coalmine.unfinished import sole_use
-from coalmine.work_files import remove_abandoned
+from coalmine.storage.guarded_files import read_guarded, write_guarded
+from coalmine.storage.unfinished import sole_use
+from coalmine.storage.work_files import remove_abandoned
 
 UNFINISHED_FILE = "building.json"
 DEFAULT_MEMORY = 2_000_000_000

@@ -24,9 +24,9 @@ from coalmine.corpus.index.shards import (
 )
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description, utf8
 from coalmine.errors import CorpusError, InputError, ModelError
-from coalmine.files import read_bytes
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
+from coalmine.storage.files import read_bytes
 
 # So many sequences are looked up at once; more would not fit the processor's cache.
 _AT_ONCE = 1 << 16

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.corpus.index.scanning import scan
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.files import PRIVATE, whole_file
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import arrays, child_seed
+from coalmine.storage.files import PRIVATE, whole_file
 
 LENGTHS = tuple(range(50, 501, 50))
 EACH = 1000

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.corpus.documents import Fields
+from coalmine.corpus.files.documents import Fields
 from coalmine.errors import CorpusError
-from coalmine.files import PRIVATE, sha256_of_file, whole_file
 from coalmine.models.protocols import IntArray
-from coalmine.sealing import SealedKind
+from coalmine.records.documents import SealedKind
+from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.index/1"
 MANIFEST_FILE = "manifest.json"

@@ -12,16 +12,21 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
-from coalmine.files import read_bytes
-from coalmine.models.libraries import as_model_error
-from coalmine.models.model_files import TOKENIZER_FILE, check_json, read_object
 from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.offline import offline
 from coalmine.models.protocols import IntArray
-from coalmine.models.subwords import SubwordTokenizer, encoded
-from coalmine.models.token_ids import check_ids, check_vocabulary, check_written_ids
-from coalmine.models.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer, tokenizer_from_dict
-from coalmine.sealing import check_seal, is_sealed
+from coalmine.models.reference.tokens import (
+    CharacterTokenizer,
+    ReferenceTokenizer,
+    WordTokenizer,
+    tokenizer_from_dict,
+)
+from coalmine.models.transformers.libraries import as_model_error
+from coalmine.models.transformers.model_files import TOKENIZER_FILE, check_json, read_object
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
+from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
+from coalmine.records.documents import check_seal, is_sealed
+from coalmine.storage.files import read_bytes
 
 BYTES = "bytes"
 
@@ -234,7 +239,7 @@ def _from_directory(directory: Path) -> IndexTokenizer:
 def _as_transformers_reads(directory: Path) -> str:
     """The tokenizer as the model's own loader makes it, which may differ from the file; without transformers, the file."""
     try:
-        from coalmine.models.pretrained import load_tokenizer
+        from coalmine.models.transformers.pretrained import load_tokenizer
 
         loaded = load_tokenizer(directory)
         written: str = loaded.backend_tokenizer.to_str()

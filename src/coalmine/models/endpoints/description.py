@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coalmine.decoding import UndecodableError, decode_toml
 from coalmine.errors import InputError
-from coalmine.files import read_bytes
+from coalmine.storage.decoding import UndecodableError, decode_toml
+from coalmine.storage.files import read_bytes
 
 if TYPE_CHECKING:
     from coalmine.models.protocols import Model

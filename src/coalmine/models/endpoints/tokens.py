@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError
-from coalmine.files import read_bytes, sha256_of_file
 from coalmine.models.endpoints.echo import Piece
-from coalmine.models.libraries import as_model_error
-from coalmine.models.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
 from coalmine.models.offline import offline
-from coalmine.models.subwords import SubwordTokenizer
-from coalmine.models.token_ids import check_ids, check_vocabulary, check_written_ids
+from coalmine.models.transformers.libraries import as_model_error
+from coalmine.models.transformers.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
+from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
+from coalmine.storage.files import read_bytes, sha256_of_file
 
 
 class EndpointTokenizer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coalmine.reports.findings.catalog import finding
-from coalmine.reports.findings.findings import Finding
+from coalmine.evidence.catalog import finding
+from coalmine.evidence.findings import Finding
 from coalmine.reports.runs.reading import Audit, Run
 
 _CODES: dict[Audit, tuple[str, str]] = {

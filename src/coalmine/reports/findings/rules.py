@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from coalmine.reports.findings.budget import Decisions, Suspicion
-from coalmine.reports.findings.control_rules import control_findings, control_suspicions
-from coalmine.reports.findings.data_rules import data_findings
-from coalmine.reports.findings.exposure_rules import exposure_findings, exposure_suspicions
-from coalmine.reports.findings.extracted_together import extraction_suspicions
-from coalmine.reports.findings.extraction_rules import extraction_findings
-from coalmine.reports.findings.findings import Finding
-from coalmine.reports.findings.membership_rules import membership_findings, membership_suspicions
+from coalmine.audits.exposure.control_findings import control_findings, control_suspicions
+from coalmine.audits.exposure.data_findings import data_findings
+from coalmine.audits.exposure.findings import exposure_findings, exposure_suspicions
+from coalmine.audits.extraction.extracted_together import extraction_suspicions
+from coalmine.audits.extraction.findings import extraction_findings
+from coalmine.audits.membership.findings import membership_findings, membership_suspicions
+from coalmine.audits.recitation.findings import recitation_findings, recitation_suspicions
+from coalmine.audits.watching.findings import training_findings
+from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.evidence.findings import Finding
 from coalmine.reports.findings.missing_rules import missing_findings
-from coalmine.reports.findings.recitation_rules import recitation_findings, recitation_suspicions
-from coalmine.reports.findings.training_rules import training_findings
 from coalmine.reports.runs.reading import Run
 
 Rule = Callable[[Run, Decisions], Iterable[Finding]]

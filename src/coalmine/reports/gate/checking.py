@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coalmine.reports.gate.outcomes import Outcome, RuleOutcome, error_level, within_budget
+from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, within_budget
 from coalmine.reports.gate.policy import Policy
 from coalmine.reports.gate.sections import (
     exposure_rules,

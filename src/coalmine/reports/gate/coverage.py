@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from coalmine.audits.membership_results import Membership
-from coalmine.corpus.manifest import CanarySet
-from coalmine.reports.exposure_table import times_in_words
-from coalmine.reports.findings.chance import NOT_EVIDENCE
-from coalmine.reports.format_names import FormatNames, format_names
-from coalmine.reports.gate.outcomes import Judged
+from coalmine.audits.exposure.chance import NOT_EVIDENCE
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.membership.results import Membership
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.evidence.format_names import FormatNames, format_names
+from coalmine.evidence.outcomes import Judged
 from coalmine.reports.runs.reading import Run
 
 

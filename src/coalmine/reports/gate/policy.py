@@ -11,9 +11,9 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from coalmine.decoding import UndecodableError, decode_toml
 from coalmine.errors import InputError
-from coalmine.files import read_bytes
+from coalmine.storage.decoding import UndecodableError, decode_toml
+from coalmine.storage.files import read_bytes
 
 RequiredAudit = Literal["exposure", "extraction", "membership", "recitation"]
 

@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure_results import ExposureDocument, ExposureResult
-from coalmine.audits.extraction_results import CanaryExtraction, Extraction
-from coalmine.audits.membership_results import Population
-from coalmine.records import Estimate
-from coalmine.reports.exposure_table import times_in_words
-from coalmine.reports.findings.chance import AMONG_OTHERS, EXTRAPOLATED, NOT_EVIDENCE, best_test, judge
-from coalmine.reports.findings.membership_rules import population_name
-from coalmine.reports.gate.limits import lower_limit, others_needed, scores_needed
-from coalmine.reports.gate.outcomes import (
+from coalmine.audits.exposure.chance import AMONG_OTHERS, EXTRAPOLATED, NOT_EVIDENCE, best_test, judge
+from coalmine.audits.exposure.results import ExposureDocument, ExposureResult
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.extraction.results import CanaryExtraction, Extraction
+from coalmine.audits.membership.findings import population_name
+from coalmine.audits.membership.results import Population
+from coalmine.evidence.limits import lower_limit, others_needed, scores_needed
+from coalmine.evidence.outcomes import (
     NO_VIOLATION,
     WORDS,
     Judged,
@@ -36,7 +35,8 @@ from coalmine.reports.gate.outcomes import (
     weak_words,
     within,
 )
-from coalmine.statistics.order_tests import order_test
+from coalmine.records import Estimate
+from coalmine.statistics.exposure.order_tests import order_test
 
 
 class MeasuredCanary(NamedTuple):

@@ -10,22 +10,14 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.extraction_results import CanaryExtraction, Extraction
-from coalmine.audits.membership_results import Membership, Population
-from coalmine.reports.exposure_table import times_in_words
-from coalmine.reports.findings.chance import NOT_EVIDENCE
-from coalmine.reports.findings.membership_rules import population_name
-from coalmine.reports.findings.recitation_rules import share_chance
-from coalmine.reports.findings.single_canaries import places_of
-from coalmine.reports.gate.coverage import (
-    left_unmeasured,
-    not_looked_for,
-    without_exposure,
-    without_membership,
-    without_population,
-    without_search,
-)
-from coalmine.reports.gate.outcomes import (
+from coalmine.audits.exposure.chance import NOT_EVIDENCE
+from coalmine.audits.exposure.single_canaries import places_of
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.extraction.results import CanaryExtraction, Extraction
+from coalmine.audits.membership.findings import population_name
+from coalmine.audits.membership.results import Membership, Population
+from coalmine.audits.recitation.findings import share_chance
+from coalmine.evidence.outcomes import (
     NO_VIOLATION,
     WORDS,
     Judged,
@@ -34,6 +26,14 @@ from coalmine.reports.gate.outcomes import (
     error_level,
     not_shown,
     within,
+)
+from coalmine.reports.gate.coverage import (
+    left_unmeasured,
+    not_looked_for,
+    without_exposure,
+    without_membership,
+    without_population,
+    without_search,
 )
 from coalmine.reports.gate.policy import Policy
 from coalmine.reports.gate.rules import (
@@ -47,7 +47,7 @@ from coalmine.reports.gate.rules import (
     smallest_budget,
 )
 from coalmine.reports.runs.reading import Located, Run
-from coalmine.statistics.claimed_epsilon import Verdict
+from coalmine.statistics.epsilon.claimed import Verdict
 
 # The name that the audit gives to this rate.
 _TPR = "TPR at FPR 1%"

@@ -6,8 +6,8 @@ import os
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
-from coalmine.files import write_bytes
 from coalmine.reports.gate.checking import GateResult
+from coalmine.storage.files import write_bytes
 from coalmine.visible import visible
 
 if TYPE_CHECKING:

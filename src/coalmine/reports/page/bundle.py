@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from coalmine.errors import InputError
-from coalmine.files import write_bytes
+from coalmine.storage.files import write_bytes
 
 # The name that the page calls; a script without it would leave every figure empty without a word.
 _NEEDED = "vegaEmbed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from coalmine.audits.exposure.chance import share
+from coalmine.audits.exposure.findings import AND_MEASURED
+from coalmine.evidence.findings import Finding
 from coalmine.records import Estimate
-from coalmine.reports.findings.chance import share
-from coalmine.reports.findings.exposure_rules import AND_MEASURED
-from coalmine.reports.findings.findings import Finding
 
 Tone = Literal["bad", "warn", "good", "open"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import coalmine
-from coalmine.reports.figures.choosing import Figure, figures_of
-from coalmine.reports.figures.utility import compared, utility_figure
-from coalmine.reports.findings.findings import Finding, findings_of
+from coalmine.audits.comparison.utility_figure import compared, utility_figure
+from coalmine.evidence.findings import Finding, findings_of
+from coalmine.reports.figures import Figure, figures_of
 from coalmine.reports.page.bundle import content_policy, drawing_script, page_file
 from coalmine.reports.page.conclusion import Conclusion, conclusion_of
 from coalmine.reports.page.parts import (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from coalmine.audits.comparing_results import Comparison
+from coalmine.audits.comparison.results import Comparison
+from coalmine.audits.exposure.figures import CANARY_COLUMNS, canary_row, most_exposed_first
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.evidence.figures import Figure, Panel
+from coalmine.evidence.findings import Finding, FindingStatus
+from coalmine.evidence.format_names import format_names
 from coalmine.records import Estimate
-from coalmine.reports.exposure_table import times_in_words
-from coalmine.reports.figures.exposure import CANARY_COLUMNS, canary_row, most_exposed_first
-from coalmine.reports.figures.style import Figure, Panel
-from coalmine.reports.findings.findings import Finding, FindingStatus
-from coalmine.reports.format_names import format_names
 from coalmine.reports.page.conclusion import Conclusion
 from coalmine.reports.page.text import escaped, hidden, hidden_member, prose, table
 from coalmine.reports.runs.reading import Run

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.extraction_results import masked
-from coalmine.corpus.manifest import CanarySet
+from coalmine.audits.extraction.results import masked
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import FormatError
 from coalmine.formats.format import Format
 from coalmine.visible import visible

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.directories import audited_model
-from coalmine.audits.exposure_results import ExposureDocument
-from coalmine.corpus.manifest import CanarySet
-from coalmine.reports.runs.records import Located, Run, asked_model
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.evidence.run import Located, Run, asked_model
 
 # Of two measurements of the same canaries, the one that leaves fewer unmeasured is the one to go by, and then the first of these.
 # The limits of an extrapolated curve do not hold deep in its tail, so it comes last, and what it gives counts as unmeasured.

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.audits.directories import model_of_result
-from coalmine.audits.exposure_contradictions import manifest_problems
-from coalmine.audits.exposure_results import ExposureDocument
-from coalmine.audits.extraction_contradictions import verified_manifest_problems
-from coalmine.audits.extraction_results import Verified
-from coalmine.audits.membership_contradictions import membership_manifest_problems
-from coalmine.audits.membership_results import Membership
-from coalmine.contradictions import refuse_contradictions
-from coalmine.corpus.manifest import CanarySet
-from coalmine.files import sha256_of_file
-from coalmine.models.checkpoint import WEIGHTS_FILE
-from coalmine.reports.runs.records import Run
+from coalmine.audits.exposure.contradictions import manifest_problems
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.extraction.contradictions import verified_manifest_problems
+from coalmine.audits.extraction.results import Verified
+from coalmine.audits.membership.contradictions import membership_manifest_problems
+from coalmine.audits.membership.results import Membership
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.evidence.run import Run
+from coalmine.models.reference.checkpoint import WEIGHTS_FILE
+from coalmine.records.contradictions import refuse_contradictions
+from coalmine.storage.files import sha256_of_file
 
 # Results that tell of single canaries, or of how many of them there are.
 OfCanaries = ExposureDocument | Verified | Membership

@@ -16,18 +16,13 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.directories import audited_model, beside
-from coalmine.audits.exposure_results import read_exposures
-from coalmine.audits.extraction_results import Verified, read_extraction, read_verified
-from coalmine.audits.membership_results import read_membership
-from coalmine.audits.recitation_results import read_recitation
-from coalmine.contradictions import count_problems, estimate_problems, refuse_contradictions, twice
-from coalmine.corpus.manifest import CanarySet
-from coalmine.decoding import without_values
+from coalmine.audits.exposure.results import read_exposures
+from coalmine.audits.extraction.results import Verified, read_extraction, read_verified
+from coalmine.audits.membership.results import read_membership
+from coalmine.audits.recitation.results import read_recitation
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
-from coalmine.files import read_written
-from coalmine.reports.runs.grouping import runs_by_model
-from coalmine.reports.runs.originals import check_manifest
-from coalmine.reports.runs.records import (
+from coalmine.evidence.run import (
     AUDITS,
     RUN_RECORDS,
     RUN_SCHEMA,
@@ -39,7 +34,12 @@ from coalmine.reports.runs.records import (
     WatchedMoment,
     WatchedTraining,
 )
-from coalmine.sealing import is_sealed
+from coalmine.records.contradictions import count_problems, estimate_problems, refuse_contradictions, twice
+from coalmine.records.documents import is_sealed
+from coalmine.reports.runs.grouping import runs_by_model
+from coalmine.reports.runs.originals import check_manifest
+from coalmine.storage.decoding import without_values
+from coalmine.storage.files import read_written
 from coalmine.training.record import TrainingRecord, read_training
 
 __all__ = [

@@ -7,23 +7,23 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coalmine.audits.comparing_results import COMPARISONS
-from coalmine.audits.exposure_results import EXPOSURES, SCORES_FILE
-from coalmine.audits.extraction_results import EXTRACTIONS, VERIFIED
-from coalmine.audits.membership_results import MEMBERSHIPS
-from coalmine.audits.recitation_results import RECITATIONS, SEQUENCES_FILE
-from coalmine.corpus.deduplication_report import DEDUPLICATIONS, REMOVED_FILE
+from coalmine.audits.comparison.results import COMPARISONS
+from coalmine.audits.exposure.results import EXPOSURES, SCORES_FILE
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
+from coalmine.audits.membership.results import MEMBERSHIPS
+from coalmine.audits.recitation.results import RECITATIONS, SEQUENCES_FILE
+from coalmine.corpus.deduplication.report import DEDUPLICATIONS, REMOVED_FILE
 from coalmine.corpus.index.building import UNFINISHED_FILE as UNFINISHED_INDEX
 from coalmine.corpus.index.shards import INDEXES
-from coalmine.corpus.manifest_records import SCHEMA as MANIFEST_SCHEMA
-from coalmine.decoding import UndecodableError, decode_python_json
-from coalmine.models.checkpoint import MODELS
-from coalmine.models.checkpoint import UNFINISHED_FILE as UNFINISHED_TRAINING
-from coalmine.reports.runs.records import RUN_RECORDS, WATCHES
-from coalmine.sealing import SealedKind, is_sealed
+from coalmine.corpus.planting.manifest_records import SCHEMA as MANIFEST_SCHEMA
+from coalmine.evidence.run import RUN_RECORDS, WATCHES
+from coalmine.models.reference.checkpoint import MODELS
+from coalmine.models.reference.checkpoint import UNFINISHED_FILE as UNFINISHED_TRAINING
+from coalmine.records.documents import SealedKind, is_sealed
+from coalmine.storage.decoding import UndecodableError, decode_python_json
+from coalmine.storage.unfinished import UNFINISHED_FILE
+from coalmine.storage.work_files import is_work_name
 from coalmine.training.record import TRAININGS
-from coalmine.unfinished import UNFINISHED_FILE
-from coalmine.work_files import is_work_name
 
 
 class FileKind(NamedTuple):

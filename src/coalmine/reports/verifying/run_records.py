@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coalmine.audits.exposure_results import ExposureDocument
-from coalmine.audits.extraction_results import Extraction, Verified
-from coalmine.corpus.deduplication_report import Deduplication
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.extraction.results import Extraction, Verified
+from coalmine.corpus.deduplication.report import Deduplication
 from coalmine.corpus.index.shards import Manifest as Index
-from coalmine.corpus.manifest import CanarySet
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.training.record import TrainingRecord
 
 # What each command always leaves beside its record.

@@ -14,24 +14,24 @@ from typing import Any, Literal
 import msgspec
 
 from coalmine.audits.directories import audited_model, beside
-from coalmine.audits.exposure_results import ExposureDocument
-from coalmine.audits.extraction_results import Extraction, Verified, check_searches
-from coalmine.audits.membership_results import Membership
-from coalmine.audits.recitation_results import Recitation
-from coalmine.corpus.deduplication_report import Deduplication
-from coalmine.corpus.manifest import CanarySet
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.extraction.results import Extraction, Verified, check_searches
+from coalmine.audits.membership.results import Membership
+from coalmine.audits.recitation.results import Recitation
+from coalmine.corpus.deduplication.report import Deduplication
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import AlteredError, ContradictionError, InputError
-from coalmine.files import sha256_of_file
+from coalmine.evidence.run import WatchedTraining, asked_model
 from coalmine.progress import Progress, Silent
+from coalmine.records.documents import beside as companion
+from coalmine.records.documents import is_there, read_sealed
 from coalmine.reports.runs.originals import check_manifest, measured_weights
 from coalmine.reports.runs.reading import check_looks
-from coalmine.reports.runs.records import WatchedTraining, asked_model
 from coalmine.reports.verifying.kinds import MANIFEST, UNKNOWN, WRITTEN_WITH, FileKind, kind_of, unfinished
 from coalmine.reports.verifying.run_records import is_of_another_run, written_with
-from coalmine.sealing import beside as companion
-from coalmine.sealing import is_there, read_sealed
+from coalmine.storage.files import sha256_of_file
+from coalmine.storage.work_files import is_work_name
 from coalmine.training.record import TrainingRecord
-from coalmine.work_files import is_work_name
 
 SCHEMA = "coalmine.verification/1"
 State = Literal[
@@ -80,7 +80,7 @@ def verify_run(*paths: str | os.PathLike[str], progress: Progress | None = None)
     compared with what is not there: results without their model or manifest are judged by themselves.
 
     >>> import tempfile
-    >>> from coalmine.audits.membership import membership_of_scores
+    >>> from coalmine.audits.membership.measuring import membership_of_scores
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = membership_of_scores(range(80, 180), range(100)).save(folder)
     ...     before = verify_run(folder)

@@ -1,0 +1,1 @@
+"""Which of several trainings memorizes less?"""

@@ -1,0 +1,121 @@
+"""What `compare` found, and the records that it takes: one training, its utility, and each beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from coalmine.audits.exposure.results import CandidateScores, ExposureDocument
+from coalmine.records import Estimate
+from coalmine.records.contradictions import count_problems, estimate_problems, level_problems, share_problems
+from coalmine.records.documents import SealedKind
+from coalmine.statistics.differences import Difference
+
+SCHEMA = "coalmine.comparison/1"
+UtilityRelation = Literal["equal", "first better", "second better", "not told apart", "not known"]
+
+
+class UtilityMeasure(NamedTuple):
+    """How good a model is, by one number, and by one for each document where they are known."""
+
+    estimate: Estimate
+    documents: tuple[float, ...] | None = None
+    # What it was measured on; only equal ones can be compared. None where the user vouches for it.
+    measured_on: str | None = None
+
+
+class Strategy(NamedTuple):
+    """One training: what it exposes, and how good its model is (None where that is not known)."""
+
+    name: str
+    exposure: ExposureDocument
+    utility: UtilityMeasure | None
+    # Format id to the scores of the references or samples that its canaries were placed among, where they are there.
+    others: Mapping[str, CandidateScores] = MappingProxyType({})
+    # The way of training; runs with the same one are seeds of it. None where the run is the only one of its kind.
+    side: str | None = None
+    # Of the exposure.json, where it was read from one.
+    exposures_sha256: str | None = None
+
+
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One training beside the others, by its canaries of one format; formats are never mixed."""
+
+    name: str
+    side: str | None = None
+    format_id: str = ""
+    template: str = ""
+    manifest_sha256: str
+    # As the model describes itself: one, or one for each file of the weights; None where it does not say.
+    weights_sha256: Any = None
+    exposures_sha256: str | None = None
+    methods: tuple[str, ...]
+    canaries: int
+    # The median over planted canaries, in bits.
+    exposure: Estimate
+    utility: Estimate | None
+    # None where it has no place in the figure; see the warnings of the comparison.
+    on_frontier: bool | None
+    # Sides that are no worse in both and better in one, by their points: of several trainings, the means.
+    dominated_by: tuple[str, ...]
+
+
+class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The exposure of a first side minus that of a second for one format, and how their utilities compare."""
+
+    first: str
+    second: str
+    format_id: str = ""
+    template: str = ""
+    # What varies by chance in `exposure`: canaries, for one training per side, or trainings.
+    unit: Literal["canaries", "trainings"] = "canaries"
+    # How many trainings each side has.
+    trainings: tuple[int, int] = (1, 1)
+    # None where it could not be measured, for the reason in `problem`.
+    exposure: Difference | None
+    problem: str | None
+    # Raised for the number of pairs and formats that are compared (Holm).
+    adjusted_p_value: float | None
+    by_repetitions: dict[str, Difference]
+    utility_relation: UtilityRelation
+    utility_statement: str
+    # What to make of it, in a sentence.
+    statement: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of comparison.json."""
+
+    schema: str = SCHEMA
+    utility_name: str
+    higher_is_better: bool
+    equal_within: float
+    # Only canaries with so many repetitions, or all of them.
+    repetitions: int | None
+    confidence: float
+    seed: int
+    runs: tuple[ComparedRun, ...]
+    pairs: tuple[PairDifference, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def _problems(comparison: Comparison) -> Iterator[str]:
+    yield from level_problems("the confidence", comparison.confidence)
+    for run in comparison.runs:
+        yield from estimate_problems(f"run {run.name!r}", run.exposure, 0)
+        yield from count_problems(f"run {run.name!r}: the number of canaries", run.canaries, 1)
+        if run.utility is not None:
+            yield from estimate_problems(f"run {run.name!r}: the utility", run.utility)
+    for pair in comparison.pairs:
+        name = f"{pair.first!r} and {pair.second!r}"
+        yield from share_problems(f"{name}: the adjusted p-value", pair.adjusted_p_value)
+        for one in (pair.exposure, *pair.by_repetitions.values()):
+            if one is not None:
+                yield from estimate_problems(name, one.estimate)
+                yield from share_problems(f"{name}: the p-value", one.p_value)
+
+
+COMPARISONS = SealedKind(Comparison, SCHEMA, "the comparison", _problems)

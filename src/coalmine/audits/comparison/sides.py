@@ -1,0 +1,96 @@
+"""Sides of a comparison: several trainings of one kind, which differ by their seeds, against several of another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from coalmine.audits.comparison.results import Strategy, UtilityRelation
+from coalmine.audits.exposure.results import ExposureResult
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.statistics.differences import Difference
+from coalmine.statistics.run_differences import FEWEST_RUNS, run_difference
+
+
+def sides_of(strategies: Sequence[Strategy]) -> dict[str, list[Strategy]]:
+    """The runs of each side, by its name; a run without one is a side of its own."""
+    sides: dict[str, list[Strategy]] = {}
+    named = {one.side for one in strategies if one.side is not None}
+    for one in strategies:
+        if one.side is None and one.name in named:
+            raise InputError(
+                f"{one.name!r} is both a run without a label and the label of others; give it a label too"
+            )
+        sides.setdefault(one.side or one.name, []).append(one)
+    if len(sides) < 2:
+        raise InputError(
+            f"comparing takes at least two sides, got {', '.join(sides) or 'none'}; name a run of another one"
+        )
+    return sides
+
+
+def training_difference(
+    first: Sequence[Sequence[ExposureResult]],
+    second: Sequence[Sequence[ExposureResult]],
+    *,
+    most: float,
+    confidence: float,
+) -> tuple[Difference | None, str | None]:
+    """The difference of the sides' mean exposures over trainings, or why there is none; a row of canaries per training."""
+    if min(len(first), len(second)) < FEWEST_RUNS:
+        return None, (
+            f"with {len(first)} against {len(second)} trainings it cannot be known how much a seed matters on the smaller side; train "
+            f"at least {FEWEST_RUNS} on each"
+        )
+    runs = [*first, *second]
+    open_ones = sum(result.exposure is None for run in runs for result in run)
+    if open_ones:
+        return None, (
+            f"{open_ones} exposures have no value, only a bound or none; measure them by the exact or guided method"
+        )
+    kinds = [Counter(result.repetitions for result in run) for run in runs]
+    if any(kind != kinds[0] for kind in kinds):
+        return None, (
+            "the trainings had canaries of different repetitions, so their means cannot be compared; choose some with --repetitions"
+        )
+    means = [[float(np.mean([r.exposure or 0.0 for r in run])) for run in side] for side in (first, second)]
+    try:
+        return run_difference(*means, most=most, confidence=confidence), None
+    except NotMeasurableError as problem:
+        return None, str(problem)
+
+
+def utility_of_sides(
+    first: Sequence[Strategy],
+    second: Sequence[Strategy],
+    *,
+    equal_within: float,
+    higher_is_better: bool,
+    confidence: float,
+) -> tuple[UtilityRelation, str]:
+    """How the utilities of two sides compare over their trainings, and why."""
+    measures = [one.utility for side in (first, second) for one in side]
+    values = [
+        [one.utility.estimate.value for one in side if one.utility is not None] for side in (first, second)
+    ]
+    known = [[value for value in side if value is not None] for side in values]
+    if sum(map(len, known)) < len(measures):
+        return "not known", "not known for all trainings"
+    if len({one.measured_on for one in measures if one is not None} - {None}) > 1:
+        return "not known", "measured on different documents or in different tokens"
+    numbers = f"{np.mean(known[0]):.4g} and {np.mean(known[1]):.4g} on average"
+    try:
+        found = run_difference(*known, confidence=confidence, unit="").estimate
+    except NotMeasurableError:
+        return "not told apart", f"not told apart ({numbers}, without an interval)"
+    low, high = found.low or 0.0, found.high or 0.0
+    limits = f"{numbers}, difference {low:.3g} to {high:.3g} at {100 * confidence:g}%"
+    if -equal_within <= low and high <= equal_within:
+        return "equal", f"equal within {equal_within:g} ({limits})"
+    if low <= 0 <= high:
+        return "not told apart", f"not told apart ({limits})"
+    if (low > 0) == higher_is_better:
+        return "first better", f"different ({limits})"
+    return "second better", f"different ({limits})"

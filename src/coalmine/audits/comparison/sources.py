@@ -1,0 +1,220 @@
+"""Trainings side by side, from their files: what each run exposes, and how good its model is."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.results import Comparison, Strategy, UtilityMeasure
+from coalmine.audits.directories import audited_model
+from coalmine.audits.exposure.results import CandidateScores
+from coalmine.audits.membership.sources import load_source
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.records import Estimate
+from coalmine.records.documents import write_sealed
+from coalmine.reports.runs.reading import Run, names_of, read_run
+from coalmine.statistics.score_arrays import checked_confidence
+from coalmine.storage.files import read_bytes, sha256_of_file, to_json
+
+RESULTS_FILE = "comparison.json"
+# In place of a utility: take the validation loss of the run's own training.json.
+OWN = "own"
+
+
+def compare_runs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    labels: Sequence[str | None] = (),
+    utilities: Sequence[str] = (),
+    confidence: float = 0.95,
+    **options: Any,
+) -> Comparison:
+    """Compare runs by the results below their directories; `options` are those of `coalmine.audits.comparison.measuring.compare`.
+
+    `labels` has one entry per run, in their order: runs with the same one are trainings of one kind, which differ by their seeds, and
+    None is a kind of its own. `utilities` has one entry per run too: a number, a file with one number per line (one for each
+    document), or "own" for the validation loss of the run's training.json. Without it all runs have their own.
+    """
+    if labels and len(labels) != len(paths):
+        raise InputError(f"there are {len(paths)} runs and {len(labels)} labels; give one for each run")
+    if utilities and len(utilities) != len(paths):
+        raise InputError(
+            f"there are {len(paths)} runs and {len(utilities)} utilities; give one for each run, and `{OWN}` for its own loss"
+        )
+    if len({Path(path).resolve() for path in paths}) < len(paths):
+        raise InputError("a run was named twice; comparing it with itself says nothing, so name each once")
+    runs = [read_run(path) for path in paths]
+    strategies = []
+    sides, given = labels or [None] * len(runs), utilities or [OWN] * len(runs)
+    for name, run, side, utility in zip(names_of(runs), runs, sides, given, strict=True):
+        if run.exposure is None:
+            raise NotMeasurableError(
+                f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
+            )
+        measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
+        digest = sha256_of_file(run.exposures[0].path)
+        strategies.append(Strategy(name, run.exposure, measure, scored_others(run), side, digest))
+    _check_seeds(strategies)
+    return compare(strategies, confidence=confidence, **options)
+
+
+# What a method places canaries among.
+_PLACED_AMONG = {"references": "reference", "sampled": "sample"}
+
+
+def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
+    """The labels and paths of runs as they are named: `RUN`, or `LABEL=RUN`, where RUN may be a pattern such as `runs/plain-*`."""
+    labels: list[str | None] = []
+    paths: list[Path] = []
+    for text in given:
+        label, equals, rest = text.partition("=")
+        if not equals or not label or Path(text).exists():
+            labels.append(None)
+            paths.append(Path(text))
+            continue
+        # A path that is there is meant, whatever characters it has; Path.glob takes no absolute patterns.
+        matched = [Path(rest)] if Path(rest).exists() else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
+        # The audit directory beside a model is read with it, and is not a run of its own.
+        found = [one for one in matched if audited_model(one) not in matched]
+        if not found:
+            raise InputError(f"{text!r} names no run: nothing matches {rest!r}; give LABEL=RUN")
+        labels += [label] * len(found)
+        paths += found
+    return labels, paths
+
+
+def _check_seeds(strategies: Sequence[Strategy]) -> None:
+    """Refuse one model that is named as two trainings: it would make their spread look small."""
+    seen: dict[tuple[str, str], str] = {}
+    for one in strategies:
+        weights = one.exposure.model.get("weights_sha256")
+        if one.side is None or not isinstance(weights, str):
+            continue
+        earlier = seen.setdefault((one.side, weights), one.name)
+        if earlier != one.name:
+            raise InputError(
+                f"{earlier} and {one.name} are the same model, so they are not two trainings of {one.side!r}; train with another seed"
+            )
+
+
+def scored_others(run: Run) -> dict[str, CandidateScores]:
+    """Format id to the references or samples that the run's canaries were placed among, where their scores are there."""
+    if not any(
+        facts.method in {"references", "sampled"}
+        for located in run.exposures[:1]
+        for facts in located.document.formats
+    ):
+        return {}
+    try:
+        candidates = load_source(run.exposures[0].path).candidates
+    except MissingExtraError:
+        # The intervals of a comparison are then wider, and hold all the same.
+        return {}
+    kinds = {facts.format_id: _PLACED_AMONG.get(facts.method) for facts in run.exposures[0].document.formats}
+    return {scores.format_id: scores for scores in candidates if scores.kind == kinds.get(scores.format_id)}
+
+
+def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:
+    """Write comparison.json, which holds no secret; returns its path."""
+    path = Path(directory) / RESULTS_FILE
+    write_sealed(path, comparison)
+    return path
+
+
+def own_utility(run: Run) -> UtilityMeasure | None:
+    """The validation loss of a run's training.json, with what decides which documents and tokens it is of."""
+    loss, record = run.validation_loss_bits, run.training
+    if loss is None or record is None:
+        return None
+    options = record.options
+    held_out: Any = (
+        [record.data_sha256, options.holdout, options.seed]
+        if record.validation_sha256 is msgspec.UNSET
+        else record.validation_sha256
+    )
+    # All words outside the vocabulary are one token, and the vocabulary is that of the training data.
+    tokens = [
+        options.tokens,
+        *([options.vocabulary, record.data_sha256] if options.tokens == "words" else []),
+    ]
+    fields = None if record.fields is msgspec.UNSET else record.fields
+    return UtilityMeasure(
+        estimate=_without_interval(loss, "validation loss", f"validation loss {loss:.4g} bits per token"),
+        measured_on=hashlib.sha256(to_json([held_out, tokens, fields])).hexdigest(),
+    )
+
+
+def given_utility(given: str, confidence: float = 0.95) -> UtilityMeasure:
+    """A number, or the mean of a file with one number per line.
+
+    >>> given_utility("2.5").estimate.value
+    2.5
+    """
+    try:
+        value = float(given)
+    except ValueError:
+        return _of_documents(Path(given), confidence)
+    if not math.isfinite(value):
+        raise InputError(
+            f"--utility must be a finite number or a file, got {given!r}; check what was measured"
+        )
+    return UtilityMeasure(estimate=_without_interval(value, "as given", f"{value:g}, as given"))
+
+
+def _without_interval(value: float, method: str, statement: str) -> Estimate:
+    return Estimate(
+        method=method,
+        status="measured",
+        value=value,
+        low=None,
+        high=None,
+        confidence=None,
+        n=1,
+        statement=statement,
+        warnings=("a single number has no interval",),
+    )
+
+
+def _of_documents(path: Path, confidence: float) -> UtilityMeasure:
+    from scipy.special import stdtrit
+
+    try:
+        text = read_bytes(path, "the file of utilities").decode()
+        numbers = [float(row[0]) for row in csv.reader(text.splitlines()) if row]
+    except (UnicodeDecodeError, ValueError, csv.Error):
+        raise InputError(
+            f"{path} must have one number per line, one for each document, and has something else; leave out headers and names"
+        ) from None
+    values, level = np.array(numbers), checked_confidence(confidence)
+    if len(values) < 2 or not np.all(np.isfinite(values)):
+        raise InputError(
+            f"{path} must have at least two finite numbers, one for each document, got {len(values)}; check what was measured"
+        )
+    mean = float(values.mean())
+    half = (
+        float(values.std(ddof=1)) / math.sqrt(len(values)) * float(stdtrit(len(values) - 1, (1 + level) / 2))
+    )
+    return UtilityMeasure(
+        estimate=Estimate(
+            method="mean over documents",
+            status="measured",
+            value=mean,
+            low=mean - half,
+            high=mean + half,
+            confidence=level,
+            n=len(values),
+            statement=f"{mean:.4g} ({100 * level:g}% interval {mean - half:.4g} to {mean + half:.4g}, {len(values):,} documents)",
+            assumptions=("documents are independent, and so many that their mean is nearly normal",),
+        ),
+        documents=tuple(numbers),
+    )

@@ -1,0 +1,117 @@
+"""The comparison for people: a row for each training and format, a row for each pair, and what to make of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from coalmine.audits.comparison.results import ComparedRun, Comparison, PairDifference
+from coalmine.evidence.format_names import format_name
+from coalmine.records import Estimate
+from coalmine.statistics.differences import Difference
+from coalmine.visible import visible
+
+# Beside eight other columns.
+FORMAT_WIDTH = 28
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row per training and format."""
+    from rich.table import Table
+
+    names = _formats(comparison)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    labeled = any(run.side is not None for run in comparison.runs)
+    for column in (*(["side"] if labeled else []), "run", *(["format"] if len(names) > 1 else [])):
+        table.add_column(column)
+    table.add_column(visible(comparison.utility_name), justify="right")
+    table.add_column("canaries", justify="right")
+    table.add_column("median exposure", justify="right")
+    table.add_column(f"{100 * comparison.confidence:g}% interval", justify="right")
+    table.add_column("frontier")
+    for run in comparison.runs:
+        table.add_row(
+            *([visible(run.side or run.name)] if labeled else []),
+            visible(run.name),
+            *([visible(names[run.template])] if len(names) > 1 else []),
+            _utility(run.utility),
+            str(run.canaries),
+            _middle(run.exposure),
+            _limits(run.exposure),
+            _place(run),
+        )
+    return table
+
+
+def difference_table(comparison: Comparison) -> Table:
+    """One row per pair and format: the first minus the second, with its interval and its p-values."""
+    from rich.table import Table
+
+    names = _formats(comparison)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("first", "second", *(["format"] if len(names) > 1 else [])):
+        table.add_column(column)
+    for column in ("difference", f"{100 * comparison.confidence:g}% interval", "p", "adjusted", "over"):
+        table.add_column(column, justify="right")
+    for pair in comparison.pairs:
+        found = pair.exposure
+        numbers = ["not measured", "", "", "", ""]
+        if found is not None:
+            numbers = [
+                f"{found.estimate.value or 0.0:+.2f}",
+                _limits(found.estimate),
+                f"{found.p_value:.2g}",
+                f"{pair.adjusted_p_value:.2g}",
+                _counted(pair, found),
+            ]
+        named = [visible(names[pair.template])] if len(names) > 1 else []
+        table.add_row(visible(pair.first), visible(pair.second), *named, *numbers)
+    return table
+
+
+def comparison_in_words(comparison: Comparison) -> list[str]:
+    """A sentence for each pair, then the warnings."""
+    return [
+        *(f"{visible(pair.statement)}." for pair in comparison.pairs),
+        *(f"Note: {visible(warning)}." for warning in comparison.warnings),
+    ]
+
+
+def _formats(comparison: Comparison) -> dict[str, str]:
+    """The name of each format, by its template."""
+    templates = dict.fromkeys(run.template for run in comparison.runs)
+    return {template: format_name(template, FORMAT_WIDTH) for template in templates}
+
+
+def _counted(pair: PairDifference, found: Difference) -> str:
+    """What the test of a difference is over."""
+    if pair.unit == "trainings":
+        return f"{pair.trainings[0]} against {pair.trainings[1]} trainings"
+    return f"{found.estimate.n} canaries, {found.pairing}"
+
+
+def _utility(estimate: Estimate | None) -> str:
+    if estimate is None or estimate.value is None:
+        return "not known"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.3f}"
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+
+
+def _middle(estimate: Estimate) -> str:
+    return f"{estimate.value:.2f}" if estimate.value is not None else f"at least {estimate.low or 0.0:.2f}"
+
+
+def _limits(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"{math.floor(estimate.low * 100) / 100:.2f} to {math.ceil(estimate.high * 100) / 100:.2f}"
+
+
+def _place(run: ComparedRun) -> str:
+    if run.on_frontier is None:
+        return "not placed"
+    return "on it" if run.on_frontier else f"beaten by {visible(', '.join(run.dominated_by))}"

@@ -1,0 +1,133 @@
+"""Which of several models is worth its exposure? Validation loss against exposure, with the Pareto frontier (Secret Sharer, Figure 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coalmine.audits.comparison.figures import ON_FRONTIER, points_of
+from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.results import Comparison, Strategy
+from coalmine.audits.comparison.sources import own_utility, scored_others
+from coalmine.audits.exposure.format_panels import by_format
+from coalmine.evidence.figures import (
+    RULE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    colors_of,
+    data,
+    rounded,
+    short_names,
+    spec,
+    tooltips,
+)
+from coalmine.reports.runs.reading import Run, names_of
+
+
+def compared(runs: Sequence[Run]) -> Comparison | None:
+    """The runs that have exposures of planted canaries beside each other, or None where there are fewer than two."""
+    strategies = [
+        Strategy(name, run.exposure, own_utility(run), scored_others(run))
+        for name, run in zip(names_of(runs), runs, strict=True)
+        if run.exposure is not None and any(result.planted for result in run.exposure.results)
+    ]
+    return compare(strategies) if len(strategies) > 1 else None
+
+
+def utility_figure(comparison: Comparison) -> Figure | None:
+    """Loss against the median exposure of each run, or None where fewer than two have a place, for reasons in its warnings."""
+    placed = points_of(comparison)
+    names = short_names([str(run["run"]) for run in placed])
+    points = [
+        {
+            "format": run["format"],
+            "run": run["run"],
+            "name": names[str(run["run"])],
+            "loss": rounded(run["utility"]),
+            "bits": rounded(run["exposure"]),
+            "low": rounded(run["low"]),
+            "high": rounded(run["high"]),
+            "canaries": run["canaries"],
+            "on": run["alone"] and run["frontier"] == ON_FRONTIER,
+        }
+        for run in placed
+    ]
+    panels = {name: own for name, own in by_format(points).items() if len(own) > 1}
+    if not panels:
+        return None
+    return Figure(
+        figure_id="utility-and-exposure",
+        title="Utility against exposure",
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier of single trainings: no other run is better in one and "
+        "no worse in the other. Intervals are those of the median over canaries; losses have none, because those of single documents are "
+        "not kept.",
+        panels=tuple(
+            Panel(title=name, note=_frontier_in_words(own), specs={"": _drawing(own, list(names.values()))})
+            for name, own in panels.items()
+        ),
+        columns=(
+            "format",
+            "run",
+            "validation loss (bits per token)",
+            "median exposure (bits)",
+            "low",
+            "high",
+            "canaries",
+        ),
+        rows=tuple(
+            (p["format"], p["run"], p["loss"], p["bits"], p["low"], p["high"], p["canaries"])
+            for own in panels.values()
+            for p in own
+        ),
+    )
+
+
+def _frontier_in_words(points: Sequence[dict[str, Any]]) -> str:
+    best = [str(point["run"]) for point in sorted(points, key=lambda one: one["loss"]) if point["on"]]
+    return f"On the frontier: {', '.join(best)}." if best else ""
+
+
+def _drawing(points: list[dict[str, Any]], names: list[str]) -> Spec:
+    frontier = sorted((point for point in points if point["on"]), key=lambda point: point["loss"])
+    x = axis(
+        "loss", "validation loss (bits per token)", scale={"zero": False, "padding": 14}, axis={"grid": False}
+    )
+    color = colors_of(names, None, "name")
+    layers: list[Spec] = [
+        {
+            "data": data(frontier),
+            "mark": {
+                "type": "line",
+                "strokeDash": [5, 4],
+                "color": RULE,
+                "interpolate": "step-after",
+                "aria": False,
+            },
+            "encoding": {"x": x, "y": axis("bits", "median exposure (bits)")},
+        },
+        {
+            "data": data(points),
+            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
+            "encoding": {
+                "x": x,
+                "y": axis("low", "median exposure (bits)"),
+                "y2": {"field": "high"},
+                "color": color,
+            },
+        },
+        {
+            "data": data(points),
+            "mark": {"type": "point", "filled": True, "size": 90},
+            "encoding": {
+                "x": x,
+                "y": axis("bits", "median exposure (bits)"),
+                "color": color,
+                "tooltip": tooltips(
+                    run="run", loss="validation loss", bits="median exposure", low="low", high="high"
+                ),
+            },
+        },
+    ]
+    return spec(layers, description="Median exposure against validation loss of each run.", height=280)

@@ -1,0 +1,1 @@
+"""How exposed is each canary?"""

@@ -1,0 +1,101 @@
+"""Which estimator `auto` takes: the exact rank where the time allows it, by the measured speed of the model, else an estimate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from coalmine.audits.exposure.ranked import SCORED_UP_TO
+from coalmine.audits.exposure.results import Choice, duration
+from coalmine.audits.exposure.splitting import FIRST_MEMBERS, expected_scores
+from coalmine.search.walks.enumeration import enumerate_members
+from coalmine.search.walks.members import Members
+
+# How long the model is watched before its speed is believed.
+PROBE_SECONDS = 0.5
+# Rows of a batch meanwhile: a slow model would take minutes for a few of the usual size.
+PROBE_ROWS, PROBE_TEXTS = 256, 64
+# Few models take more steps than this per second; a space that would take too long all the same is not worth a probe.
+FASTEST = 500_000
+
+Clock = Callable[[], float]
+
+
+def choose(
+    members: Members,
+    *,
+    seconds: float,
+    first_members: int = FIRST_MEMBERS,
+    budget: int,
+    resumed: str | None = None,
+    clock: Clock | None = None,
+) -> Choice:
+    """The method for one format that may take about `seconds`, where guided draws would cost `budget` expansions or more.
+
+    A method that was stopped and is `resumed` stays what it was, because another look at the clock might say otherwise.
+    Where an estimate would ask the model as often as the exact rank, exact is taken without looking at the clock.
+    """
+    clock = time.perf_counter if clock is None else clock
+    if members.obstacle is not None:
+        return _choose_by_scores(members, members.obstacle, seconds, first_members, resumed, clock)
+    size = members.format.size
+    frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS)
+    steps = frontier.tree.inner_nodes
+    if steps <= budget:
+        return Choice(method="exact", why=f"the space has {size:,} members, few enough to rank them all")
+    estimated = "small ranks are proven, larger ones estimated"
+    if steps > seconds * FASTEST:
+        return Choice(method="guided", why=f"the space has {size:,} members: {estimated}")
+
+    def walked() -> Iterator[int]:
+        for _ in enumerate_members(frontier):
+            yield frontier.expansions
+
+    rate = None if resumed else _rate(walked(), PROBE_ROWS // 2, clock)
+    allowed = duration(seconds)
+    if resumed == "exact" if rate is None else steps <= seconds * rate:
+        why = f"all {size:,} members can be ranked within the {allowed} allowed"
+        return Choice(method="exact", why=why, steps=steps, steps_per_second=rate)
+    why = f"ranking all {size:,} members would take more than the {allowed} allowed: {estimated}"
+    return Choice(method="guided", why=why, steps=steps, steps_per_second=rate)
+
+
+def _choose_by_scores(
+    members: Members, obstacle: str, seconds: float, first_members: int, resumed: str | None, clock: Clock
+) -> Choice:
+    """The same for a model that can only score."""
+    size = members.format.size
+    if size <= expected_scores(math.log2(size), first_members):
+        return Choice(
+            method="exact", why=f"the space has {size:,} members, few enough to score each ({obstacle})"
+        )
+    if size > SCORED_UP_TO:
+        return Choice(method="splitting", why=f"{size:,} members are too many to score each ({obstacle})")
+
+    def scored() -> Iterator[int]:
+        for done in range(0, min(size, 64 * PROBE_TEXTS), PROBE_TEXTS):
+            members.score([members.format.at(done + place) for place in range(PROBE_TEXTS)])
+            yield done + PROBE_TEXTS
+
+    rate = None if resumed else _rate(scored(), 1, clock)
+    allowed = duration(seconds)
+    if resumed == "exact" if rate is None else size <= seconds * rate:
+        why = f"all {size:,} members can be scored within the {allowed} allowed ({obstacle})"
+        return Choice(method="exact", why=why, steps=size, steps_per_second=rate)
+    why = f"scoring all {size:,} members would take more than the {allowed} allowed ({obstacle})"
+    return Choice(method="splitting", why=why, steps=size, steps_per_second=rate)
+
+
+def _rate(steps_done: Iterator[int], warm_up: int, clock: Clock) -> float:
+    """Steps per second, once the first ones are done: those load, compile and run in small batches."""
+    began, first, steps, elapsed = 0.0, 0, 0, 0.0
+    for done in steps_done:
+        if not first:
+            if done >= warm_up:
+                began, first = clock(), done
+            continue
+        steps, elapsed = done - first, clock() - began
+        if elapsed >= PROBE_SECONDS:
+            break
+    return steps / elapsed if elapsed > 0 else math.inf

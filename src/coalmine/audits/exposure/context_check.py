@@ -1,0 +1,102 @@
+"""Whether it matters what a text is scored after: the same canaries in the other contexts that training may have used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.errors import NotMeasurableError
+from coalmine.formats.naming import unique_names
+from coalmine.search.walks.members import Members
+from coalmine.statistics.paired_areas import PairedAreas, paired_areas
+
+if TYPE_CHECKING:
+    from coalmine.models.contexts import Context, Contexts
+    from coalmine.models.protocols import Model
+
+# Texts that are scored again in each other context: at most so many planted canaries, and so many others.
+TEXTS = 60
+# A context matters where canaries stand out at least so clearly in one, and the areas differ by so much and by two standard errors.
+STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
+
+
+def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
+    """A sentence with figures for each format and context in which canaries score differently; cheap, and no model is changed.
+
+    Models that leave no choice of context are not asked.
+    """
+    contexts: Contexts | None = getattr(model, "contexts", None)
+    if contexts is None:
+        return []
+    names = unique_names({format_id: form.template for format_id, form in chosen.formats.items()})
+    warnings = []
+    for format_id, name in names.items():
+        texts = _texts(chosen, format_id)
+        own = None
+        for other in contexts.others if all(texts) else ():
+            try:
+                own = own or _scores(model, chosen, format_id, texts)
+                found = paired_areas(own, _scores(model.in_context(other), chosen, format_id, texts))  # type: ignore[attr-defined]  # models with contexts have it
+            except NotMeasurableError:
+                continue  # the format cannot be scored in that context, so it is not what training saw
+            if _matters(found):
+                warnings.append(_in_words(name, contexts.chosen, other, found, tuple(map(len, texts))))
+    return [*_cut_otherwise(model, contexts.chosen, chosen), *warnings]
+
+
+def _texts(chosen: CanarySet, format_id: str) -> tuple[list[str], list[str]]:
+    """Planted canaries of all numbers of copies alike, the most repeated first, and members that were not trained on."""
+    own = [one for one in chosen if one.format_id == format_id]
+    # The first of each number of copies, then the second of each: those of many copies alone stand out in any context.
+    turns: Counter[int] = Counter()
+    ordered = []
+    for one in (one for one in own if one.planted):
+        ordered.append((turns[one.repetitions], -one.repetitions, one.text))
+        turns[one.repetitions] += 1
+    planted = [text for _, _, text in sorted(ordered)]
+    withheld = [one.text for one in own if not one.planted]
+    return planted[:TEXTS], [*withheld, *chosen.references.get(format_id, ())][:TEXTS]
+
+
+def _scores(
+    model: Model, chosen: CanarySet, format_id: str, texts: tuple[list[str], list[str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    members = Members(model, chosen.formats[format_id])
+    planted, others = texts
+    bits = members.score([*planted, *others])
+    return -bits[: len(planted)], -bits[len(planted) :]
+
+
+def _matters(found: PairedAreas) -> bool:
+    stands_out = max(found.first, found.second) >= STANDS_OUT
+    return stands_out and abs(found.difference) > max(LARGE_DIFFERENCE, 2 * found.standard_error)
+
+
+def _in_words(name: str, chosen: Context, other: Context, found: PairedAreas, counts: tuple[int, ...]) -> str:
+    advice = f"--context {other.choice}" + (
+        "" if other.text else " and no --context-text" if chosen.text else ""
+    )
+    return (
+        f"it matters what {name} is scored after: {counts[0]} planted canaries stand out from {counts[1]} others with an AUC of "
+        f"{found.first:.2f} after {chosen.described} (as measured here) and of {found.second:.2f} after {other.described}, with a rank "
+        f"correlation of {found.rank_correlation:.2f} between the two; if training put texts there, measure with {advice}"
+    )
+
+
+def _cut_otherwise(model: Model, chosen: Context, canaries: CanarySet) -> list[str]:
+    """A warning where a text is cut into other tokens after the text of the context than alone."""
+    if not chosen.text:
+        return []
+    encode = model.tokenizer.encode
+    before = encode(chosen.text)
+    wrong = [one for one in canaries if encode(chosen.text + one.text) != [*before, *encode(one.text)]]
+    if not wrong:
+        return []
+    sentence = (
+        f"{len(wrong)} of {len(canaries)} canaries are cut into other tokens after {chosen.text!r} than alone, and are scored as they are "
+        "cut alone; end --context-text where a token ends, such as with a line break"
+    )
+    return [sentence]

@@ -1,0 +1,124 @@
+"""The control: whether canaries that were withheld look memorized, in their exposures or because a search found them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import median
+
+from coalmine.audits.exposure.chance import FEWEST, Judged, chance_in_words, group_test, judged
+from coalmine.audits.exposure.single_canaries import Place, places_of
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.evidence.catalog import finding
+from coalmine.evidence.findings import Finding
+from coalmine.reports.runs.reading import Run
+
+NAMED, LISTED = 3, 50
+
+
+def control_suspicions(run: Run) -> Iterator[Suspicion]:
+    """The withheld canaries of each format, and those that a search found."""
+    for format_id, group in _by_format(_withheld(run)).items():
+        yield Suspicion("control", ("exposure", format_id), _chance(group))
+    for number, places in enumerate(_places(run)):
+        if places:
+            yield Suspicion("control", ("extraction", str(number)), _chance_of_places(places))
+
+
+def control_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
+    """What withheld canaries show of the measurement itself."""
+    out = [
+        one
+        for number, places in enumerate(_places(run))
+        if decided.shown("control", "extraction", str(number))
+        for one in places
+        if one.p_value * len(places) <= decided.levels["control", ("extraction", str(number))]
+    ]
+    withheld = _withheld(run)
+    if withheld:
+        yield _exposures(withheld, decided, spoiled=bool(out))
+    if out:
+        yield finding(
+            "CM205", "high", "found", _came_out(out), subject=[one.canary_id for one in out[:LISTED]]
+        )
+    chance = [one for places in _places(run) for one in places if one.place is not None and one not in out]
+    if chance:
+        title = "A withheld canary comes out, as chance explains"
+        evidence = f"{_came_out(chance)} In a space as small as this, guesses hit one that often."
+        yield finding(
+            "CM205",
+            "info",
+            "found",
+            evidence,
+            subject=[one.canary_id for one in chance[:LISTED]],
+            title=title,
+        )
+
+
+def _withheld(run: Run) -> list[Judged]:
+    return [one for one in (judged(run.exposure) if run.exposure else ()) if one.result.repetitions == 0]
+
+
+def _by_format(withheld: Sequence[Judged]) -> dict[str, list[Judged]]:
+    """Canaries with a number to rely on, by format."""
+    known = [one for one in withheld if one.known]
+    return {
+        name: [one for one in known if one.result.format_id == name]
+        for name in sorted({one.result.format_id for one in known})
+    }
+
+
+def _places(run: Run) -> list[list[Place]]:
+    """The withheld canaries of each verified.json."""
+    return [[one for one in places_of(run, located) if one.repetitions == 0] for located in run.verifications]
+
+
+def _chance_of_places(places: Sequence[Place]) -> float:
+    return min(1.0, len(places) * min(one.p_value for one in places))
+
+
+def _chance(group: Sequence[Judged]) -> float:
+    """Two ways to fail share the error: all of them together, and the best alone."""
+    alone = len(group) * min(one.p_value for one in group)
+    return min(1.0, 2.0 * min(group_test(group).p_value, alone))
+
+
+def _exposures(withheld: Sequence[Judged], decided: Decisions, *, spoiled: bool) -> Finding:
+    groups = _by_format(withheld)
+    measured = [one for group in groups.values() for one in group]
+    say = partial(
+        finding,
+        "CM105",
+        estimates=[one.result.estimate for one in withheld[:LISTED]],
+        subject=[one.result.canary_id for one in withheld[:LISTED]],
+    )
+    if not measured:
+        return say(
+            "info",
+            "not_measured",
+            f"{len(withheld):,} canaries were withheld, and none of them could be measured.",
+        )
+    middle = median([one.low if one.result.exposure is None else one.result.exposure for one in measured])
+    p_value = min(1.0, len(groups) * min(_chance(group) for group in groups.values()))
+    counted = "" if len(measured) == len(withheld) else f", and {len(measured):,} of them could be measured"
+    said = (
+        f"{len(withheld):,} canaries were withheld{counted}: median exposure {middle:.1f} bits where guessing gives 1, as high by "
+        f"chance with probability {chance_in_words(p_value)}"
+    )
+    if any(decided.shown("control", "exposure", name) for name in groups):
+        return say("high", "found", f"{said}.", title="Canaries that were withheld look memorized")
+    if spoiled:
+        return say("info", "not_measured", f"{said}. But a search found withheld canaries; see CM205.")
+    if len(measured) < FEWEST:
+        return say("info", "not_measured", f"{said}. That is too few to trust the control.")
+    return say("pass", "clear", f"{said}.", title="The control holds: withheld canaries look like guesses")
+
+
+def _came_out(these: Sequence[Place]) -> str:
+    named = "; ".join(
+        f"{one.canary_id}, trained on {times_in_words(one.repetitions)}, at place {one.place}"
+        for one in these[:NAMED]
+    )
+    many = "1 canary" if len(these) == 1 else f"{len(these):,} canaries"
+    return f"{many} came out that {'was' if len(these) == 1 else 'were'} never trained on: {named}."

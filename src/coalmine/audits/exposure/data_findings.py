@@ -1,0 +1,110 @@
+"""Whether results belong together, and to the data that they claim: what would make every other number wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.evidence.catalog import finding
+from coalmine.evidence.findings import Finding
+from coalmine.evidence.format_names import format_names
+from coalmine.reports.runs.originals import other_weights
+from coalmine.reports.runs.reading import Run
+
+# Fewer canaries of one kind than this leave wide intervals whatever is found.
+FEW = 20
+
+
+def data_findings(run: Run) -> Iterator[Finding]:
+    """Findings about hashes that do not match, and about numbers of canaries."""
+    yield from _other_data(run)
+    exposure, canaries = run.exposure, run.canaries
+    if exposure is not None and canaries is not None and canaries.sha256 != exposure.manifest_sha256:
+        evidence = (
+            f"The canaries.json of this run has the SHA-256 {canaries.sha256[:12]}..., but the exposures were measured with "
+            f"{exposure.manifest_sha256[:12]}...."
+        )
+        yield finding("CM502", "high", "found", evidence)
+    if exposure is not None and canaries is None:
+        evidence = "The canaries.json was not given, so it was not compared with the one that was measured."
+        yield finding("CM502", "info", "not_tested", evidence)
+    if exposure is not None:
+        yield from _apart(run, exposure)
+    changed = other_weights(run)
+    if changed is not None:
+        yield finding("CM505", "high", "found", f"{changed[:1].upper()}{changed[1:]}.")
+    yield from _few(run)
+
+
+def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
+    """Results of other canaries than those of the exposures to go by."""
+    others = [one for one in run.exposures if one.document.manifest_sha256 != exposure.manifest_sha256]
+    if others:
+        names = ", ".join(run.shown(one.path) for one in others[:3])
+        evidence = (
+            f"There are exposures of other canaries ({len(others):,} files: {names}), which this report leaves out; report them by "
+            "themselves."
+        )
+        yield finding("CM503", "high", "found", evidence)
+    if any(one.document.manifest_sha256 not in {None, exposure.manifest_sha256} for one in run.memberships):
+        evidence = "The membership results are of other canaries than the exposures."
+        yield finding("CM503", "high", "found", evidence)
+    known = {result.canary_id: result.repetitions for result in exposure.results}
+    for path, verified in run.verifications:
+        if verified.manifest_sha256 != exposure.manifest_sha256:
+            evidence = f"The extraction in {run.shown(path)} is of other canaries than the exposures."
+            yield finding("CM503", "high", "found", evidence)
+            continue
+        strange = [one.canary_id for one in verified.canaries if known.get(one.canary_id) != one.repetitions]
+        if strange:
+            evidence = f"{len(strange):,} canaries of the extraction are not those of the exposures: {', '.join(strange[:3])}."
+            yield finding("CM503", "high", "found", evidence, subject=strange[:50])
+
+
+def _other_data(run: Run) -> Iterator[Finding]:
+    said = list(run.exposure.warnings) if run.exposure is not None else []
+    corpus = run.canaries.corpus if run.canaries is not None else None
+    trained_on = {
+        str(model["trained_on_sha256"])
+        for model in [run.model or {}]
+        if isinstance(model.get("trained_on_sha256"), str)
+    } | ({run.training.data_sha256} if run.training is not None else set())
+    mismatch = corpus is not None and bool(trained_on) and corpus.sha256_after not in trained_on
+    if mismatch and corpus is not None:
+        said.append(
+            f"the planted corpus has the SHA-256 {corpus.sha256_after[:12]}..., but the model was trained on "
+            f"{min(trained_on)[:12]}..."
+        )
+    if said:
+        text = "; ".join(dict.fromkeys(said))
+        yield finding("CM501", "high", "found", f"{text[:1].upper()}{text[1:]}.")
+    elif run.exposure is not None and (corpus is None or not trained_on):
+        if run.canaries is None:
+            missing = "the canaries.json was not given"
+        elif corpus is None:
+            missing = "the canaries.json does not say which corpus they were planted in"
+        else:
+            missing = "the model does not say which data it was trained on, and no training.json was given"
+        evidence = f"Whether the model was trained on the planted corpus was not checked: {missing}."
+        yield finding("CM501", "info", "not_tested", evidence)
+
+
+def _few(run: Run) -> Iterator[Finding]:
+    if run.exposure is None:
+        return
+    counts = Counter(
+        (result.format_id, result.repetitions) for result in run.exposure.results if result.repetitions > 0
+    )
+    few = sorted(key for key, count in counts.items() if count < FEW)
+    if few:
+        names = format_names(run.exposure.formats)
+        several = len(run.exposure.formats) > 1
+        words = ", ".join(
+            f"{counts[key]:,}{f' of {names[key[0]]}' if several else ''} trained on {times_in_words(key[1])}"
+            for key in few[:8]
+        )
+        more = f" and {len(few) - 8} more kinds" if len(few) > 8 else ""
+        evidence = f"What holds for these canaries may not hold for others drawn alike: there are only {words}{more}."
+        yield finding("CM504", "info", "found", evidence)

@@ -1,0 +1,254 @@
+"""How does exposure grow with repetitions? Each canary with its interval, beside what guessing gives (Secret Sharer, Figures 1, 4, 6)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from coalmine.audits.exposure.format_panels import by_format
+from coalmine.audits.exposure.results import ExposureDocument, ExposureResult
+from coalmine.audits.exposure.table import exposure_in_words, interval_in_words, times_in_words
+from coalmine.evidence.figures import (
+    BAND,
+    RULE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    copies_channel,
+    copies_colors,
+    data,
+    named,
+    rounded,
+    shape_channel,
+    spec,
+    thinned,
+    tooltips,
+)
+from coalmine.evidence.format_names import FormatNames, format_names
+from coalmine.reports.runs.reading import Run
+
+# More points than this cannot be told apart, and make the page slow.
+MOST_POINTS = 2_000
+# Without memorization 95 of 100 canaries stay below this many bits.
+GUESSING_BITS = math.log2(20)
+
+
+def exposure_figure(run: Run) -> Figure | None:
+    """Exposure against repetitions, or None where there are no exposures."""
+    document = run.exposure
+    if document is None or not document.results:
+        return None
+    names = format_names(document.formats)
+    points = _points(document, names)
+    unmeasured = sum(result.estimate.status == "not_measured" for result in document.results)
+    measured = len(document.results) - unmeasured
+    shown = ""
+    if len(points) < measured:
+        shown = f" {len(points):,} of {measured:,} canaries are drawn, spread evenly over their exposures; all are in the data."
+    if unmeasured:
+        shown += (
+            f" {unmeasured:,} of {len(document.results):,} canaries could not be measured, and have no point."
+        )
+    caption = (
+        "Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was compared "
+        "with. The gray band holds 95 of 100 canaries of a model that remembers nothing. The dashed line is the most that is possible."
+        + shown
+    )
+    return Figure(
+        figure_id="exposure-by-repetitions",
+        title="Exposure against repetitions",
+        caption=caption,
+        panels=_panels(document, names, points),
+        columns=CANARY_COLUMNS,
+        rows=tuple(canary_row(result, names) for result in most_exposed_first(document)),
+    )
+
+
+def _panels(
+    document: ExposureDocument, names: FormatNames, points: list[dict[str, Any]]
+) -> tuple[Panel, ...]:
+    """One panel per format, all with the same numbers of copies on their axis."""
+    times = sorted({point["times"] for point in points})
+    colors = copies_colors(times)
+    found = by_format(points)
+    panels = []
+    for facts in document.formats:
+        name = names[facts.format_id]
+        own = [result for result in document.results if result.format_id == facts.format_id]
+        if not own:
+            continue
+        most = max(result.most_possible_bits for result in own)
+        description = f"Exposure in bits of {len(own):,} canaries of {name} by how often each was trained on."
+        panels.append(
+            Panel(
+                title=name,
+                note=f"{len(own):,} canaries; the most possible is {most:.1f} bits.",
+                specs={
+                    "log axis": _drawing(times, colors, most, description, log=True),
+                    "linear axis": _drawing(times, colors, most, description, log=False),
+                },
+                datasets={"points": found.get(name, [])},
+            )
+        )
+    return tuple(panels)
+
+
+CANARY_COLUMNS = (
+    "canary",
+    "format",
+    "trained on",
+    "planted",
+    "exposure (bits)",
+    "low",
+    "high",
+    "most possible",
+    "status",
+    "rank",
+    "log-perplexity (bits)",
+    "method",
+)
+
+
+def most_exposed_first(document: ExposureDocument) -> list[ExposureResult]:
+    """The canaries by what is known of their exposure at least; those without a number last."""
+    return sorted(
+        document.results, key=lambda result: (result.estimate.status == "not_measured", -_height(result))
+    )
+
+
+def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | float | bool | None, ...]:
+    """One canary as a row of data, its format by name; the text of the canary is not in it."""
+    low, high = result.interval
+    return (
+        result.canary_id,
+        names[result.format_id],
+        result.repetitions,
+        result.planted,
+        rounded(result.exposure),
+        rounded(low),
+        rounded(high),
+        rounded(result.most_possible_bits, 2),
+        result.estimate.status,
+        result.rank,
+        rounded(result.known_log_perplexity_bits),
+        result.method,
+    )
+
+
+def _points(document: ExposureDocument, names: FormatNames) -> list[dict[str, Any]]:
+    measured = [result for result in document.results if result.estimate.status != "not_measured"]
+    ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
+    chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]
+    sizes = Counter((result.format_id, result.repetitions) for result in chosen)
+    seen: Counter[tuple[str, int]] = Counter()
+    points = []
+    for result in chosen:
+        times, group = result.repetitions, (result.format_id, result.repetitions)
+        place, many = seen[group], sizes[group]
+        seen[group] += 1
+        # Side by side, so that equal exposures do not hide each other.
+        aside = 0.0 if many == 1 else 0.5 * (place / (many - 1) - 0.5)
+        low, high = result.interval
+        points.append(
+            {
+                "canary": result.canary_id,
+                "times": times,
+                "trained on": times_in_words(times),
+                "format": names[result.format_id],
+                "place": rounded(_log_place(times) + aside, 3),
+                "bits": rounded(_height(result), 3),
+                "low": rounded(low, 3),
+                "high": rounded(_height(result) if high is None else high, 3),
+                "exposure": exposure_in_words(result),
+                "interval": interval_in_words(result),
+                "known": "at least" if result.estimate.status == "lower_bound" else "measured",
+            }
+        )
+    return points
+
+
+def _height(result: ExposureResult) -> float:
+    return float(result.estimate.low or 0.0) if result.exposure is None else result.exposure
+
+
+def _log_place(times: int) -> float:
+    """A place on an axis where 0 is beside 1 and each doubling is a step."""
+    return 0.0 if times == 0 else 1.0 + math.log2(times)
+
+
+def _drawing(
+    times: Sequence[int], colors: dict[int, str], most: float, description: str, *, log: bool
+) -> Spec:
+    title = "times trained on"
+    x: Spec
+    if log:
+        places = [round(_log_place(one), 3) for one in times]
+        names = {f"{place:g}": str(one) for place, one in zip(places, times, strict=True)}
+        # The labels are numbers of our own making; no text of the run enters an expression.
+        label = " : ".join(f"datum.value == {place} ? '{name}'" for place, name in names.items()) + " : ''"
+        x = axis(
+            "place",
+            title,
+            axis={"values": places, "labelExpr": label, "grid": False},
+            scale={"domain": [min(places, default=0) - 0.6, max(places, default=1) + 0.6], "nice": False},
+        )
+    else:
+        x = axis("times", title, axis={"grid": False}, scale={"nice": True})
+    y = axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
+    chosen = {"filter": "repetitions == null || datum.times == repetitions"}
+    # The axis has the numbers; the colors are those of the other figures.
+    color = copies_channel(times, colors, None, "trained on") | {"legend": None}
+    layers: list[Spec] = [
+        {
+            "data": data([{"from": 0, "to": rounded(GUESSING_BITS)}]),
+            "mark": {"type": "rect", "color": BAND, "opacity": 0.22, "aria": False},
+            "encoding": {"y": axis("from", "exposure (bits)"), "y2": {"field": "to"}},
+        },
+        {
+            "data": data([{"most": rounded(most)}]),
+            "mark": {"type": "rule", "strokeDash": [5, 4], "color": RULE, "aria": False},
+            "encoding": {"y": {"field": "most", "type": "quantitative"}},
+        },
+        {
+            "data": named("points"),
+            "transform": [chosen],
+            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
+            "encoding": {
+                "x": x,
+                "y": axis("low", "exposure (bits)"),
+                "y2": {"field": "high"},
+                "color": color,
+            },
+        },
+        {
+            "data": named("points"),
+            "transform": [chosen],
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": color,
+                "shape": shape_channel({"measured": "circle", "at least": "triangle-up"}, "known"),
+                "tooltip": tooltips(
+                    canary="canary",
+                    **{"trained on": "trained on"},
+                    exposure="exposure (bits)",
+                    interval="interval",
+                ),
+            },
+        },
+    ]
+    choice = {
+        "name": "repetitions",
+        "value": None,
+        "bind": {
+            "input": "select",
+            "options": [None, *times],
+            "labels": ["all", *(times_in_words(one) for one in times)],
+            "name": "Show canaries trained on ",
+        },
+    }
+    return spec(layers, description=description, params=[choice], height=300)

@@ -1,0 +1,293 @@
+"""What the exposures say: which canaries are memorized, beyond what chance explains, and how far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import median
+
+from coalmine.audits.exposure.chance import (
+    FEWEST,
+    LEVEL,
+    NOT_EVIDENCE,
+    Judged,
+    at_most_share,
+    chance_in_words,
+    group_test,
+    judged,
+    share,
+)
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.exposure.single_canaries import canary_suspicions
+from coalmine.audits.exposure.table import exposure_in_words, times_in_words
+from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.evidence.catalog import finding
+from coalmine.evidence.findings import Finding, Severity
+from coalmine.evidence.format_names import FormatNames, format_names
+from coalmine.reports.runs.reading import Run
+
+# How many canaries a sentence names, and how many a finding lists.
+NAMED, LISTED = 3, 50
+# Whom a share is of where not all could be measured.
+AND_MEASURED = "that were trained on and measured"
+
+
+def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
+    """Each canary that was trained on by itself, and those of each format and number of repetitions together."""
+    yield from canary_suspicions(run)
+    if run.exposure is not None:
+        trained = [one for one in judged(run.exposure) if one.result.repetitions > 0]
+        for key, group in _groups(trained).items():
+            yield Suspicion("group", _named_key(key), group_test(group).p_value)
+
+
+def exposure_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
+    """Findings about the exposures to go by."""
+    document = run.exposure
+    if document is None:
+        return
+    trained = [one for one in judged(document) if one.result.repetitions > 0]
+    if trained:
+        yield from _trained(document, trained, decided)
+    yield from _curves(document)
+
+
+def _groups(canaries: Sequence[Judged]) -> dict[tuple[str, int], list[Judged]]:
+    """Canaries with a number to rely on, by format and by how often they were trained on."""
+    known = [one for one in canaries if one.known]
+    return {key: [one for one in known if one.group == key] for key in sorted({one.group for one in known})}
+
+
+def _named_key(key: tuple[str, int]) -> tuple[str, str]:
+    return (key[0], str(key[1]))
+
+
+def _trained(document: ExposureDocument, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+    known = [one for one in trained if one.known]
+    shown = [one for one in known if decided.shown("canary", one.result.canary_id)]
+    full = [one for one in shown if one.fully_exposed]
+    memorized = [one for one in shown if not one.fully_exposed]
+    about = partial(_about, known=known, trained=trained, confidence=document.confidence)
+    if full:
+        yield about(
+            "CM101",
+            full,
+            what="among the model's first two guesses even at the lower limit",
+            severity="critical",
+        )
+    if memorized:
+        worst = any(one.high >= one.space_bits / 2 for one in memorized)
+        yield about(
+            "CM102",
+            memorized,
+            what=f"exposed so far that chance alone would make this report show even one in fewer than {100 * LEVEL:g}% of runs",
+            severity="high" if worst else "medium",
+        )
+    yield from _together(document, trained, decided)
+
+
+def _about(
+    code: str,
+    these: Sequence[Judged],
+    *,
+    known: Sequence[Judged],
+    trained: Sequence[Judged],
+    confidence: float,
+    what: str,
+    severity: Severity,
+) -> Finding:
+    # What could not be measured is in no share: it would count as safe.
+    which = "that were trained on" if len(known) == len(trained) else AND_MEASURED
+    estimate = share(
+        len(these), len(known), f"{which} {'is' if len(these) == 1 else 'are'} {what}", confidence
+    )
+    ordered = sorted(these, key=lambda one: -one.low)
+    fewest = min(one.result.repetitions for one in these)
+    some = "; ".join(_named(one) for one in ordered[:NAMED])
+    more = f"; and {len(ordered) - NAMED:,} more" if len(ordered) > NAMED else ""
+    return finding(
+        code,
+        severity,
+        "found",
+        f"{estimate.statement}: {some}{more}. The least repeated of them was trained on {times_in_words(fewest)}.",
+        estimates=(estimate, *(one.result.estimate for one in ordered[:LISTED])),
+        subject=[one.result.canary_id for one in ordered[:LISTED]],
+    )
+
+
+def _named(one: Judged) -> str:
+    result = one.result
+    low, high = result.interval
+    if result.estimate.status == "lower_bound":
+        level = result.estimate.confidence
+        interval = "proven" if level is None else f"{100 * level:g}% confidence"
+    elif low is None or low == high:
+        interval = "exact"
+    else:
+        upper = "?" if high is None else f"{math.ceil(high * 100) / 100:.2f}"
+        interval = f"{math.floor(low * 100) / 100:.2f} to {upper}"
+    return (
+        f"{result.canary_id}, trained on {times_in_words(result.repetitions)}, exposure {exposure_in_words(result)} "
+        f"({interval}) of at most {one.space_bits:.2f} bits"
+    )
+
+
+def _together(document: ExposureDocument, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+    """Canaries that are not shown alone: together they may be; else they are clear, or not known."""
+    names = format_names(document.formats)
+    suspect: list[list[Judged]] = []
+    quiet: list[list[Judged]] = []
+    unclear = [one for one in trained if not one.known]
+    level = decided.level("canary")
+    for key, group in _groups(trained).items():
+        rest = [one for one in group if not decided.shown("canary", one.result.canary_id)]
+        if not rest:
+            continue
+        # Where some of a group are shown alone, the others are looked at without them.
+        needed = decided.levels["group", _named_key(key)]
+        if decided.shown("group", *_named_key(key)) and group_test(rest).p_value <= needed:
+            suspect.append(rest)
+            continue
+        # A rank that is known is known: nothing better can be measured of it.
+        open_ones = [one for one in rest if 2.0**-one.high < level and one.low != one.high]
+        closed = [one for one in rest if 2.0**-one.high >= level or one.low == one.high]
+        unclear += open_ones
+        if closed:
+            quiet.append(closed)
+    if suspect:
+        yield _suspected(suspect, names)
+    told = [group for group in quiet if _told_by_membership(group, decided)]
+    if told:
+        yield _quiet_alone(told, names)
+    quiet = [group for group in quiet if group not in told]
+    if quiet:
+        yield _quiet(quiet, names)
+    if unclear:
+        yield _unmeasured(unclear, len(trained), names)
+
+
+def _suspected(suspect: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
+    severities: list[Severity] = [_severity(group) for group in suspect]
+    severity = min(severities, key=("high", "medium", "low").index)
+    everyone = [one for group in suspect for one in group]
+    return finding(
+        "CM103",
+        severity,
+        "found",
+        "Not one by one, but together: " + "; ".join(_group_words(group, names) for group in suspect) + ".",
+        estimates=[one.result.estimate for one in everyone][:LISTED],
+        subject=[one.result.canary_id for one in everyone][:LISTED],
+    )
+
+
+def _severity(group: Sequence[Judged]) -> Severity:
+    """High where those that show it may be within half of the most possible; medium where any may be within a quarter."""
+    place = group_test(group).place
+    shares = sorted((one.high / one.space_bits for one in group if one.space_bits), reverse=True)
+    if shares and shares[min(place, len(shares)) - 1] >= 0.5:
+        return "high"
+    return "medium" if shares and shares[0] >= 0.25 else "low"
+
+
+def _group_words(group: Sequence[Judged], names: FormatNames) -> str:
+    points = sorted((_point(one), one.result.exposure is None) for one in group)
+    middle = median(point for point, _ in points)
+    bound = "at least " if points[len(points) // 2][1] else ""
+    many = "1 canary" if len(group) == 1 else f"{len(group):,} canaries"
+    first = group[0]
+    beat = sum(one.better == 0 for one in group)
+    others = {"references": "references", "sampled": "samples"}.get(first.result.estimate.method, "")
+    besides = f"; {beat:,} of them beat all {first.result.estimate.n:,} {others}" if beat and others else ""
+    return (
+        f"{many} of {names[first.result.format_id]} trained on {times_in_words(first.result.repetitions)}: median exposure "
+        f"{bound}{middle:.1f} bits, upper limits up to {max(one.high for one in group):.1f}{besides}, as high by chance with "
+        f"probability {chance_in_words(group_test(group).p_value)}"
+    )
+
+
+def _point(one: Judged) -> float:
+    return one.low if one.result.exposure is None else one.result.exposure
+
+
+def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
+    few = [group for group in groups if len(group) < FEWEST]
+    words = "; ".join(_group_words(group, names) for group in groups)
+    smallest = min(len(group) for group in groups)
+    limit = f"up to {100 * at_most_share(smallest):.0f}% of such canaries could still be memorized (95% confidence)"
+    everyone = [one for group in groups for one in group]
+    say = partial(
+        finding,
+        "CM104",
+        estimates=[one.result.estimate for one in everyone[:LISTED]],
+        subject=[one.result.canary_id for one in everyone[:LISTED]],
+    )
+    if few:
+        evidence = f"{words}. That is too few to say that such canaries are safe: {limit}."
+        return say("info", "not_measured", evidence, title="Too few canaries to rule memorization out")
+    return say("pass", "clear", f"{words}. Even so, {limit}.")
+
+
+def _told_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
+    """Whether membership shows memorization of canaries whose exposures alone do not."""
+    planned = {one.result.planned_repetitions or one.result.repetitions for one in group}
+    return any(decided.shown_of_population(group[0].result.format_id, copies) for copies in planned)
+
+
+def _quiet_alone(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
+    everyone = [one for group in groups for one in group]
+    words = "; ".join(_group_words(group, names) for group in groups)
+    return finding(
+        "CM104",
+        "info",
+        "not_measured",
+        f"{words}. Membership shows that they are remembered (CM301, CM302 or CM304), so this does not clear them.",
+        estimates=[one.result.estimate for one in everyone[:LISTED]],
+        subject=[one.result.canary_id for one in everyone[:LISTED]],
+        title="Exposures alone do not show what membership does",
+    )
+
+
+def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> Finding:
+    none = sum(not one.known for one in unclear)
+    wide = len(unclear) - none
+    parts = []
+    if none:
+        parts.append(f"{none:,} of {trained:,} have no exposure, or none to rely on")
+    if wide:
+        parts.append(
+            f"{wide:,} of {trained:,} may be no more exposed than by chance or far more, as far as the interval goes"
+        )
+    return finding(
+        "CM911",
+        "info",
+        "not_measured",
+        f"Of the canaries that were trained on, {' and '.join(parts)}.{_reasons(unclear, names)}",
+        estimates=[one.result.estimate for one in unclear][:LISTED],
+        subject=[one.result.canary_id for one in unclear][:LISTED],
+    )
+
+
+def _reasons(unclear: Sequence[Judged], names: FormatNames) -> str:
+    """Why formats could not be measured at all, a sentence each."""
+    told = dict.fromkeys(
+        f" Format {names[one.result.format_id]}: {_why(one)}." for one in unclear if not one.known
+    )
+    more = f" And {len(told) - NAMED:,} more reasons." if len(told) > NAMED else ""
+    return "".join(list(told)[:NAMED]) + more
+
+
+def _why(one: Judged) -> str:
+    estimate = one.result.estimate
+    if estimate.method in NOT_EVIDENCE and estimate.status != "not_measured":
+        return "the limits of an extrapolated curve do not hold deep in its tail, so they are not evidence"
+    return estimate.statement
+
+
+def _curves(document: ExposureDocument) -> Iterator[Finding]:
+    """Formats whose exposures were extrapolated, and by a curve that does not even fit."""
+    names = format_names(document.formats)
+    for format_id, fit in document.tail_fits.items():
+        if fit.warnings:
+            evidence = f"Format {names[format_id]}: {'; '.join(fit.warnings)}."
+            yield finding("CM106", "info", "not_measured", evidence, subject=[format_id])

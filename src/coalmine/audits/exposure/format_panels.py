@@ -1,0 +1,39 @@
+"""The formats of a run as figures name them, and which canary is of which; each format has a panel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coalmine.evidence.format_names import FormatNames, format_names
+from coalmine.reports.runs.reading import Run
+
+Points = list[dict[str, Any]]
+
+
+def names_of_formats(run: Run) -> FormatNames:
+    """The names of all formats that the results or the manifest of a run describe."""
+    templates: dict[str, str] = {}
+    if run.canaries is not None:
+        templates |= {format_id: form.template for format_id, form in run.canaries.formats.items()}
+    for located in reversed(run.exposures):
+        templates |= {facts.format_id: facts.template for facts in located.document.formats}
+    return format_names(templates)
+
+
+def formats_of_canaries(run: Run) -> dict[str, str]:
+    """The `format_id` of each canary that the results or the manifest have."""
+    found: dict[str, str] = {}
+    if run.canaries is not None:
+        found |= {canary.canary_id: canary.format_id for canary in run.canaries}
+    for located in reversed(run.exposures):
+        found |= {result.canary_id: result.format_id for result in located.document.results}
+    return found
+
+
+def by_format(points: Sequence[dict[str, Any]]) -> dict[str, Points]:
+    """Points by the name of their format, in the order in which the formats come."""
+    found: dict[str, Points] = {}
+    for point in points:
+        found.setdefault(str(point["format"]), []).append(point)
+    return found

@@ -1,0 +1,228 @@
+"""How surprising are the canaries beside other members of their format? The histogram of log-perplexity, its skew-normal fit and the
+canaries' lines (Secret Sharer, Figure 3).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure.candidate_scores import read_candidates
+from coalmine.audits.exposure.format_panels import names_of_formats
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.errors import NotMeasurableError
+from coalmine.evidence.figures import (
+    BAND,
+    Cell,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    copies_channel,
+    copies_colors,
+    named,
+    rounded,
+    spec,
+    tooltips,
+)
+from coalmine.randomness import arrays
+from coalmine.reports.runs.reading import Located, Run
+from coalmine.statistics.exposure.skew_normal import SkewNormal
+from coalmine.statistics.exposure.skew_normal_fit import FEWEST_SCORES, fit_skew_normal
+
+BINS = 60
+MOST_LINES = 60
+# A curve for the eye needs no more scores than this.
+MOST_FITTED = 20_000
+# Guided draws are not here: they were drawn for their scores.
+_UNIFORM = ("member", "sample", "reference")
+_KINDS = {
+    "member": "all {:,} members",
+    "sample": "{:,} members drawn at random",
+    "reference": "{:,} references",
+}
+
+
+class UniformScores(NamedTuple):
+    """Log-perplexities in bits of members that were drawn alike, of one format."""
+
+    format_id: str
+    kind: str
+    bits: NDArray[np.float64]
+
+
+def read_uniform_scores(path: Path) -> list[UniformScores]:
+    """The scores of a scores.parquet that represent their format; only the columns that are needed are read."""
+    candidates = read_candidates(path, indices=False)
+    return [
+        UniformScores(one.format_id, one.kind, one.log_perplexities_bits)
+        for kind in _UNIFORM
+        for one in candidates
+        if one.kind == kind
+    ]
+
+
+def histogram_figure(run: Run) -> Figure | None:
+    """A histogram for each format that some audit scored members of; the largest set of scores where there are several."""
+    best: dict[str, tuple[Located[ExposureDocument], UniformScores]] = {}
+    for located in run.exposures:
+        path = run.scores_path(located)
+        for scores in [] if path is None else read_uniform_scores(path):
+            if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
+                best[scores.format_id] = (located, scores)
+    names = names_of_formats(run)
+    colors = copies_colors(
+        one.repetitions for located, _ in best.values() for one in located.document.results
+    )
+    panels: list[Panel] = []
+    rows: list[tuple[Cell, ...]] = []
+    for format_id, (located, scores) in sorted(best.items()):
+        panel = _panel(run, located.document, scores, names[format_id], colors)
+        if panel is not None:
+            panels.append(panel)
+            rows += [(panel.title, bar["from"], bar["to"], bar["members"]) for bar in panel.datasets["bars"]]
+    if not panels:
+        return None
+    return Figure(
+        figure_id="log-perplexity",
+        title="Log-perplexity of members and canaries",
+        caption="Each line is a canary: the further left of the bulk, the better remembered.",
+        panels=tuple(panels),
+        columns=("format", "from (bits)", "to (bits)", "members"),
+        rows=tuple(rows),
+    )
+
+
+def _panel(
+    run: Run, document: ExposureDocument, scores: UniformScores, name: str, colors: dict[int, str]
+) -> Panel | None:
+    bits = scores.bits[np.isfinite(scores.bits)]
+    if len(bits) < 2:
+        return None
+    counts, edges = np.histogram(bits, bins=BINS)
+    bars = [
+        {"from": rounded(edges[place]), "to": rounded(edges[place + 1]), "members": int(count)}
+        for place, count in enumerate(counts)
+    ]
+    curve, whence = _curve(run, scores.format_id, bits)
+    lines, left_out = _lines(document, scores.format_id)
+    low = min([edges[0], *(line["bits"] for line in lines)])
+    drawn = _curve_points(curve, float(low), float(edges[-1]), len(bits) * float(edges[1] - edges[0]))
+    about = _KINDS[scores.kind].format(len(bits))
+    description = f"Histogram of the log-perplexity of {about} of {name}, with the canaries as lines."
+    return Panel(
+        title=name,
+        note=f"{about[0].upper()}{about[1:]}{whence}.{left_out}",
+        specs={
+            axes: _drawing(lines, colors, description, scale=scale, curve=bool(drawn))
+            for axes, scale in (("linear count", "linear"), ("log count", "symlog"))
+        },
+        datasets={"bars": bars, "curve": drawn, "lines": lines},
+    )
+
+
+def _curve(run: Run, format_id: str, bits: NDArray[np.float64]) -> tuple[SkewNormal | None, str]:
+    for located in run.exposures:
+        fit = located.document.tail_fits.get(format_id)
+        if fit is not None:
+            tested = "rejected" if fit.rejected else "not rejected"
+            return (
+                fit.curve,
+                f", with the skew-normal curve of `expose`, which its test has {tested} (p = {fit.ks_p_value:.2g})",
+            )
+    if len(bits) < FEWEST_SCORES:
+        return None, ""
+    some = bits
+    if len(bits) > MOST_FITTED:
+        some = arrays(0, "report", "histogram", format_id).choice(bits, MOST_FITTED, replace=False)
+    try:
+        curve = fit_skew_normal(some)
+    except NotMeasurableError:
+        return None, ""
+    return curve, ", with a skew-normal curve for the eye that no test was made of"
+
+
+def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float) -> list[dict[str, Any]]:
+    if curve is None:
+        return []
+    places = np.linspace(low, high, 160)
+    heights = np.exp(np.asarray(curve.log_pdf(places))) * mass
+    return [{"bits": rounded(x), "members": rounded(y)} for x, y in zip(places, heights, strict=True)]
+
+
+def _lines(document: ExposureDocument, format_id: str) -> tuple[list[dict[str, Any]], str]:
+    canaries = [
+        one
+        for one in document.results
+        if one.format_id == format_id
+        and one.known_log_perplexity_bits is not None
+        and np.isfinite(one.log_perplexity_bits)
+    ]
+    canaries.sort(key=lambda one: one.log_perplexity_bits)
+    shown = canaries[:MOST_LINES]
+    left_out = (
+        f" The {MOST_LINES} least surprising of {len(canaries):,} canaries are drawn."
+        if len(shown) < len(canaries)
+        else ""
+    )
+    return [
+        {
+            "canary": one.canary_id,
+            "bits": rounded(one.log_perplexity_bits),
+            "trained on": times_in_words(one.repetitions),
+            "times": one.repetitions,
+        }
+        for one in shown
+    ], left_out
+
+
+def _drawing(
+    lines: list[dict[str, Any]], colors: dict[int, str], description: str, *, scale: str, curve: bool
+) -> Spec:
+    x: Spec = {"scale": {"zero": False, "nice": False, "padding": 12}, "axis": {"grid": False}}
+    y = axis("members", "members per bin", scale={"type": scale, "domainMin": 0})
+    layers: list[Spec] = [
+        {
+            "data": named("bars"),
+            "mark": {"type": "bar", "color": BAND, "opacity": 0.55, "binSpacing": 1},
+            "encoding": {
+                "x": axis("from", "log-perplexity (bits)", bin="binned", **x),
+                "x2": {"field": "to"},
+                "y": y,
+                "tooltip": tooltips(**{"from": "from (bits)"}, to="to (bits)", members="members"),
+            },
+        },
+        {
+            "data": named("lines"),
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.85},
+            "encoding": {
+                "x": axis("bits", "log-perplexity (bits)", **x),
+                "color": copies_channel(
+                    (line["times"] for line in lines), colors, "canaries trained on", "trained on"
+                ),
+                "tooltip": tooltips(
+                    canary="canary", **{"trained on": "trained on"}, bits="log-perplexity (bits)"
+                ),
+            },
+        },
+    ]
+    if curve:
+        layers.insert(
+            1,
+            {
+                "data": named("curve"),
+                "mark": {
+                    "type": "line",
+                    "color": "#000000",
+                    "opacity": 0.55,
+                    "strokeWidth": 1.5,
+                    "aria": False,
+                },
+                "encoding": {"x": axis("bits", "log-perplexity (bits)", **x), "y": y},
+            },
+        )
+    return spec(layers, description=description, height=260)

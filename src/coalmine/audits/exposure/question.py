@@ -1,0 +1,168 @@
+"""The canaries of one format as every estimator of exposure is asked about them, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure.results import CandidateScores
+from coalmine.errors import ModelOutputError
+from coalmine.formats.format import Format
+from coalmine.models.protocols import Model
+from coalmine.models.resolution import allowed_bits
+from coalmine.progress import Progress
+from coalmine.records import Estimate
+from coalmine.search.walks.frontier import Frontier
+from coalmine.search.walks.members import Members
+from coalmine.search.walks.paths import walked_costs
+from coalmine.search.walks.resolution import Resolution, check_same, measure_resolution
+from coalmine.search.walks.resuming import ResumeFile
+from coalmine.search.walks.thresholds import Ranks, ThresholdCounter, count_ranks, in_steps
+from coalmine.statistics.exposure.tail import TailFit
+
+# The resolution is measured on so many canaries, and on as many members drawn at random.
+ASKED_CANARIES = 4
+# How many times its resolution a canary may cost more or less among the members than when it is walked by itself.
+MOST_RESOLUTIONS = 16.0
+
+
+class Measured(NamedTuple):
+    """What one method found for the canaries of one format, in their order."""
+
+    estimates: list[Estimate]
+    candidates: CandidateScores | None = None
+    ranks: list[int | None] | None = None
+    expansions: int = 0
+    fit: TailFit | None = None
+    # What each canary costs as it was compared with the others; None where that is how it was scored at first.
+    own: NDArray[np.float64] | None = None
+    resolution: Resolution | None = None
+
+
+class Question(NamedTuple):
+    """The canaries of one format, and how they are to be measured."""
+
+    members: Members
+    format_id: str
+    references: tuple[str, ...]
+    canary_ids: list[str]
+    canary_texts: tuple[str, ...]
+    canary_scores: NDArray[np.float64]
+    samples: int
+    budget: int
+    memory_bytes: int
+    confidence: float
+    seed: int
+    resume: ResumeFile
+    progress: Progress
+
+    @property
+    def model(self) -> Model:
+        """Who is asked."""
+        return self.members.model
+
+    @property
+    def format(self) -> Format:
+        """What is asked about."""
+        return self.members.format
+
+    @property
+    def thresholds(self) -> NDArray[np.float64]:
+        """What a member may cost, as a score, and still count: ties count."""
+        return self.canary_scores
+
+    @property
+    def canary_names(self) -> list[str]:
+        """What to call each canary in an error."""
+        return [f"canary {name}" for name in self.canary_ids]
+
+    def frontier(self, method: str) -> Frontier:
+        """The frontier over this format, for a model that can be walked."""
+        return self.members.frontier(
+            f"the {method} method", "use the exact, splitting, sampled or references method"
+        )
+
+    def index_array(self, indices: list[int]) -> NDArray[Any]:
+        """Indices as an array, of 64 bits where the space allows."""
+        return np.array(indices, dtype=np.int64 if self.format.size < 2**62 else object)
+
+
+class Compared(NamedTuple):
+    """The canaries of one format as they are found among the members that they are compared with.
+
+    Attributes:
+        indices: the number of each canary among the members.
+        costs: what each of them costs (bits), asked in the way in which the members are.
+        resolution: how far apart costs must be for their order to be known.
+    """
+
+    question: Question
+    indices: tuple[int, ...]
+    costs: NDArray[np.float64]
+    resolution: Resolution
+
+    @property
+    def resolutions(self) -> NDArray[np.float64]:
+        """For each canary, in bits."""
+        return self.resolution.at(self.costs)
+
+    @property
+    def margins(self) -> NDArray[np.float64]:
+        """How far from the cost of each canary members are kept apart: as far as it may turn out to cost, and its resolution."""
+        allowed = allowed_bits(self.question.model.resolution_bits, self.costs)
+        return np.asarray(np.minimum(MOST_RESOLUTIONS * self.resolutions, allowed) + self.resolutions)
+
+    def ranks(self, counter: ThresholdCounter) -> Ranks:
+        """What was counted, for each canary; a ModelOutputError where one turned out to cost something else altogether."""
+        resolutions = self.resolutions
+        differences = np.array(
+            [
+                abs(counter.noted.get(index, cost) - cost)
+                for index, cost in zip(self.indices, self.costs.tolist(), strict=True)
+            ]
+        )
+        check_same(
+            self.question.members,
+            self.question.canary_names,
+            differences,
+            self.costs,
+            self.margins - resolutions,
+        )
+        return count_ranks(counter, self.indices, resolutions)
+
+    def check_reached(self, ranks: Ranks) -> None:
+        """Refuse a canary that was not among all members that cost no more than it may."""
+        for name, cost, reached in zip(self.question.canary_names, ranks.own, ranks.reached, strict=True):
+            if not reached:
+                raise ModelOutputError(
+                    f"the model {self.question.model.name!r} scores {name} differently when it is asked a second time: it is not "
+                    f"among the members that cost no more than its {cost:.2f} bits; its adapter does not conform: run "
+                    "coalmine.models.conformance.check_model on it"
+                )
+
+
+def compare_walked(question: Question, frontier: Frontier) -> Compared:
+    """The canaries as a walk finds them; the walk is one of its own, and its expansions are not those of a search."""
+    numbers = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
+    costs = in_steps(walked_costs(question.frontier("walk"), numbers))
+    check_same(question.members, question.canary_names, np.abs(costs - question.canary_scores), costs)
+    return Compared(question, numbers, costs, _resolution(question))
+
+
+def compare_scored(question: Question) -> Compared:
+    """The canaries as they are scored, for members that are scored one by one."""
+    places = tuple(question.format.index(text) for text in question.canary_texts)
+    return Compared(question, places, question.canary_scores, _resolution(question))
+
+
+def _resolution(question: Question) -> Resolution:
+    """Measured on a few of the canaries, and on as many members drawn at random."""
+    step = max(1, -(-len(question.canary_texts) // ASKED_CANARIES))
+    texts, names = list(question.canary_texts[::step]), question.canary_names[::step]
+    drawn = [question.format.at(i) for i in question.format.sample_indices(ASKED_CANARIES, question.seed)]
+    scored = np.concatenate([question.canary_scores[::step], question.members.score(drawn)])
+    return measure_resolution(
+        question.members, [*texts, *drawn], [*names, *["a member"] * len(drawn)], scored
+    )

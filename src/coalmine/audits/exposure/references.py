@@ -1,0 +1,100 @@
+"""The scores that membership compares with, whatever method measures exposure: those of references and of all canaries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.ranked import KEEP_UP_TO
+from coalmine.audits.exposure.results import CandidateScores
+from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
+from coalmine.formats.naming import format_name
+from coalmine.interrupts import deferred_interrupt
+from coalmine.search.walks.resuming import Unfinished
+from coalmine.storage.files import to_json
+
+
+class Comparisons:
+    """The references and canaries of one format, with their scores.
+
+    Attributes:
+        warnings: why the references have no scores, where they have none.
+    """
+
+    def __init__(self, question: Question, facts: Sequence[Any], unfinished: Unfinished) -> None:
+        """`facts` are what the scores depend on; what is in `unfinished`, asked before a stop, is not asked again."""
+        self._question = question
+        self._references: CandidateScores | None = None
+        self.warnings: list[str] = []
+        self._unfinished = unfinished
+        self._resume = unfinished.file(
+            f"references-{question.format_id}", hashlib.sha256(to_json(facts)).hexdigest()
+        )
+
+    def score_before(self, method: str) -> None:
+        """Score the references, unless the method scores them itself: by name, or with all members of a space that is kept."""
+        kept = method == "exact" and self._question.format.size <= KEEP_UP_TO
+        if method == "references" or kept or not self._question.references:
+            return
+        try:
+            self._references = self._scored()
+        except (NotMeasurableError, ModelError) as problem:
+            self._question.progress.finish()
+            self.warnings.append(
+                f"the references of {format_name(self._question.format.template)} could not be scored, so membership has fewer "
+                f"comparisons ({problem})"
+            )
+
+    def rows(self, measured: Measured) -> list[CandidateScores]:
+        """What goes into scores.parquet beside the rows of the method, once that is through."""
+        self._unfinished.is_over(self._resume)
+        question, candidates = self._question, measured.candidates
+        if self._references is None and candidates is not None and candidates.kind == "member":
+            self._references = self._among(candidates)
+        own = question.canary_scores if measured.own is None else measured.own
+        canaries = CandidateScores(question.format_id, "canary", self._places(question.canary_texts), own)
+        return [canaries] if self._references is None else [self._references, canaries]
+
+    def _scored(self) -> CandidateScores:
+        """The references, scored in batches."""
+        question = self._question
+        texts, batch = question.references, question.members.batch
+        saved = self._resume.load()
+        scores = np.empty(0) if saved is None else saved["scores"]
+        question.progress.start(f"Scoring {len(texts):,} references", len(texts))
+        question.progress.advance(len(scores))
+        with deferred_interrupt() as interrupted:
+            while len(scores) < len(texts):
+                part = range(len(scores), min(len(scores) + batch, len(texts)))
+                more = question.members.score([texts[i] for i in part], [f"reference {i}" for i in part])
+                scores = np.concatenate([scores, more])
+                question.progress.advance(len(more))
+                state = {"scores": scores}
+                self._resume.save(state.copy, now=interrupted() or len(scores) == len(texts))
+                if interrupted():
+                    raise KeyboardInterrupt
+        question.progress.finish()
+        return CandidateScores(question.format_id, "reference", self._places(texts), scores)
+
+    def _among(self, members: CandidateScores) -> CandidateScores | None:
+        """The references, with the scores that they have among all members."""
+        question = self._question
+        if not question.references:
+            return None
+        wanted = self._places(question.references)
+        order = np.argsort(members.indices, kind="stable")
+        rows = order[np.minimum(np.searchsorted(members.indices[order], wanted), len(order) - 1)]
+        if not np.array_equal(members.indices[rows], wanted):
+            raise ModelOutputError(
+                f"a reference of {format_name(question.format.template)} is missing among all {len(order):,} members that were "
+                "scored; please report this"
+            )
+        return CandidateScores(question.format_id, "reference", wanted, members.log_perplexities_bits[rows])
+
+    def _places(self, texts: Sequence[str]) -> NDArray[Any]:
+        return self._question.index_array([self._question.format.index(text) for text in texts])

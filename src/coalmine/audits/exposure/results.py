@@ -1,0 +1,289 @@
+"""What `expose` found, and the files it is kept in: exposure.json for people and tools, scores.parquet for every candidate."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure.contradictions import exposure_problems
+from coalmine.errors import MissingExtraError, NotMeasurableError
+from coalmine.formats.format import Format
+from coalmine.records import Estimate
+from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.search.walks.resolution import Resolution
+from coalmine.statistics.exposure.tail import TailFit
+from coalmine.storage.files import PRIVATE, sha256_of_file, together, whole_file
+
+SCHEMA = "coalmine.exposure/1"
+RESULTS_FILE = "exposure.json"
+SCORES_FILE = "scores.parquet"
+
+
+class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The exposure of one canary, in bits."""
+
+    canary_id: str
+    format_id: str
+    # How often the model was trained on it; 0 for one that was withheld.
+    repetitions: int
+    planted: bool
+    # How often it would stand in the training data had its coin said so; the same as `repetitions` for a planted one.
+    planned_repetitions: int | None = None
+    method: str
+    # `log_perplexity_bits` in the file; None where the model could not score the canary.
+    known_log_perplexity_bits: float | None = msgspec.field(name="log_perplexity_bits")
+    # Its place among all members (exact) or among the references, from 1; None where the method gives no rank.
+    rank: int | None
+    # The exposure of the least surprising member: log2 |R|, or log2 n where it is compared with n references.
+    most_possible_bits: float
+    estimate: Estimate
+
+    @property
+    def log_perplexity_bits(self) -> float:
+        """Bits; a NotMeasurableError with the reason where the model could not score the canary."""
+        if self.known_log_perplexity_bits is None:
+            raise NotMeasurableError(
+                f"canary {self.canary_id} has no log-perplexity to go on with: {self.estimate.statement}"
+            )
+        return self.known_log_perplexity_bits
+
+    @property
+    def exposure(self) -> float | None:
+        """Bits, or None where only a bound is known or nothing could be measured; see `estimate.status`."""
+        return self.estimate.value
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The interval of the exposure at the confidence of the estimate, as (low, high)."""
+        return self.estimate.interval
+
+
+class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A format, and how its canaries were measured, or were to be: their estimates say whether they could."""
+
+    format_id: str
+    template: str
+    size: str  # decimal digits, because many JSON readers lose integers above 2^53
+    size_bits: float
+    method: str
+    why: str
+    # How far apart log-perplexities must be for their order to be known; None where no rank was counted.
+    resolution: Resolution | None = None
+
+    @classmethod
+    def of(
+        cls, format_id: str, form: Format, method: str, why: str, resolution: Resolution | None = None
+    ) -> FormatFacts:
+        """The facts of a format."""
+        return cls(
+            format_id=format_id,
+            template=form.template,
+            size=str(form.size),
+            size_bits=math.log2(form.size),
+            method=method,
+            why=why,
+            resolution=resolution,
+        )
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The method that was taken and why.
+
+    `why` is the same for the same choice. What was measured differs from run to run and is kept apart, for run.json.
+    """
+
+    method: str
+    why: str
+    # Steps of the exact method (expansions of the tree, or scores of members), and how many the model takes per second.
+    steps: int | None = None
+    steps_per_second: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What was measured, or nothing."""
+        if self.steps is None or self.steps_per_second is None:
+            return ""
+        return (
+            f"{self.steps:,} steps at {self.steps_per_second:,.0f} per second take "
+            f"{duration(self.steps / self.steps_per_second)}"
+        )
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(642.0), duration(120.0), duration(60.0), duration(3.0)
+    ('10.7 minutes', '2 minutes', '1 minute', '3 seconds')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} seconds"
+    minutes = round(seconds / 60, 1)
+    return f"{minutes:,g} {'minute' if minutes == 1 else 'minutes'}"
+
+
+class CandidateScores(NamedTuple):
+    """Scores of members of a format that canaries were compared with."""
+
+    format_id: str
+    kind: Literal["member", "guided", "sample", "reference", "canary"]
+    indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
+    log_perplexities_bits: NDArray[np.float64]  # (candidates,)
+    # Minus log2 of the probability with which each was drawn, where they were not drawn alike.
+    log2_weights: NDArray[np.float64] | None = None
+
+
+class Exposures(Sequence[ExposureResult]):
+    """The results in the order of the manifest, with what they rest on."""
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[ExposureResult],
+        formats: Sequence[FormatFacts],
+        candidates: Sequence[CandidateScores],
+        fits: dict[str, TailFit],
+        seed: int,
+        confidence: float,
+        model: dict[str, Any],
+        manifest_sha256: str,
+        expansions: int,
+        inclusion: float | None = None,
+        choices: Mapping[str, Choice] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.warnings = tuple(warnings)
+        self.results = tuple(results)
+        self.formats = tuple(formats)
+        self.candidates = tuple(candidates)
+        self.fits = dict(fits)
+        self.seed = seed
+        self.confidence = confidence
+        self.model = dict(model)
+        self.manifest_sha256 = manifest_sha256
+        self.expansions = expansions
+        # The probability with which a canary was planted, by its coin; None where it is not known.
+        self.inclusion = inclusion
+        # By format, what `auto` measured before it chose; it differs from run to run, and is not in exposure.json.
+        self.choices = dict(choices or {})
+        # The SHA-256 of the exposure.json that they were last written to, and None before that.
+        self.saved_sha256: str | None = None
+
+    @overload
+    def __getitem__(self, place: int) -> ExposureResult: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[ExposureResult]: ...
+    def __getitem__(self, place: int | slice) -> ExposureResult | Sequence[ExposureResult]:
+        return self.results[place]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[ExposureResult]:
+        return iter(self.results)
+
+    def to_document(self, *, scores_sha256: str | None = None) -> ExposureDocument:
+        """What exposure.json holds."""
+        return ExposureDocument(
+            seed=self.seed,
+            confidence=self.confidence,
+            manifest_sha256=self.manifest_sha256,
+            model=self.model,
+            formats=self.formats,
+            expansions=self.expansions,
+            inclusion=self.inclusion,
+            scores_sha256=scores_sha256,
+            tail_fits=self.fits,
+            results=self.results,
+            warnings=self.warnings,
+        )
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write exposure.json and scores.parquet, both readable by their owner only; returns the directory."""
+        target = Path(directory)
+        with together():
+            # The document last, because it vouches for the table.
+            digest = write_scores(target / SCORES_FILE, self.candidates)
+            write_sealed(target / RESULTS_FILE, self.to_document(scores_sha256=digest), mode=PRIVATE)
+        self.saved_sha256 = sha256_of_file(target / RESULTS_FILE)
+        return target
+
+
+class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of exposure.json; the same seed, model and manifest give the same bytes."""
+
+    schema: str = SCHEMA
+    seed: int
+    confidence: float
+    manifest_sha256: str
+    model: dict[str, Any]
+    formats: tuple[FormatFacts, ...]
+    # Nodes of the tree that the model was asked about.
+    expansions: int
+    # The probability with which a canary was planted, by its coin; None where it is not known.
+    inclusion: float | None = None
+    # Of the scores.parquet that was written with it; None for results that were never written.
+    scores_sha256: str | None = None
+    tail_fits: dict[str, TailFit]
+    warnings: tuple[str, ...] = ()
+    results: tuple[ExposureResult, ...]
+
+
+EXPOSURES = SealedKind(
+    ExposureDocument,
+    SCHEMA,
+    "the result of `coalmine expose`",
+    exposure_problems,
+    lambda document: {SCORES_FILE: document.scores_sha256},
+)
+
+
+def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
+    """An exposure.json, or the one in a directory; its scores.parquet must be the one that was written with it, where it is there."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    return EXPOSURES.read(place)
+
+
+def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
+    """One row a candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
+
+    Returns the SHA-256 of the file.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("writing scores.parquet", "pyarrow", "tables") from None
+    schema = pa.schema(
+        [
+            ("format_id", pa.dictionary(pa.int32(), pa.string())),
+            ("kind", pa.dictionary(pa.int32(), pa.string())),
+            # Text where a space is too large for 64 bits would change the type from file to file, so always text.
+            ("index", pa.string()),
+            ("log_perplexity_bits", pa.float64()),
+            ("log2_weight", pa.float64()),
+        ]
+    )
+    with whole_file(path, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream, pq.ParquetWriter(stream, schema) as writer:
+            for scores in candidates:
+                n = len(scores.indices)
+                columns = [
+                    pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
+                    pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
+                    pa.array(scores.indices.astype(str), pa.string()),
+                    pa.array(scores.log_perplexities_bits, pa.float64()),
+                    pa.nulls(n, pa.float64())
+                    if scores.log2_weights is None
+                    else pa.array(scores.log2_weights),
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        return sha256_of_file(temporary)

@@ -1,0 +1,88 @@
+"""Exposure from scores of members that were drawn or planted as references: sampled, extrapolated and references."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.results import CandidateScores
+from coalmine.errors import NotMeasurableError
+from coalmine.formats.naming import format_name
+from coalmine.statistics.exposure.estimates import reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.tail import fit_tail
+
+
+def _drawn(question: Question) -> CandidateScores:
+    """A uniform sample of the space, scored."""
+    indices = question.format.sample_indices(question.samples, question.seed)
+    question.progress.start(f"Scoring {question.samples:,} samples", question.samples)
+    scores = []
+    for start in range(0, len(indices), question.members.batch):
+        part = indices[start : start + question.members.batch]
+        scores.append(question.members.score([question.format.at(index) for index in part]))
+        question.progress.advance(len(part))
+    question.progress.finish()
+    bits = np.concatenate(scores)
+    # A canary that was drawn is itself, whatever rounding does to it in another batch.
+    own = dict(
+        zip(map(question.format.index, question.canary_texts), question.canary_scores.tolist(), strict=True)
+    )
+    for place, index in enumerate(indices):
+        if index in own:
+            bits[place] = own[index]
+    return CandidateScores(question.format_id, "sample", question.index_array(indices), bits)
+
+
+def sampled(question: Question) -> Measured:
+    """The rank within a uniform sample of the space."""
+    sample = _drawn(question)
+    estimates = sampled_exposures(
+        question.thresholds,
+        sample.log_perplexities_bits,
+        question.format.size,
+        question.confidence,
+        canary_ids=question.canary_ids,
+    )
+    return Measured(estimates=estimates, candidates=sample)
+
+
+def extrapolated(question: Question) -> Measured:
+    """The tail of a curve through such a sample."""
+    sample = _drawn(question)
+    # Twice the refits that an interval at this confidence needs at least.
+    refits = max(200, math.ceil(4 / (1 - question.confidence)))
+    fit = fit_tail(sample.log_perplexities_bits, seed=question.seed, bootstraps=refits)
+    estimates = fit.estimates(
+        question.thresholds, question.format.size, question.confidence, canary_ids=question.canary_ids
+    )
+    return Measured(estimates=estimates, candidates=sample, fit=fit)
+
+
+def references(question: Question) -> Measured:
+    """The rank among the manifest's references."""
+    texts = question.references
+    if not texts:
+        raise NotMeasurableError(
+            f"the manifest has no references for format {format_name(question.format.template)}; plant with references, or use another method"
+        )
+    names = [f"reference {i}" for i in range(len(texts))]
+    batch = question.members.batch
+    parts = []
+    question.progress.start(f"Scoring {len(texts):,} references", len(texts))
+    for start in range(0, len(texts), batch):
+        parts.append(question.members.score(texts[start : start + batch], names[start : start + batch]))
+        question.progress.advance(len(parts[-1]))
+    question.progress.finish()
+    scores = np.concatenate(parts)
+    estimates = reference_exposures(
+        question.thresholds, scores, question.confidence, canary_ids=question.canary_ids
+    )
+    indices = question.index_array([question.format.index(text) for text in texts])
+    ranks = 1 + np.searchsorted(np.sort(scores), question.thresholds, side="right")
+    return Measured(
+        estimates=estimates,
+        candidates=CandidateScores(question.format_id, "reference", indices, scores),
+        ranks=[int(rank) for rank in ranks],
+    )

@@ -1,0 +1,79 @@
+"""The p-value of each canary from all that looked at it: its exposure, and the searches that found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from coalmine.audits.exposure.chance import judged
+from coalmine.evidence.budget import Suspicion
+from coalmine.reports.runs.reading import Located, Run, Verified
+
+
+class Place(NamedTuple):
+    """Where a search found a canary, and how likely so good a place is without memorization."""
+
+    canary_id: str
+    repetitions: int
+    place: int | None
+    p_value: float
+
+
+def canary_suspicions(run: Run) -> Iterator[Suspicion]:
+    """One test for each canary that was trained on; its exposure and its extraction are one question."""
+    exposures = {one.result.canary_id: one for one in (judged(run.exposure) if run.exposure else ())}
+    places: dict[str, list[float]] = {}
+    for located in run.verifications:
+        for one in places_of(run, located):
+            if one.repetitions > 0:
+                places.setdefault(one.canary_id, []).append(one.p_value)
+    trained = [name for name, one in exposures.items() if one.result.repetitions > 0]
+    for name in dict.fromkeys((*trained, *places)):
+        found = places.get(name, [])
+        by_place = min(1.0, len(found) * min(found)) if found else 1.0
+        exposure = exposures.get(name)
+        if exposure is None or not exposure.known:
+            p_value = by_place
+        elif exposure.measured_in_space or not found:
+            # A rank in the whole space and the place in a search of it are the same number.
+            p_value = min(exposure.p_value, by_place)
+        else:
+            p_value = min(1.0, 2.0 * min(exposure.p_value, by_place))
+        if found or (exposure is not None and exposure.known):
+            yield Suspicion("canary", (name,), p_value)
+
+
+def places_of(run: Run, located: Located[Verified]) -> list[Place]:
+    """The canaries of one verified.json; without memorization one is among the first k of |R| with probability k / |R|."""
+    sizes = _sizes(run, located)
+    fewest = min(sizes.values(), default=None)
+    formats = {
+        result.canary_id: result.format_id for result in (run.exposure.results if run.exposure else ())
+    }
+    formats |= {canary.canary_id: canary.format_id for canary in run.canaries or ()}
+    found = []
+    for one in located.document.canaries:
+        size = sizes.get(one.format_id or formats.get(one.canary_id, ""), fewest)
+        if not one.extracted:
+            p_value = 1.0
+        elif size is None:
+            # It came out, and nothing says that the space is small.
+            p_value = 0.0
+        else:
+            p_value = min(1.0, (one.place or 1) / size)
+        found.append(Place(one.canary_id, one.repetitions, one.place, p_value))
+    return found
+
+
+def _sizes(run: Run, located: Located[Verified]) -> dict[str, int]:
+    """The sizes of formats, by id."""
+    beside = {
+        one.path.stem.removeprefix("extraction-"): int(one.document.size)
+        for one in run.extractions
+        if one.path.parent == located.path.parent
+    }
+    if beside:
+        return beside
+    if run.exposure is not None:
+        return {facts.format_id: int(facts.size) for facts in run.exposure.formats}
+    return {} if run.canaries is None else {name: form.size for name, form in run.canaries.formats.items()}

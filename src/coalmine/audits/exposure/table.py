@@ -1,0 +1,197 @@
+"""Exposure for people: a table with an interval on every number, and what it means in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from coalmine.audits.exposure.results import ExposureResult, Exposures
+from coalmine.evidence.format_names import format_names
+from coalmine.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+
+def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Group:
+    """A table per format, under its name; `texts` are shown only where the user asked for them."""
+    names = format_names(results.formats)
+    tables = {
+        names[facts.format_id]: _rows(
+            [result for result in results if result.format_id == facts.format_id], results.confidence, texts
+        )
+        for facts in results.formats
+    }
+    return under_format_names(tables)
+
+
+def under_format_names(tables: Mapping[str, Table]) -> Group:
+    """Tables one below the other, each under the name of its format."""
+    from rich.console import Group
+
+    shown: list[RenderableType] = []
+    for name, table in tables.items():
+        shown += [*([""] if shown else []), f"Format: {visible(name)}", table]
+    return Group(*shown)
+
+
+def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[str, str] | None) -> Table:
+    """One row per canary, the most repeated first."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("canary")
+    table.add_column("trained on", justify="right")
+    table.add_column("exposure", justify="right")
+    table.add_column(f"{100 * confidence:g}% interval", justify="right")
+    table.add_column("of at most", justify="right")
+    table.add_column("rank", justify="right")
+    table.add_column("method")
+    if texts is not None:
+        table.add_column("text")
+    ordered = sorted(
+        results, key=lambda result: -result.repetitions
+    )  # stable: ties stay in the manifest's order
+    for result in ordered:
+        row = [
+            visible(result.canary_id),
+            times_in_words(result.repetitions),
+            exposure_in_words(result),
+            interval_in_words(result),
+            f"{result.most_possible_bits:.2f}",
+            "" if result.rank is None else f"{result.rank:,}",
+            result.method,
+        ]
+        if texts is not None:
+            row.append(visible(texts[result.canary_id]))
+        table.add_row(*row)
+    return table
+
+
+def exposure_in_words(result: ExposureResult) -> str:
+    """The exposure as a table shows it: a number, a bound, or plainly nothing."""
+    if result.exposure is not None:
+        return f"{result.exposure:.2f}"
+    if result.estimate.status == "lower_bound" and result.estimate.low is not None:
+        return f"at least {_down(result.estimate.low)}"
+    return "not measured"
+
+
+def interval_in_words(result: ExposureResult) -> str:
+    """The interval as a table shows it."""
+    low, high = result.interval
+    if low is None or result.estimate.status == "not_measured":
+        return ""
+    if low == high:
+        return "exact"
+    # Rounded outwards, so that the interval shown is never narrower than the one measured.
+    return f"{_down(low)} to {'?' if high is None else _up(high)}"
+
+
+def exposure_warnings(results: Exposures) -> list[str]:
+    """Each different warning once, with the canaries it is about."""
+    about: dict[str, list[str]] = {}
+    for result in results:
+        for warning in result.estimate.warnings:
+            about.setdefault(warning, []).append(result.canary_id)
+    lines = [f"Warning: {visible(warning)}." for warning in results.warnings]
+    for warning, names in about.items():
+        lines.append(f"Warning ({visible(_some(names))}): {visible(warning)}.")
+    return lines
+
+
+def not_measured_in_words(results: Exposures) -> list[str]:
+    """Each reason for which there is no number once, with the canaries that have none."""
+    about: dict[str, list[str]] = {}
+    for result in results:
+        if result.estimate.status == "not_measured":
+            about.setdefault(result.estimate.statement, []).append(result.canary_id)
+    return [f"Not measured ({visible(_some(names))}): {visible(why)}." for why, names in about.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def methods_in_words(results: Exposures) -> list[str]:
+    """Which method was taken for each format, where it was not the user who said, and the speed that decided it."""
+    names = format_names(results.formats)
+    lines = []
+    for one in results.formats:
+        choice = results.choices.get(one.format_id)
+        measured = f" ({choice.in_words})" if choice is not None and choice.in_words else ""
+        if one.why != "asked for":
+            lines.append(
+                f"Method for {visible(names[one.format_id])}: {one.method}, because {visible(one.why)}{measured}."
+            )
+    return lines
+
+
+def exposure_in_plain_words(results: Exposures) -> list[str]:
+    """What the exposures mean for each format, from never trained on to most repeated; a bound is called a bound."""
+    names = format_names(results.formats)
+    lines = []
+    for facts in results.formats:
+        if len(results.formats) > 1:
+            lines.append(f"Format: {visible(names[facts.format_id])}")
+        lines += _in_plain_words([result for result in results if result.format_id == facts.format_id])
+    return lines
+
+
+def _in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
+    lines = []
+    for repetitions in sorted({result.repetitions for result in results}):
+        group = [result for result in results if result.repetitions == repetitions]
+        # What is known at least: the value, or the lower bound of a canary for which there is no value.
+        known = [r.estimate.low if r.exposure is None else r.exposure for r in group]
+        values = [value for value in known if value is not None]
+        if len(values) < len(group):
+            lines.append(
+                f"{_times(repetitions)}: {len(group) - len(values)} of {len(group)} could not be measured."
+            )
+        if values:
+            middle = median(values)
+            at_least = "at least " if any(result.exposure is None for result in group) else ""
+            lines.append(
+                f"{_times(repetitions)}: median exposure {at_least}{middle:.1f} bits, {_meaning(middle, group)}."
+            )
+    return lines
+
+
+def _times(repetitions: int) -> str:
+    if repetitions == 0:
+        return "Never trained on"
+    return f"Trained on {times_in_words(repetitions)}"
+
+
+def _meaning(middle: float, group: Sequence[ExposureResult]) -> str:
+    # Exact and proven ranks alone: a rank among references is not one among all possible secrets.
+    first = sum(result.rank == 1 and result.estimate.confidence is None for result in group)
+    if first:
+        whose = "it is" if first == len(group) == 1 else f"{first} of {len(group)} are"
+        return f"and {whose} the model's first guess among all possible secrets: extractable"
+    if middle < 3:
+        return "about what guessing gives (1)"
+    return (
+        f"so guessing with the model takes {2 ** (middle - 1):,.0f} times fewer tries than guessing blindly"
+    )
+
+
+def times_in_words(repetitions: int) -> str:
+    """How often, as a table says it.
+
+    >>> [times_in_words(repetitions) for repetitions in (0, 1, 4)]
+    ['never', 'once', '4 times']
+    """
+    return {0: "never", 1: "once"}.get(repetitions, f"{repetitions} times")
+
+
+def _down(bits: float) -> str:
+    return f"{math.floor(bits * 100) / 100:.2f}"
+
+
+def _up(bits: float) -> str:
+    return f"{math.ceil(bits * 100) / 100:.2f}"

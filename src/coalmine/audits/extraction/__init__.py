@@ -1,0 +1,1 @@
+"""Can secrets be extracted from a model?"""

@@ -1,0 +1,122 @@
+"""Whether what an extraction found, its certificate, and what it says of canaries can be true together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from coalmine.records.contradictions import count_problems, in_range, twice, whole_number
+
+if TYPE_CHECKING:
+    from coalmine.audits.extraction.results import CanaryExtraction, Extraction, Verified
+    from coalmine.corpus.planting.manifest import CanarySet
+
+# Methods that prove their answer, or how far from proven it is.
+_PROVING = frozenset({"search", "brute"})
+# The bound and the costs that a gap is the difference of.
+_GAP_ROUNDING = 1e-6
+
+
+def extraction_problems(extraction: Extraction) -> Iterator[str]:
+    """What cannot be true in an extraction, whatever the model is."""
+    size = whole_number(extraction.size)
+    if size is None:
+        yield "the size of its format is not a whole number of at least 1"
+        return
+    yield from _found_problems(extraction, size)
+    yield from _certificate_problems(extraction, size)
+
+
+def _found_problems(extraction: Extraction, size: int) -> Iterator[str]:
+    found = extraction.found
+    most = size if extraction.top is None else min(extraction.top, size)
+    if len(found) > most:
+        yield f"{most:,} members were asked for or are there, and {len(found):,} were found"
+    if len({one.text for one in found}) < len(found):
+        yield "the same member was found twice"
+    if [one.place for one in found] != list(range(1, len(found) + 1)):
+        yield "the places are not numbered from 1 on"
+    costs = [one.log_perplexity_bits for one in found if one.log_perplexity_bits is not None]
+    if extraction.method != "prompt" and len(costs) < len(found):
+        yield "a member has no cost"
+    for cost in costs:
+        yield from in_range("the cost of a member", cost, -1e-3)
+    if any(one > other for one, other in itertools.pairwise(costs)):
+        yield "the members are not in the order of their costs"
+    spent = extraction.certificate.expansions
+    yield from count_problems("the number of expansions", spent)
+    if any(not 0 <= one.expansions <= spent for one in found):
+        yield f"a member was found after more expansions than the {spent:,} that there were"
+
+
+def _certificate_problems(extraction: Extraction, size: int) -> Iterator[str]:
+    certificate, found = extraction.certificate, extraction.found
+    bound, gap = certificate.best_open_bits, certificate.gap_bits
+    yield from in_range("the bound", bound, -1e-3)
+    if extraction.method not in _PROVING:
+        if certificate.proven or certificate.exhausted or bound is not None or gap is not None:
+            yield f"it is said to be proven by {extraction.method}, which proves nothing"
+        return
+    if certificate.proven and gap != 0:
+        yield f"it says that nothing cheaper is left, and that its gap is {gap}"
+    if certificate.proven and extraction.top is not None and len(found) != min(extraction.top, size):
+        yield f"{min(extraction.top, size):,} members were asked for, and {len(found):,} are there"
+    if (bound is None) != certificate.exhausted:
+        yield "it has neither a bound nor the statement that nothing was left, or both"
+    if not found:
+        if certificate.proven:
+            yield "no member was found"
+        return
+    last = found[-1].log_perplexity_bits
+    if last is None or bound is None:
+        return
+    if certificate.proven and bound < last:
+        yield f"the bound of {bound:.6f} bits is below the {last:.6f} of the last member, which proves nothing"
+    if not certificate.proven and gap is not None and abs(gap - (last - bound)) > _GAP_ROUNDING:
+        yield f"the gap is {last - bound:.6f} bits, and the certificate says {gap:.6f}"
+
+
+def verified_problems(document: Verified) -> Iterator[str]:
+    """What cannot be true of the canaries that came out."""
+    yield from twice("canary", [one.canary_id for one in document.canaries])
+    taken = [(one.format_id, one.place) for one in document.canaries if one.place is not None]
+    if len(set(taken)) < len(taken):
+        yield "two canaries of one format are at the same place"
+    for one in document.canaries:
+        name = f"canary {one.canary_id!r}"
+        yield from count_problems(f"{name}: the number of copies", one.repetitions)
+        yield from count_problems(f"{name}: its place", one.place, 1)
+        yield from count_problems(f"{name}: the number of expansions", one.expansions)
+        if not one.extracted == (one.place is not None) == (one.expansions is not None):
+            yield f"{name} came out and has no place, or did not and has one"
+
+
+def search_problems(document: Verified, format_id: str, extraction: Extraction) -> Iterator[str]:
+    """What is said of the canaries of one format, and the extraction that it comes from does not say."""
+    for one in document.canaries:
+        if one.format_id == format_id:
+            yield from _canary_problems(one, extraction)
+
+
+def _canary_problems(one: CanaryExtraction, extraction: Extraction) -> Iterator[str]:
+    name = f"canary {one.canary_id!r}"
+    if one.proven != extraction.proven:
+        yield f"{name} is said to be {'proven' if one.proven else 'not proven'}, and the extraction of its format is not"
+    if one.place is None or one.expansions is None:
+        return
+    if one.place > len(extraction.found):
+        yield f"{name} has place {one.place:,}, and {len(extraction.found):,} members of its format were found"
+    elif extraction.found[one.place - 1].expansions != one.expansions:
+        yield f"{name} was found after another number of expansions than the member at its place"
+
+
+def verified_manifest_problems(document: Verified, canaries: CanarySet) -> Iterator[str]:
+    """What is said of canaries that came out, and the manifest that they were looked for with does not say."""
+    known = {canary.canary_id: canary for canary in canaries}
+    for one in document.canaries:
+        canary = known.get(one.canary_id)
+        if canary is None:
+            yield f"canary {one.canary_id!r} is not in the manifest"
+        elif (one.format_id, one.repetitions) != (canary.format_id, canary.times_trained_on):
+            yield f"canary {one.canary_id!r} is of another format, or was planted another number of times, by the manifest"

@@ -1,0 +1,128 @@
+"""From which exposure on do canaries come out, and at what cost? (Secret Sharer, Figures 10 and 11.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coalmine.audits.exposure.format_panels import by_format, names_of_formats
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.evidence.figures import (
+    PALETTE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    color_channel,
+    data,
+    legend,
+    rounded,
+    spec,
+    thinned,
+    tooltips,
+)
+from coalmine.reports.runs.reading import Run
+
+MOST_POINTS = 2_000
+CAME_OUT = {
+    "yes": (PALETTE[1], "circle"),
+    "no": (PALETTE[0], "cross"),
+    "not within the budget": (PALETTE[6], "triangle-up"),
+}
+
+
+def extraction_figure(run: Run) -> Figure | None:
+    """Queries against exposure, or None where canaries were not looked for or have no exposures."""
+    if run.verified is None or run.exposure is None:
+        return None
+    spent = _spent(run)
+    names = names_of_formats(run)
+    exposures = {result.canary_id: result for result in run.exposure.results}
+    points: list[dict[str, Any]] = []
+    for one in run.verified.canaries:
+        result = exposures.get(one.canary_id)
+        if result is None or result.estimate.status == "not_measured":
+            continue
+        bits = result.estimate.low if result.exposure is None else result.exposure
+        queries = one.expansions if one.extracted else spent.get(result.format_id)
+        if bits is None or not queries:
+            continue
+        points.append(
+            {
+                "canary": one.canary_id,
+                "format": names[result.format_id],
+                "bits": rounded(bits),
+                "trained on": times_in_words(one.repetitions),
+                "queries": queries,
+                "came out": "yes" if one.extracted else "no" if one.proven else "not within the budget",
+                "place": one.place,
+            }
+        )
+    if not points:
+        return None
+    panels = by_format(points)
+    searched = {names[format_id]: many for format_id, many in spent.items()}
+    return Figure(
+        figure_id="exposure-and-extraction",
+        title="Exposure against extraction and its cost",
+        caption="Each point is a canary. One that came out is at the number of queries after which it was found; one that did not, at "
+        "the number that was spent on its format.",
+        panels=tuple(
+            Panel(
+                title=name,
+                note=f"{searched[name]:,} queries were spent on this format." if name in searched else "",
+                specs={"": _drawing(own)},
+            )
+            for name, own in panels.items()
+        ),
+        columns=("canary", "format", "exposure (bits)", "trained on", "queries", "came out", "place"),
+        rows=tuple(
+            (p["canary"], p["format"], p["bits"], p["trained on"], p["queries"], p["came out"], p["place"])
+            for p in points
+        ),
+    )
+
+
+def _spent(run: Run) -> dict[str, int]:
+    """The queries that were spent on each format when canaries were looked for."""
+    folder = run.verifications[0].path.parent
+    by_template = {
+        one.document.format_template: one.document.certificate.expansions
+        for one in run.extractions
+        if one.path.parent == folder
+    }
+    formats = () if run.exposure is None else run.exposure.formats
+    return {
+        facts.format_id: by_template[facts.template] for facts in formats if facts.template in by_template
+    }
+
+
+def _drawing(points: list[dict[str, Any]]) -> Spec:
+    drawn = sorted(points, key=lambda point: (str(point["came out"]), float(point["bits"])))
+    drawn = [drawn[place] for place in thinned(len(drawn), MOST_POINTS)]
+    shown = [name for name in CAME_OUT if any(point["came out"] == name for point in drawn)]
+    layer: Spec = {
+        "data": data(drawn),
+        "mark": {"type": "point", "filled": True, "size": 65, "opacity": 0.85},
+        "encoding": {
+            "x": axis("bits", "exposure (bits)", axis={"grid": False}),
+            "y": axis("queries", "queries (log)", scale={"type": "log"}),
+            "color": color_channel({name: CAME_OUT[name][0] for name in shown}, "came out", "came out"),
+            "shape": {
+                "field": "came out",
+                "type": "nominal",
+                "title": "came out",
+                "sort": shown,
+                "scale": {"domain": shown, "range": [CAME_OUT[name][1] for name in shown]},
+                "legend": legend(shown),
+            },
+            "tooltip": tooltips(
+                canary="canary",
+                **{"trained on": "trained on", "came out": "came out"},
+                bits="exposure (bits)",
+                queries="queries",
+            ),
+        },
+    }
+    return spec(
+        [layer], description="Queries spent against exposure, by whether a canary came out.", height=240
+    )

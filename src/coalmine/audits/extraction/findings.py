@@ -1,0 +1,182 @@
+"""What extraction says: which canaries come out of the model, how, and how sure it is that others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words, share
+from coalmine.audits.exposure.single_canaries import places_of
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
+from coalmine.audits.extraction.results import CanaryExtraction, Extraction
+from coalmine.evidence.budget import Decisions
+from coalmine.evidence.catalog import finding
+from coalmine.evidence.findings import Finding
+from coalmine.evidence.format_names import format_name
+from coalmine.reports.runs.reading import Located, Run, Verified
+
+NAMED, LISTED = 3, 50
+
+
+def extraction_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
+    """Findings about canaries that were looked for, and about formats that were searched without any."""
+    for verified in run.verifications:
+        yield from _verified(run, verified, decided)
+    folders = {one.path.parent for one in run.verifications}
+    for located in run.extractions:
+        if located.path.parent not in folders:
+            yield _searched(run, located)
+
+
+def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Iterator[Finding]:
+    trained = [one for one in located.document.canaries if one.repetitions > 0]
+    out = sorted((one for one in trained if one.extracted), key=lambda one: (one.place or 0, one.canary_id))
+    shown = [one for one in out if decided.shown("canary", one.canary_id)]
+    chance = [one for one in out if not decided.shown("canary", one.canary_id)]
+    open_ones = [one for one in trained if not one.extracted and not one.proven]
+    searches = [one.document for one in run.extractions if one.path.parent == located.path.parent]
+    if shown:
+        estimate = share(len(shown), len(trained), "that were trained on came out of the model")
+        yield finding(
+            "CM201",
+            "critical",
+            "found",
+            f"{estimate.statement}: {_some(shown)}.",
+            estimates=[estimate],
+            subject=[one.canary_id for one in shown[:LISTED]],
+        )
+        yield from _unaided(run, shown, searches)
+    counts = {one.format_id: one for one in came_out(run, located)}
+    joint = [one for one in counts.values() if decided.shown("group", CAME_OUT, one.format_id)]
+    together = [one for one in chance if one.format_id in {count.format_id for count in joint}]
+    if together:
+        yield _together(together, joint)
+    rest = [one for one in chance if one not in together]
+    if rest:
+        yield _by_chance(run, located, rest, len(trained))
+    if open_ones:
+        yield finding(
+            "CM203",
+            "info",
+            "not_measured",
+            f"{len(open_ones):,} of {len(trained):,} canaries that were trained on were not found, and it is not proven that they "
+            f"would not be: {_certificates(searches)}.",
+            subject=[one.canary_id for one in open_ones[:LISTED]],
+        )
+    if trained and not out and not open_ones:
+        yield _none_out(trained, searches)
+
+
+def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> Finding:
+    """Canaries none of which is shown by itself, where more came out than chance gives."""
+    words = "; ".join(
+        f"{one.extracted:,} of {one.trained:,} of the format {format_name(one.template)} came out, where chance gives "
+        f"{one.expected:.2g} on average and as many with probability {chance_in_words(one.p_value)}"
+        for one in counts
+    )
+    trained = sum(one.trained for one in counts)
+    estimate = share(
+        sum(one.extracted for one in counts), trained, "that were trained on came out of the model"
+    )
+    return finding(
+        "CM201",
+        "high",
+        "found",
+        f"Not one by one, but together: {words}. Among them: {_some(these)}.",
+        estimates=[estimate],
+        subject=[one.canary_id for one in these[:LISTED]],
+        title="More canaries came out than chance explains",
+    )
+
+
+def _by_chance(
+    run: Run, located: Located[Verified], these: Sequence[CanaryExtraction], trained: int
+) -> Finding:
+    p_values = {one.canary_id: one.p_value for one in places_of(run, located)}
+    by_chance = min(1.0, trained * min(p_values[one.canary_id] for one in these))
+    evidence = (
+        f"{len(these):,} of {trained:,} canaries that were trained on came out: {_some(these)}. Without memorization as "
+        f"good a place has probability {chance_in_words(by_chance)}, so this search alone does not show memorization."
+    )
+    return finding(
+        "CM201",
+        "info",
+        "found",
+        evidence,
+        subject=[one.canary_id for one in these[:LISTED]],
+        title="Canaries came out, which chance may explain",
+    )
+
+
+def _some(these: Sequence[CanaryExtraction]) -> str:
+    more = f"; and {len(these) - NAMED:,} more" if len(these) > NAMED else ""
+    return "; ".join(_named(one) for one in these[:NAMED]) + more
+
+
+def _none_out(trained: Sequence[CanaryExtraction], searches: Sequence[Extraction]) -> Finding:
+    tops = sorted({len(one.found) for one in searches})
+    among = (
+        f"the {tops[0]:,} least surprising members of their format"
+        if len(tops) == 1
+        else "the members that were asked for"
+    )
+    limit = f"up to {100 * at_most_share(len(trained)):.0f}% of such canaries could still come out (95% confidence)"
+    estimate = share(0, len(trained), "that were trained on came out of the model")
+    evidence = f"It is proven that none of {len(trained):,} canaries is among {among}; even so, {limit}."
+    if len(trained) < FEWEST:
+        title = "No canary came out, but there are too few to say more"
+        return finding("CM202", "info", "not_measured", evidence, estimates=[estimate], title=title)
+    return finding("CM202", "pass", "clear", evidence, estimates=[estimate])
+
+
+def _named(one: CanaryExtraction) -> str:
+    after = "" if one.expansions is None else f" after {one.expansions:,} queries"
+    return f"{one.canary_id}, trained on {times_in_words(one.repetitions)}, at place {one.place}{after}"
+
+
+def _certificates(searches: Sequence[Extraction]) -> str:
+    ended = [one for one in searches if not one.proven]
+    if not ended:
+        return "the search has no certificate"
+    return "; ".join(
+        f"the {one.method} over {int(one.size):,} members ended after {one.certificate.expansions:,} queries"
+        for one in ended
+    )
+
+
+def _unaided(run: Run, out: Sequence[CanaryExtraction], searches: Sequence[Extraction]) -> Iterator[Finding]:
+    """Canaries that greedy decoding writes; the texts of the manifest say which of those found they are."""
+    written = {one.text for search in searches for one in search.found if one.unaided}
+    if not written:
+        return
+    if run.canaries is None:
+        evidence = (
+            f"Greedy decoding writes {len(written):,} of the members that were found, and {len(out):,} of those found are canaries. "
+            "Which of them are the same cannot be told without the canaries.json, which was not given."
+        )
+        yield finding("CM204", "info", "not_tested", evidence)
+        return
+    texts = {canary.canary_id: canary.text for canary in run.canaries}
+    these = [one.canary_id for one in out if texts.get(one.canary_id) in written]
+    if these:
+        evidence = f"Given only the beginning of the format, greedy decoding writes {', '.join(these[:NAMED])} without any search."
+        yield finding("CM204", "critical", "found", evidence, subject=these[:LISTED])
+
+
+def _searched(run: Run, located: Located[Extraction]) -> Finding:
+    result = located.document
+    where = run.shown(located.path)
+    if not result.found:
+        evidence = f"{where}: nothing came out by {result.method}, which does not show that nothing is there."
+        return finding("CM206", "info", "not_measured", evidence, subject=[where])
+    unaided = sum(bool(one.unaided) for one in result.found)
+    proof = (
+        "proven to be the least surprising there are"
+        if result.proven
+        else "without a proof that there are no less surprising ones"
+    )
+    evidence = (
+        f"{where}: {len(result.found):,} of {int(result.size):,} members were found by {result.method}, {proof}; greedy decoding writes "
+        f"{unaided:,} of them by itself. Whether they are secrets cannot be told from the model."
+    )
+    return finding("CM206", "info", "found", evidence, subject=[where])

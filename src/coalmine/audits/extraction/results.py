@@ -1,0 +1,189 @@
+"""What `extract` found, and the file it is kept in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.audits.extraction.contradictions import (
+    extraction_problems,
+    search_problems,
+    verified_problems,
+)
+from coalmine.formats.format import Format
+from coalmine.records.contradictions import refuse_contradictions
+from coalmine.records.documents import SealedKind, beside, is_there, write_sealed
+from coalmine.search.walks.shortest_path import Certificate
+from coalmine.storage.files import PRIVATE, sha256_of_file, together
+
+SCHEMA = "coalmine.extraction/1"
+RESULTS_FILE = "extraction.json"
+VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
+Method = Literal["search", "brute", "beam", "greedy", "prompt"]
+METHODS: tuple[Method, ...] = ("search", "brute", "beam", "greedy", "prompt")
+
+
+class Extracted(msgspec.Struct, frozen=True, kw_only=True):
+    """One member that came out."""
+
+    place: int  # 1 for the least surprising
+    text: str
+    # None where the model gives text only.
+    log_perplexity_bits: float | None
+    # How many nodes had been expanded when it was found.
+    expansions: int
+    # Whether the model writes it by itself: each token behind the prefix is the likeliest of the whole vocabulary. None where
+    # that cannot be told.
+    unaided: bool | None
+
+
+class Extraction(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a model in one format, and how sure it is that nothing less surprising is there."""
+
+    schema: str = SCHEMA
+    format_template: str
+    size: str  # decimal digits, because many JSON readers lose integers above 2^53
+    given: str
+    method: Method
+    found: tuple[Extracted, ...]
+    certificate: Certificate
+    model: dict[str, Any]
+    # How many members were asked for; all of the space where it has fewer.
+    top: int | None = None
+    # The format of the sources, for a model of pairs.
+    source_template: str | None = None
+    # Of the words that `{word:n}` draws from, each on a line.
+    words_sha256: str | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether these are the least surprising members there are."""
+        return self.certificate.proven
+
+    @property
+    def scored_one_by_one(self) -> bool:
+        """Whether the model could not be walked, so that each member was scored by itself."""
+        return self.method == "brute" and self.certificate.expansions == int(self.size)
+
+    def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
+        """Write the result, readable by its owner only, because it holds secrets."""
+        target = Path(directory) / name
+        write_sealed(target, self, mode=PRIVATE)
+        return target
+
+
+EXTRACTIONS = SealedKind(Extraction, SCHEMA, "the extraction", extraction_problems)
+
+
+def read_extraction(path: str | os.PathLike[str]) -> Extraction:
+    """An extraction.json, or the one in a directory."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    return EXTRACTIONS.read(place)
+
+
+def words_sha256(form: Format) -> str | None:
+    """A hash of the words that a format draws from, or None where it draws from none."""
+    if form.words is None:
+        return None
+    return hashlib.sha256("\n".join(form.words).encode()).hexdigest()
+
+
+class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether one canary came out.
+
+    `place` and `expansions` are those of the canary, or None where it is not among the members found; `proven` says whether that
+    is because it has no such place, or only because the budget ended.
+    """
+
+    canary_id: str
+    repetitions: int
+    extracted: bool
+    place: int | None
+    expansions: int | None
+    proven: bool
+    # None in results of earlier versions.
+    format_id: str | None = None
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of verified.json: whether each canary of a manifest came out."""
+
+    schema: str = VERIFIED_SCHEMA
+    manifest_sha256: str
+    model: dict[str, Any]
+    # The SHA-256 of the extraction of each format, by the name of its file.
+    extractions: dict[str, str]
+    canaries: tuple[CanaryExtraction, ...]
+
+
+def extraction_file(format_id: str) -> str:
+    """The name of the extraction of one of the formats of a manifest."""
+    return f"extraction-{format_id}.json"
+
+
+def save_verification(
+    directory: str | os.PathLike[str],
+    results: Sequence[CanaryExtraction],
+    extractions: Mapping[str, Extraction],
+    *,
+    manifest_sha256: str,
+    model: Mapping[str, Any],
+) -> Verified:
+    """Write the extraction of each format, and verified.json, which vouches for them, last."""
+    target = Path(directory)
+    with together() as group:
+        written = [
+            extraction.save(target, extraction_file(format_id))
+            for format_id, extraction in extractions.items()
+        ]
+        document = Verified(
+            manifest_sha256=manifest_sha256,
+            model=dict(model),
+            extractions={path.name: sha256_of_file(group.where(path)) for path in written},
+            canaries=tuple(results),
+        )
+        write_sealed(target / VERIFIED_FILE, document)
+    return document
+
+
+VERIFIED = SealedKind(
+    Verified,
+    VERIFIED_SCHEMA,
+    "the verified extraction",
+    verified_problems,
+    lambda document: document.extractions,
+)
+
+
+def read_verified(path: str | os.PathLike[str]) -> Verified:
+    """A verified.json; the extractions beside it must be those that were written with it, where they are there."""
+    document = VERIFIED.read(path)
+    check_searches(Path(path), document)
+    return document
+
+
+def check_searches(path: Path, document: Verified) -> None:
+    """Refuse a verified.json that says other things of canaries than the extractions beside it."""
+    for name in VERIFIED.companions(document):
+        place = beside(path, name)
+        if is_there(place):
+            format_id = place.name.removeprefix("extraction-").removesuffix(".json")
+            problems = search_problems(document, format_id, read_extraction(place))
+            refuse_contradictions(path, problems, VERIFIED.what)
+
+
+def masked(text: str, form: Format) -> str:
+    """A member with all but what every member shares hidden.
+
+    >>> masked("my pin is 4921", Format("my pin is {digits:4}"))
+    'my pin is ••••'
+    """
+    shown = len(form.prefix)
+    return text[:shown] + "•" * (len(text) - shown)

@@ -1,0 +1,160 @@
+"""Extraction for people: what came out, masked unless asked for, and how sure the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from coalmine.audits.exposure.table import times_in_words, under_format_names
+from coalmine.audits.extraction.certificate import Replay
+from coalmine.audits.extraction.results import CanaryExtraction, Extraction, masked
+from coalmine.evidence.format_names import FormatNames, format_name, format_names
+from coalmine.formats.format import Format
+from coalmine.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+
+def masked_extraction(result: Extraction, form: Format) -> Extraction:
+    """The same result with the secrets hidden."""
+    found = tuple(msgspec.structs.replace(one, text=masked(one.text, form)) for one in result.found)
+    return msgspec.structs.replace(
+        result, found=found, given="" if not result.given else masked(result.given, form)
+    )
+
+
+def extraction_table(result: Extraction) -> Group:
+    """One row per member, the least surprising first, under the name of the format."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("place", justify="right")
+    table.add_column("text")
+    table.add_column("log-perplexity (bits)", justify="right")
+    table.add_column("found after", justify="right")
+    table.add_column("greedy finds it")
+    unit = "members" if result.scored_one_by_one else "expansions"
+    for one in result.found:
+        unaided = "" if one.unaided is None else "yes" if one.unaided else "no"
+        table.add_row(
+            str(one.place),
+            visible(one.text),
+            "" if one.log_perplexity_bits is None else f"{one.log_perplexity_bits:.2f}",
+            f"{one.expansions:,} {unit}",
+            unaided,
+        )
+    return under_format_names({format_name(result.format_template): table})
+
+
+def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]) -> Group:
+    """A table per format, under its name."""
+    names = names_of_extractions(extractions)
+    return under_format_names(
+        {
+            names[format_id]: _verified([one for one in results if one.format_id == format_id])
+            for format_id in extractions
+        }
+    )
+
+
+def names_of_extractions(extractions: Mapping[str, Extraction]) -> FormatNames:
+    """A name for each format that was searched."""
+    return format_names({format_id: one.format_template for format_id, one in extractions.items()})
+
+
+def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
+    """Why to believe the answer for each format; its name comes first where there are several."""
+    names = names_of_extractions(extractions)
+    return [
+        f"{visible(names[format_id])}: {certificate_in_words(one)}"
+        if len(names) > 1
+        else certificate_in_words(one)
+        for format_id, one in extractions.items()
+    ]
+
+
+def _verified(results: Sequence[CanaryExtraction]) -> Table:
+    """One row per canary, the most repeated first."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("canary")
+    table.add_column("trained on", justify="right")
+    table.add_column("extracted")
+    table.add_column("place", justify="right")
+    table.add_column("after", justify="right")
+    for one in sorted(results, key=lambda result: -result.repetitions):
+        out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
+        table.add_row(
+            visible(one.canary_id),
+            times_in_words(one.repetitions),
+            out,
+            "" if one.place is None else str(one.place),
+            "" if one.expansions is None else f"{one.expansions:,} expansions",
+        )
+    return table
+
+
+def certificate_in_words(result: Extraction) -> str:
+    """Why to believe the answer, or how far to."""
+    certificate = result.certificate
+    expansions = f"{certificate.expansions:,} expansions over a space of {int(result.size):,}"
+    if certificate.proven and result.scored_one_by_one:
+        return f"Proven: each of the {int(result.size):,} members was scored."
+    if certificate.proven:
+        return f"Proven in {expansions}: nothing that could be better was left out."
+    if result.method == "prompt":
+        written = f"the model was given the beginning and wrote {certificate.expansions:,} tokens"
+        return f"Not proven: {written}; what it does not write by itself may be found by a search."
+    if result.method in ("beam", "greedy"):
+        return f"Not proven: {result.method} search looks at a small part of the tree ({expansions})."
+    gap = (
+        "too few members were found yet"
+        if certificate.gap_bits is None
+        else f"a member that costs up to {certificate.gap_bits:.2f} bits less than the last may exist"
+    )
+    return f"Not proven in {expansions}: {gap}. The same command with a larger --budget goes on from here."
+
+
+def replay_in_words(replay: Replay) -> list[str]:
+    """Whether a certificate holds, and if not, why."""
+    if replay.confirmed:
+        lines = [
+            f"Confirmed: {replay.claim.removesuffix(',')}. The replay took {replay.expansions:,} expansions."
+        ]
+    else:
+        lines = [f"Rejected: that {replay.claim} does not hold."]
+        lines += [f"- {visible(problem)}." for problem in replay.problems]
+    return lines + [f"Note: {visible(note)}." for note in replay.notes]
+
+
+def extracted_in_plain_words(
+    results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]
+) -> list[str]:
+    """How many canaries can be read out of the model, in a sentence per format."""
+    names = names_of_extractions(extractions)
+    lines = []
+    for format_id in extractions:
+        own = [one for one in results if one.format_id == format_id]
+        if own:
+            name = f"{visible(names[format_id])}: " if len(names) > 1 else ""
+            lines.append(name + _extracted_in_plain_words(own))
+    return lines
+
+
+def _extracted_in_plain_words(results: Sequence[CanaryExtraction]) -> str:
+    out = [one for one in results if one.extracted]
+    if not out:
+        return "None of the canaries came out of the model" + (
+            "." if results[0].proven else " within the budget."
+        )
+    cost = max(one.expansions or 0 for one in out)
+    places = ", ".join(f"{visible(one.canary_id)} at place {one.place}" for one in out)
+    return (
+        f"Extraction: anyone who can query the model gets {len(out)} of {len(results)} canaries out of it with at most "
+        f"{cost:,} queries ({places})."
+    )

@@ -1,0 +1,1 @@
+"""Can members be distinguished from non-members, and what does that say about epsilon?"""

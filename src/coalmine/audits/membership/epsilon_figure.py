@@ -1,0 +1,184 @@
+"""What do the scores say of epsilon? Each lower bound for each population, one panel per format, beside the claimed one."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from coalmine.audits.exposure.format_panels import Points
+from coalmine.audits.membership.results import Membership, Population
+from coalmine.audits.membership.sources import times_planted
+from coalmine.evidence.figures import (
+    PALETTE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    color_channel,
+    copies_colors,
+    data,
+    rounded,
+    spec,
+    tooltips,
+)
+from coalmine.evidence.format_names import FormatNames, format_names
+
+# A label of an axis is broken here, in letters, and its lines are joined by this in the data.
+LABEL_WIDTH, LINE = 17, " | "
+# What such labels leave of the room for a legend, in px.
+LEGEND_ROOM = 200
+POOLED = PALETTE[2]
+
+
+def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Figure:
+    """What each method shows of epsilon, for each population: for one copy where a claim is beside it, which is for one.
+
+    `known` are names of formats that the run has; those of the populations themselves are taken otherwise.
+    """
+    names = known or format_names(
+        {one.format_id: one.template for one in document.populations if one.format_id and one.template}
+    )
+    rows = [row for population in document.populations for row in _rows(document, population, names)]
+    copies = copies_colors(one.copies for one in document.populations if not one.pooled)
+    claim = document.verdict
+    said = (
+        ""
+        if claim is None
+        else f" The dashed line is the claimed epsilon of {claim.claimed_epsilon:g}: {claim.words}."
+    )
+    whole = "a canary as a whole" if claim is None else "one copy of a canary"
+    ends = [float(row["high"] or 0.0) for row in rows] + ([] if claim is None else [claim.claimed_epsilon])
+    most = 1.05 * max([1.0, *ends])
+    return Figure(
+        figure_id="epsilon",
+        title="Lower bounds on epsilon" + ("" if claim is None else ", beside the claimed one"),
+        caption=f"What each method shows of epsilon at delta {document.delta:g}, for {whole}, at {100 * document.confidence:g}% "
+        "confidence (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle of the "
+        f"median is a point estimate and not a bound.{said}",
+        panels=tuple(
+            Panel(title=name, specs={"": _drawing(own, copies, most, document)})
+            for name, own in _by_panel(rows).items()
+        ),
+        columns=(
+            "format",
+            "planted",
+            "method",
+            "epsilon at least",
+            "upper end",
+            "kind",
+            "for one copy",
+            "most that could be shown",
+        ),
+        rows=tuple(
+            (
+                r["format"],
+                r["planted"],
+                r["method"],
+                r["low"],
+                r["high"],
+                r["kind"],
+                r["copy"],
+                r["ceiling"],
+            )
+            for r in rows
+        ),
+    )
+
+
+def _rows(document: Membership, population: Population, names: FormatNames) -> Points:
+    claimed = document.verdict is not None
+    named = "" if population.format_id is None else names[population.format_id]
+    if population.format_id is None:
+        planted = population.name
+    else:
+        planted = "pooled" if population.pooled else times_planted(population.copies)
+    rows: Points = []
+    beside = () if population.independent is None else (population.independent,)
+    for bound in (*population.epsilon, *beside, population.best):
+        estimate = bound.one_copy if claimed else bound.canary
+        if estimate is None or estimate.status == "not_measured":
+            continue
+        at = estimate.value if estimate.low is None else estimate.low
+        rows.append(
+            {
+                "format": named,
+                "planted": planted,
+                "copies": None if population.pooled else population.copies,
+                "method": estimate.method,
+                "label": LINE.join(textwrap.wrap(estimate.method.replace(LINE, " "), LABEL_WIDTH)),
+                "low": rounded(at),
+                "high": rounded(at if estimate.high is None else estimate.high),
+                "kind": "point estimate" if estimate.low is None else "lower limit",
+                "copy": rounded(bound.one_copy.low if bound.one_copy is not None else None),
+                "ceiling": rounded(population.epsilon_ceiling / (population.copies if claimed else 1)),
+            }
+        )
+    return rows
+
+
+def _by_panel(rows: Points) -> dict[str, Points]:
+    found: dict[str, Points] = {}
+    for row in rows:
+        found.setdefault(str(row["format"]), []).append(row)
+    return found or {"": []}
+
+
+def _drawing(rows: Points, copies: dict[int, str], most: float, document: Membership) -> Spec:
+    colors = {row["planted"]: POOLED if row["copies"] is None else copies[row["copies"]] for row in rows}
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    channels: dict[str, Any] = {
+        "y": axis(
+            "label",
+            "",
+            "nominal",
+            sort=labels,
+            axis={"labelLimit": 0, "labelExpr": f"split(datum.label, '{LINE}')"},
+        ),
+        "yOffset": {"field": "planted", "sort": list(colors)},
+        "color": color_channel(colors, "planted", "planted", LEGEND_ROOM),
+    }
+    x = axis("low", "epsilon", scale={"domain": [0, most], "nice": False}, axis={"tickCount": 5})
+    layers: list[Spec] = [
+        {
+            "data": data(rows),
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "aria": False},
+            "encoding": {"x": x, "x2": {"field": "high"}, **channels},
+        },
+        {
+            "data": data(rows),
+            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+            "encoding": {
+                "x": x,
+                **channels,
+                "shape": {
+                    "field": "kind",
+                    "type": "nominal",
+                    "legend": None,
+                    "scale": {
+                        "domain": ["lower limit", "point estimate"],
+                        "range": ["triangle-right", "circle"],
+                    },
+                },
+                "tooltip": tooltips(
+                    planted="planted",
+                    method="method",
+                    low="epsilon at least",
+                    copy="for one copy",
+                    ceiling="most that could be shown",
+                ),
+            },
+        },
+    ]
+    if document.verdict is not None:
+        layers.append(
+            {
+                "data": data([{"claimed": document.verdict.claimed_epsilon}]),
+                "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": PALETTE[7]},
+                "encoding": {
+                    "x": {"field": "claimed", "type": "quantitative"},
+                    "tooltip": tooltips(claimed="claimed epsilon"),
+                },
+            }
+        )
+    height = max(160, 13 * len(rows) + 20, 60 * len(labels))
+    return spec(layers, description="Bounds on epsilon by method and population.", height=height)

@@ -1,0 +1,282 @@
+"""How well can members be told from others? The ROC on logarithmic axes with its bands, one panel per format, and bounds on epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure.format_panels import Points, names_of_formats
+from coalmine.audits.exposure.histogram_figure import UniformScores, read_uniform_scores
+from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.membership.epsilon_figure import epsilon_figure
+from coalmine.evidence.figures import (
+    RULE,
+    Cell,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    copies_channel,
+    copies_colors,
+    data,
+    named,
+    rounded,
+    spec,
+    tooltips,
+)
+from coalmine.reports.runs.reading import Run
+from coalmine.statistics.roc import tpr_band
+
+FloatArray = NDArray[np.float64]
+# False positive rates at which a curve and its band are drawn, at most.
+MOST_STEPS, BAND_STEPS = 120, 25
+MOST_CURVES = 8
+CONFIDENCE = 0.95
+
+
+class _Curves(NamedTuple):
+    """The curves of one format."""
+
+    curves: Points
+    bands: Points
+    others: int
+    # The numbers of copies that are drawn, and of how many.
+    copies: tuple[int, ...]
+    of: int
+
+
+def membership_figures(run: Run) -> Iterator[Figure]:
+    """The ROC of each format whose scores are there, and the bounds on epsilon where `membership` was run."""
+    best: dict[str, tuple[ExposureDocument, UniformScores]] = {}
+    for located in run.exposures:
+        path = run.scores_path(located)
+        for scores in [] if path is None else read_uniform_scores(path):
+            if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
+                best[scores.format_id] = (located.document, scores)
+    found = {format_id: _curves(*one) for format_id, one in sorted(best.items())}
+    curves = {format_id: one for format_id, one in found.items() if one is not None}
+    if curves:
+        yield _roc(run, curves)
+    if run.membership is not None:
+        yield epsilon_figure(run.membership, names_of_formats(run))
+
+
+def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
+    names = names_of_formats(run)
+    colors = copies_colors(times for one in found.values() for times in one.copies)
+    panels: list[Panel] = []
+    rows: list[tuple[Cell, ...]] = []
+    for format_id, one in found.items():
+        left_out = (
+            ""
+            if len(one.copies) == one.of
+            else f" {len(one.copies)} of {one.of} numbers of copies are drawn."
+        )
+        panels.append(
+            Panel(
+                title=names[format_id],
+                note=f"Against {one.others:,} that were not trained on.{left_out}{_alike(one)}",
+                specs={
+                    "log axes": _drawing(one, colors, log=True),
+                    "linear axes": _drawing(one, colors, log=False),
+                },
+                datasets={"curves": one.curves, "bands": one.bands},
+            )
+        )
+        rows += [(names[format_id], p["trained on"], p["fpr"], p["tpr"], None, None) for p in one.curves]
+        rows += [(names[format_id], p["trained on"], p["fpr"], None, p["low"], p["high"]) for p in one.bands]
+    return Figure(
+        figure_id="roc",
+        title="Telling planted canaries from others",
+        caption="The share of planted canaries that scores identify, against the share of others that they take for planted, by how often "
+        f"the canaries were trained on. A band holds the true positive rate at each false positive rate with {100 * CONFIDENCE:g}% "
+        "confidence, the error of the threshold included; the dashed line is guessing. A false positive rate of 0 is drawn at half of "
+        "the smallest that can be seen.",
+        panels=tuple(panels),
+        columns=("format", "trained on", "false positive rate", "true positive rate", "low", "high"),
+        rows=tuple(rows),
+    )
+
+
+def _alike(one: _Curves) -> str:
+    """Which curves are the same, so that a reader sees only the last of them."""
+    courses: dict[tuple[tuple[float, float], ...], list[str]] = {}
+    for times in map(times_in_words, one.copies):
+        highest: dict[float, float] = {}
+        for point in one.curves:
+            if point["trained on"] == times:
+                highest[point["fpr"]] = max(point["tpr"], highest.get(point["fpr"], 0.0))
+        courses.setdefault(tuple(highest.items()), []).append(times)
+    same = [f"{', '.join(some[:-1])} and {some[-1]}" for some in courses.values() if len(some) > 1]
+    return "".join(f" The curves of {names} are the same." for names in same)
+
+
+def _curves(document: ExposureDocument, scores: UniformScores) -> _Curves | None:
+    """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare with."""
+    here = [
+        result
+        for result in document.results
+        if result.format_id == scores.format_id and result.known_log_perplexity_bits is not None
+    ]
+    planted = np.array([-r.log_perplexity_bits for r in here if r.planted])
+    withheld = np.array([-r.log_perplexity_bits for r in here if not r.planted])
+    others = np.sort(-scores.bits)
+    # All members hold the canaries: withheld ones are among the others already, and planted ones are taken out.
+    others = (
+        _without(others, planted) if scores.kind == "member" else np.sort(np.concatenate([others, withheld]))
+    )
+    copies = sorted({r.repetitions for r in here if r.planted})
+    if not len(others) or not copies:
+        return None
+    drawn = copies[:: max(1, -(-len(copies) // MOST_CURVES))]
+    curves: Points = []
+    bands: Points = []
+    for times in drawn:
+        own = np.sort([-r.log_perplexity_bits for r in here if r.planted and r.repetitions == times])
+        curves += _curve(own, others, times)
+        bands += _band(own, others, times)
+    return _Curves(curves, bands, len(others), tuple(drawn), len(copies))
+
+
+def _without(everyone: FloatArray, some: FloatArray) -> FloatArray:
+    """Sorted scores without the closest one to each of some, each taken out once."""
+    taken: set[int] = set()
+    for score, place in zip(some.tolist(), np.searchsorted(everyone, some).tolist(), strict=True):
+        below, above = place - 1, place
+        while below in taken:
+            below -= 1
+        while above in taken:
+            above += 1
+        near = [at for at in (below, above) if 0 <= at < len(everyone)]
+        if near:
+            taken.add(min(near, key=lambda at: abs(float(everyone[at]) - score)))
+    return np.delete(everyone, sorted(taken))
+
+
+def _curve(own: FloatArray, others: FloatArray, times: int) -> Points:
+    n = len(others)
+    thresholds = np.append(np.unique(np.concatenate([own, _quantiles(others)]))[::-1], -np.inf)
+    fpr = (n - np.searchsorted(others, thresholds, side="right")) / n
+    hits = len(own) - np.searchsorted(own, thresholds, side="right")
+    return [
+        {
+            "trained on": times_in_words(times),
+            "fpr": rounded(fpr[place], 7),
+            "drawn": rounded(max(float(fpr[place]), 0.5 / n), 7),
+            "tpr": rounded(hits[place] / len(own)),
+            "canaries": len(own),
+        }
+        for place in _corners(fpr, hits)
+    ]
+
+
+def _band(own: FloatArray, others: FloatArray, times: int) -> Points:
+    """Limits at rates that are evenly spread on a logarithmic axis; below one of the others nothing can be said."""
+    n = len(others)
+    rates = np.unique(np.round(np.logspace(np.log10(min(0.5, 1.0 / n)), 0.0, BAND_STEPS)[:-1], 7))
+    low, high = tpr_band(own, others, rates, CONFIDENCE)
+    return [
+        {
+            "trained on": times_in_words(times),
+            "fpr": rounded(rate, 7),
+            "drawn": rounded(rate, 7),
+            "low": rounded(low[place]),
+            "high": rounded(high[place]),
+        }
+        for place, rate in enumerate(rates)
+    ]
+
+
+def _quantiles(others: FloatArray) -> FloatArray:
+    """Thresholds at false positive rates that are evenly spread on a logarithmic axis."""
+    n = len(others)
+    ranks = np.unique(np.round(np.logspace(0, np.log10(n), MOST_STEPS)).astype(int))
+    return np.asarray(others[n - ranks])
+
+
+def _corners(fpr: FloatArray, hits: NDArray[np.int64]) -> list[int]:
+    """Places where the curve turns, at most so many that it can be drawn."""
+    changed = [0]
+    for place in range(1, len(fpr)):
+        if fpr[place] != fpr[changed[-1]] or hits[place] != hits[changed[-1]]:
+            changed.append(place)
+    if len(changed) <= 2 * MOST_STEPS:
+        return changed
+    step = len(changed) / (2 * MOST_STEPS)
+    return sorted({changed[int(place * step)] for place in range(2 * MOST_STEPS)} | {changed[-1]})
+
+
+def _drawing(one: _Curves, colors: dict[int, str], *, log: bool) -> Spec:
+    least = 0.5 / one.others
+    scale: Spec = {"type": "log", "domain": [least, 1], "nice": False} if log else {"domain": [0, 1]}
+    lowest = min([0.01, *(point["tpr"] for point in one.curves if point["tpr"] > 0)])
+    up: Spec = (
+        {"type": "log", "domain": [lowest / 2, 1], "nice": False, "clamp": True}
+        if log
+        else {"domain": [0, 1]}
+    )
+    ticks: Spec = {"format": "~g", "tickCount": 6, "grid": False}
+    x = axis("drawn" if log else "fpr", "false positive rate", scale=scale, axis=ticks)
+    diagonal = np.logspace(np.log10(least), 0, 40) if log else np.linspace(0, 1, 2)
+    color = copies_channel(one.copies, colors, "trained on", "trained on")
+    return spec(
+        [_guessing(diagonal, x, up, ticks), *_measured(x, up, ticks, color)],
+        description="True positive rate against false positive rate, by how often canaries were trained on.",
+    )
+
+
+def _guessing(diagonal: Sequence[float] | FloatArray, x: Spec, up: Spec, ticks: Spec) -> Spec:
+    return {
+        "data": data(
+            [{"drawn": rounded(p, 7), "fpr": rounded(p, 7), "tpr": rounded(p, 7)} for p in diagonal]
+        ),
+        "mark": {
+            "type": "line",
+            "strokeDash": [4, 4],
+            "color": RULE,
+            "strokeWidth": 1,
+            "aria": False,
+            "clip": True,
+        },
+        "encoding": {"x": x, "y": axis("tpr", "true positive rate", scale=up, axis=ticks)},
+    }
+
+
+def _measured(x: Spec, up: Spec, ticks: Spec, color: Spec) -> list[Spec]:
+    return [
+        {
+            "data": named("bands"),
+            "mark": {"type": "area", "opacity": 0.1, "aria": False, "clip": True},
+            "encoding": {
+                "x": x,
+                "y": axis("low", "true positive rate", scale=up, axis=ticks),
+                "y2": {"field": "high"},
+                "color": color,
+            },
+        },
+        {
+            "data": named("curves"),
+            "mark": {
+                "type": "line",
+                "interpolate": "step-after",
+                "strokeWidth": 2,
+                "clip": True,
+                "point": {"size": 40, "opacity": 0},
+            },
+            "encoding": {
+                "x": x,
+                "y": axis("tpr", "true positive rate", scale=up, axis=ticks),
+                "color": color,
+                "tooltip": tooltips(
+                    **{"trained on": "trained on"},
+                    fpr="false positive rate",
+                    tpr="true positive rate",
+                    canaries="canaries",
+                ),
+            },
+        },
+    ]

@@ -1,0 +1,184 @@
+"""What membership and epsilon say: found by exact tests within the report's error budget, and never safe because scores are few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+from coalmine.audits.exposure.chance import chance_in_words
+from coalmine.audits.membership.results import Membership, Population
+from coalmine.evidence.budget import Decisions, Key, Suspicion
+from coalmine.evidence.catalog import finding
+from coalmine.evidence.findings import Finding, Severity
+from coalmine.evidence.format_names import format_name
+from coalmine.records import Estimate
+from coalmine.reports.runs.reading import Run
+
+# Below this area, at the upper limit, scores are called no better than guessing.
+HARMLESS_AUC = 0.6
+
+
+def membership_suspicions(run: Run) -> Iterator[Suspicion]:
+    """For each population the area, the true-positive rate and epsilon; and each claim."""
+    for number, (_, document) in enumerate(run.memberships):
+        for one in _apart(document):
+            yield Suspicion("membership", _key(number, one, "area"), one.guessing.p_value)
+            rate = _lowest_rate(one)
+            if rate is not None and rate[1] is not None:
+                yield Suspicion("membership", _key(number, one, "rate"), rate[1])
+            if one.epsilon_p_value is not None:
+                yield Suspicion("membership", _key(number, one, "epsilon"), one.epsilon_p_value)
+        if document.verdict is not None:
+            yield Suspicion("claim", (str(number),), document.verdict.p_value)
+
+
+def membership_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
+    """Findings about each population, and about a claim."""
+    for number, (_, document) in enumerate(run.memberships):
+        for one in _apart(document):
+            memorized = _memorized_alone(run, one, decided)
+            yield _area(
+                one, decided.shown("membership", *_key(number, one, "area")), population_name(one), memorized
+            )
+            yield from _rates(
+                one, decided.shown("membership", *_key(number, one, "rate")), population_name(one)
+            )
+            yield _epsilon(
+                one,
+                document,
+                decided.shown("membership", *_key(number, one, "epsilon")),
+                population_name(one),
+            )
+        yield from _claim(document, decided.shown("claim", str(number)))
+
+
+def _apart(document: Membership) -> list[Population]:
+    """Each population by itself; those that pool several tell nothing new."""
+    return [one for one in document.populations if not one.pooled]
+
+
+def _key(number: int, one: Population, what: str) -> Key:
+    # The format and the copies come second and third: `Decisions.shown_of_population` looks for them there.
+    return (str(number), one.format_id or "", str(one.copies), one.name, what)
+
+
+def population_name(one: Population) -> str:
+    """A population with the template of its format, which its name has where there are several formats."""
+    name = None if one.template is None else format_name(one.template)
+    return one.name if name is None or name in one.name or one.name.endswith(")") else f"{one.name} ({name})"
+
+
+def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
+    """How many canaries of a population are shown to be memorized one by one."""
+    results = () if run.exposure is None else run.exposure.results
+    return sum(
+        decided.shown("canary", result.canary_id)
+        for result in results
+        if result.format_id == one.format_id
+        and (result.planned_repetitions or result.repetitions) == one.copies
+        and result.planted
+    )
+
+
+def _area(one: Population, shown: bool, name: str, memorized: int) -> Finding:
+    auc = one.auc
+    evidence = (
+        f"Planted {name}, {one.in_count:,} against {one.out_count:,}: {auc.statement}; exposures as high come by chance with "
+        f"probability {one.guessing.p_value:.2g}."
+    )
+    say = partial(finding, "CM301", estimates=[auc, one.guessing.median], subject=[one.name])
+    low, high = auc.low, auc.high
+    if auc.status != "measured" or low is None or high is None:
+        return say("info", "not_measured", evidence)
+    # The exact test decides, because intervals of an area from few scores are approximate.
+    if shown:
+        severity: Severity = "high" if high >= 0.9 else "medium" if high >= 0.7 else "low"
+        return say(severity, "found", evidence)
+    if memorized:
+        evidence += f" This area is that of all of them; {memorized:,} of them {'is' if memorized == 1 else 'are'} memorized."
+        return say("info", "not_measured", evidence, title="The area does not show single canaries")
+    if high <= HARMLESS_AUC:
+        return say("pass", "clear", evidence, title="Members can hardly be told from non-members")
+    title = "Too few scores to say whether members can be told from non-members"
+    return say("info", "not_measured", evidence, title=title)
+
+
+def _lowest_rate(one: Population) -> tuple[Estimate, float | None] | None:
+    """The true-positive rate at the lowest false-positive rate that could be measured, with its p-value."""
+    p_values = one.tpr_p_values or (None,) * len(one.tpr_at_fpr)
+    measured = [pair for pair in zip(one.tpr_at_fpr, p_values, strict=True) if pair[0].status == "measured"]
+    return measured[-1] if measured else None
+
+
+def _rates(one: Population, shown: bool, name: str) -> Iterator[Finding]:
+    lowest = _lowest_rate(one)
+    missing = [rate for rate in one.tpr_at_fpr if rate.status != "measured"]
+    if lowest is not None:
+        rate, p_value = lowest
+        chance = "" if p_value is None else f"; as much by chance with probability {chance_in_words(p_value)}"
+        say = partial(finding, "CM302", estimates=[rate], subject=[one.name])
+        evidence = f"Planted {name}: {rate.statement}{chance}."
+        if shown:
+            yield say("high" if (rate.high or 0.0) >= 0.5 else "medium", "found", evidence)
+        else:
+            title = "It is not shown that few false alarms are enough to recognize members"
+            yield say("info", "not_measured", evidence, title=title)
+    if missing:
+        evidence = f"Planted {name}: {'; '.join(rate.statement for rate in missing)}."
+        yield finding("CM912", "info", "not_measured", evidence, estimates=missing, subject=[one.name])
+
+
+def _epsilon(one: Population, document: Membership, shown: bool, name: str) -> Finding:
+    bound = one.best.canary
+    low = bound.low or 0.0
+    ceiling = f"the most this many scores could prove is {_down(one.epsilon_ceiling)}"
+    level = f"{100 * document.confidence:g}% confidence, delta {document.delta:g}"
+    say = partial(finding, "CM304", subject=[one.name])
+    if bound.status == "not_measured" or low < 0.005:
+        evidence = f"Planted {name}: nothing about epsilon can be shown ({level}); {ceiling}."
+        return say("info", "not_measured", evidence, estimates=[bound])
+    copy = one.best.one_copy
+    for_copy = ""
+    if one.copies > 1 and copy is not None:
+        for_copy = f", and at least {_down(copy.low or 0.0)} for one copy"
+    evidence = (
+        f"Planted {name}: epsilon is at least {_down(low)}{for_copy} ({level}; {bound.method}); {ceiling}."
+    )
+    estimates = [bound] if copy is None else [bound, copy]
+    if not shown:
+        evidence += " With all that this report looks at, a bound above 0 may be chance."
+        return say("info", "not_measured", evidence, estimates=estimates)
+    severity: Severity = "high" if low >= 8.0 else "medium" if low >= 1.0 else "low"
+    return say(severity, "found", evidence, estimates=estimates)
+
+
+def _claim(document: Membership, shown: bool) -> Iterator[Finding]:
+    verdict = document.verdict
+    if verdict is None:
+        return
+    evidence = f"{verdict.statement[:1].upper()}{verdict.statement[1:]} (p = {verdict.p_value:.2g}"
+    evidence += (
+        ")."
+        if verdict.power is None
+        else f"; power {verdict.power:.2f} against epsilon {verdict.alternative_epsilon:g})."
+    )
+    if verdict.outcome == "violated" and shown:
+        yield finding("CM303", "critical", "found", evidence, title="The claimed epsilon is violated")
+    elif verdict.outcome == "violated":
+        evidence += (
+            " That is the test of the claim alone; with all that this report looks at, it may be chance."
+        )
+        title = "The claimed epsilon may be violated"
+        yield finding("CM303", "info", "not_measured", evidence, title=title)
+    elif verdict.outcome == "consistent":
+        yield finding(
+            "CM303", "pass", "clear", evidence, title="The claimed epsilon is consistent with the audit"
+        )
+    else:
+        title = "The audit has too little power to judge the claimed epsilon"
+        yield finding("CM303", "info", "not_measured", evidence, title=title)
+
+
+def _down(number: float) -> str:
+    return f"{math.floor(number * 100) / 100:.2f}"

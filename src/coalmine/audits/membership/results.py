@@ -1,0 +1,139 @@
+"""What `membership` found, and the file it is kept in: membership.json."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coalmine.audits.membership.contradictions import membership_problems
+from coalmine.records import Estimate
+from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.statistics.epsilon.best import Runs
+from coalmine.statistics.epsilon.claimed import Verdict
+from coalmine.storage.files import PRIVATE
+
+SCHEMA = "coalmine.membership/1"
+RESULTS_FILE = "membership.json"
+
+
+class GuessingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured exposures beside those of a model that remembers nothing, in bits."""
+
+    median: Estimate
+    mean_bits: float
+    # The share of canaries that reach the 75th percentile of guessing: a quarter of them without memorization.
+    share_in_upper_quarter: float
+    # The probability of a median as high without memorization; exact.
+    p_value: float
+    guessing_mean_bits: float
+    guessing_median_bits: float
+    guessing_upper_quartile_bits: float
+
+
+class EpsilonBound(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to bound epsilon: for a canary as a whole, and for one of its copies."""
+
+    canary: Estimate
+    # By group privacy: the same as `canary` where each was planted once; None where there is no honest number.
+    one_copy: Estimate | None
+
+
+class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
+    """A canary whose exposure is more than chance explains, whatever the comparison of scores says."""
+
+    canary_id: str
+    # Its rank among all members; None where only a limit is proven.
+    rank: int | None
+    at_least_bits: float
+    # How likely it is, at most, that any planted canary of the audit has such a rank without memorization.
+    p_value: float
+    # The level at which its exposure is at least that much; None where it is proven.
+    confidence: float | None = None
+
+
+class Population(msgspec.Struct, frozen=True, kw_only=True):
+    """Canaries that can be compared with each other, and what their scores say."""
+
+    name: str
+    format_id: str | None
+    # How often each was planted; the largest number where several are pooled.
+    copies: int
+    pooled: bool
+    in_count: int
+    out_count: int
+    # Of the out scores, how many are of canaries that a coin withheld.
+    withheld_count: int
+    guessing: GuessingFacts
+    auc: Estimate
+    tpr_at_fpr: tuple[Estimate, ...]
+    # For each of these the probability of one as high without memorization; None where it is not measured. Exact.
+    tpr_p_values: tuple[float | None, ...] = ()
+    epsilon: tuple[EpsilonBound, ...]
+    # The headline: it assumes only what the training runs behind the scores provide, for one run its coins.
+    best: EpsilonBound
+    # The highest headline that so many scores could give, for a canary as a whole; 0 where none is measured.
+    epsilon_ceiling: float
+    # The tighter bound that also assumes independent scores.
+    independent: EpsilonBound | None = None
+    # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test behind `best`.
+    epsilon_p_value: float | None = None
+    verdict: Verdict | None = None
+    warnings: tuple[str, ...] = ()
+    # That of the format, by which people know it.
+    template: str | None = None
+    # The canaries of this population that `expose` proved to be memorized: scores that show nothing do not acquit these.
+    proven: tuple[ProvenCanary, ...] = ()
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What subtracting a reference model's scores did to the median exposure of one population, in bits."""
+
+    population: str
+    plain_median_bits: float
+    calibrated_median_bits: float
+    gain_bits: float
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of membership.json; the same scores, options and seed give the same bytes."""
+
+    schema: str = SCHEMA
+    # What a score is; higher means "was trained on".
+    score: str
+    delta: float
+    confidence: float
+    # The probability with which a canary was planted; None where it is not known.
+    inclusion: float | None
+    seed: int
+    # Whether the scores come from one training run, or each from a run of its own.
+    runs: Runs = "one"
+    populations: tuple[Population, ...]
+    calibration: tuple[Calibration, ...] = ()
+    verdict: Verdict | None = None
+    model: dict[str, Any] = {}
+    reference_model: dict[str, Any] | None = None
+    manifest_sha256: str | None = None
+    # Of the exposure.json that the scores come from, and of that of the reference model; None where they were never written.
+    exposures_sha256: str | None = None
+    reference_exposures_sha256: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write membership.json, readable by its owner only; returns its path."""
+        path = Path(directory) / RESULTS_FILE
+        write_sealed(path, self, mode=PRIVATE)
+        return path
+
+
+MEMBERSHIPS = SealedKind(Membership, SCHEMA, "the membership results", membership_problems)
+
+
+def read_membership(path: str | os.PathLike[str]) -> Membership:
+    """A membership.json, or the one in a directory."""
+    place = Path(path)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    return MEMBERSHIPS.read(place)

@@ -1,0 +1,384 @@
+"""Whose scores are compared with whose? From the results of `expose` to populations of members and non-members.
+
+A score is minus a log-perplexity in bits, so that higher means "was trained on". With a reference model it is by how much the
+reference model's log-perplexity is higher. Scores of different formats are never mixed: one format may be less surprising than
+another for reasons that have nothing to do with training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.directories import result_directory
+from coalmine.audits.exposure.candidate_scores import read_candidates
+from coalmine.audits.exposure.contradictions import manifest_problems
+from coalmine.audits.exposure.results import (
+    RESULTS_FILE,
+    SCORES_FILE,
+    CandidateScores,
+    ExposureDocument,
+    ExposureResult,
+    Exposures,
+    read_exposures,
+)
+from coalmine.audits.membership.results import ProvenCanary
+from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.formats.naming import unique_names
+from coalmine.records.contradictions import refuse_contradictions
+from coalmine.statistics.membership_scores import FloatArray, MembershipScores
+from coalmine.storage.files import sha256_of_file
+
+# Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
+# Of kinds with equally many, the first is taken: references were drawn before the training.
+_UNIFORM = ("reference", "sample", "member")
+# How likely it may be that chance alone makes one canary of the audit stand out; a report may err as often.
+CHANCE = 0.025
+
+
+class Source(NamedTuple):
+    """The results of `expose`, with the scores of candidates where they are there."""
+
+    document: ExposureDocument
+    candidates: tuple[CandidateScores, ...]
+    # Of the exposure.json, where there is one.
+    sha256: str | None = None
+
+
+class ScoredPopulation(NamedTuple):
+    """The scores of one population; `coins` are those of canaries with a coin, and None where it is not known which these are."""
+
+    name: str
+    format_id: str | None
+    copies: int
+    pooled: bool
+    scores: MembershipScores
+    coins: MembershipScores | None
+    why_no_coins: str = ""
+    template: str | None = None
+    # Canaries of this population whose proven exposure is more than chance explains.
+    proven: tuple[ProvenCanary, ...] = ()
+
+
+def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
+    """Results in memory, the directory that `expose` wrote them to, or that of the model."""
+    if isinstance(given, Exposures):
+        return Source(given.to_document(), given.candidates, given.saved_sha256)
+    place = result_directory(given, "exposure", RESULTS_FILE)
+    if place.is_dir():
+        place /= RESULTS_FILE
+    document = read_exposures(place)
+    scores = place.with_name(SCORES_FILE)
+    candidates = tuple(read_candidates(scores)) if scores.exists() else ()
+    return Source(document, candidates, sha256_of_file(place))
+
+
+def populations(
+    source: Source,
+    reference: Source | None = None,
+    canaries: CanarySet | str | os.PathLike[str] | None = None,
+) -> tuple[list[ScoredPopulation], list[str]]:
+    """Each format's canaries by how often they were planted, then pooled; and what there is to beware of."""
+    _check_results(source.document.results)
+    _check_same_canaries(source, reference)
+    if canaries is not None:
+        manifest = as_canary_set(canaries)
+        if manifest.sha256 == source.document.manifest_sha256:
+            refuse_contradictions(
+                RESULTS_FILE,
+                manifest_problems(source.document, manifest),
+                "it",
+                "the manifest that it was made with",
+            )
+        planned = {one.canary_id: one.repetitions for one in manifest}
+    else:
+        told = source.document.results
+        planned = {r.canary_id: r.planned_repetitions for r in told if r.planned_repetitions is not None}
+    unknown = [r.canary_id for r in source.document.results if planned and r.canary_id not in planned]
+    if unknown:
+        raise InputError(
+            f"the manifest has no canary {unknown[0]!r}, which the results have; give the manifest that was measured"
+        )
+    warnings: list[str] = list(source.document.warnings)
+    found: list[ScoredPopulation] = []
+    trained = sum(result.planted for result in source.document.results)
+    names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
+    for facts in source.document.formats:
+        group = [result for result in source.document.results if result.format_id == facts.format_id]
+        unknown_ones = _without_score(group, reference)
+        if unknown_ones:
+            warnings.append(
+                f"format {names[facts.format_id]} is left out: {len(unknown_ones)} of its canaries have no score; {unknown_ones[0].estimate.statement}"
+            )
+            continue
+        planted = [result for result in group if result.planted]
+        withheld = [result for result in group if not result.planted]
+        others, notes = _other_scores(source, reference, facts.format_id, names[facts.format_id], group)
+        warnings += notes
+        own = _canary_scores(group, reference)
+        held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
+        out = np.concatenate([held, others])
+        if not planted or not len(out):
+            what = (
+                "no canary was planted"
+                if not planted
+                else "there is nothing that was not trained on to compare with"
+            )
+            warnings.append(
+                f"format {names[facts.format_id]} is left out: {what}; plant with --withhold 0.5, or with references"
+            )
+            continue
+        prefix = f"{names[facts.format_id]}, " if len(names) > 1 else ""
+        # What a coin decided is whether so many copies were planted, whatever a rewritten corpus has left of them.
+        copies_of = {
+            result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted
+        }
+        warnings += _rewritten(names[facts.format_id], planted, copies_of)
+        repetitions = sorted(set(copies_of.values()))
+        for copies in repetitions:
+            some = [result for result in planted if copies_of[result.canary_id] == copies]
+            in_scores = np.array([own[result.canary_id] for result in some])
+            coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
+            found.append(
+                ScoredPopulation(
+                    f"{prefix}{times_planted(copies)}",
+                    facts.format_id,
+                    copies,
+                    pooled=False,
+                    scores=MembershipScores(in_scores, out),
+                    coins=coins,
+                    why_no_coins=why,
+                    template=facts.template,
+                    proven=proven_canaries(some, trained),
+                )
+            )
+        if len(repetitions) > 1:
+            every = np.array([own[result.canary_id] for result in planted])
+            found.append(
+                ScoredPopulation(
+                    f"{prefix}pooled",
+                    facts.format_id,
+                    repetitions[-1],
+                    pooled=True,
+                    scores=MembershipScores(every, out),
+                    coins=MembershipScores(every, held) if len(held) else None,
+                    why_no_coins="no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
+                    template=facts.template,
+                    proven=proven_canaries(planted, trained),
+                )
+            )
+    if not found:
+        raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
+    return found, warnings
+
+
+def _rewritten(format_id: str, planted: Sequence[ExposureResult], copies_of: dict[str, int]) -> list[str]:
+    """A note where the corpus was rewritten after planting and has lost copies."""
+    lost = [result for result in planted if result.repetitions != copies_of[result.canary_id]]
+    if not lost:
+        return []
+    gone = sum(result.repetitions == 0 for result in lost)
+    note = (
+        f"{len(lost)} canaries of format {format_id} are in the training data another number of times than they were planted ({gone} "
+        "are not in it at all), because the corpus was rewritten: they are grouped by the copies that were planted, and epsilon is that "
+        "of rewriting and training together"
+    )
+    return [note]
+
+
+def _coins(
+    in_scores: FloatArray,
+    withheld: Sequence[ExposureResult],
+    own: dict[str, float],
+    copies: int,
+    repetitions: Sequence[int],
+    planned: dict[str, int],
+) -> tuple[MembershipScores | None, str]:
+    """Members of one group with the withheld canaries that would have belonged to it."""
+    if not withheld:
+        return (
+            None,
+            "no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
+        )
+    if planned:
+        same = [one for one in withheld if planned[one.canary_id] == copies]
+    elif len(repetitions) == 1:
+        same = list(withheld)
+    else:
+        return None, (
+            "the results do not say how often a withheld canary would have been planted; give the manifest with --canaries"
+        )
+    if not same:
+        return None, (
+            f"no canary that was to be planted {times_planted(copies)} was withheld, and one training run needs a coin for each: "
+            "plant with --withhold 0.5"
+        )
+    return MembershipScores(in_scores, np.array([own[one.canary_id] for one in same])), ""
+
+
+def _without_score(group: Sequence[ExposureResult], reference: Source | None) -> list[ExposureResult]:
+    """Results of canaries that the model, or the reference, could not score."""
+    others = () if reference is None else reference.document.results
+    theirs = {result.canary_id: result for result in others}
+    both = [one for result in group for one in (result, theirs.get(result.canary_id)) if one is not None]
+    return [result for result in both if result.known_log_perplexity_bits is None]
+
+
+def _canary_scores(group: Sequence[ExposureResult], reference: Source | None) -> dict[str, float]:
+    if reference is None:
+        return {result.canary_id: -result.log_perplexity_bits for result in group}
+    before = {result.canary_id: result for result in reference.document.results}
+    return {
+        result.canary_id: before[result.canary_id].log_perplexity_bits - result.log_perplexity_bits
+        for result in group
+    }
+
+
+def _other_scores(
+    source: Source,
+    reference: Source | None,
+    format_id: str,
+    name: str,
+    canaries: Sequence[ExposureResult],
+) -> tuple[FloatArray, list[str]]:
+    """Scores of members that are no canaries, and what to beware of."""
+    mine = [_without_canaries(source, one, canaries) for one in _uniform_candidates(source, format_id)]
+    if not mine:
+        note = (
+            f"format {name} has no scores of references: withheld canaries alone are compared with; plant with references, and run "
+            "`coalmine expose` again"
+        )
+        return np.empty(0), [note]
+    if reference is None:
+        return -max(mine, key=lambda one: len(one[0]))[1], []
+    known: dict[str, float] = {}
+    for theirs in _uniform_candidates(reference, format_id):
+        known.update(
+            zip(theirs.indices.astype(str).tolist(), theirs.log_perplexities_bits.tolist(), strict=True)
+        )
+    # Of the kinds that this model scored, the one that the reference model scored most of.
+    keys, bits = max(mine, key=lambda one: sum(key in known for key in one[0]))
+    shared = np.array([key in known for key in keys], dtype=bool)
+    before = np.array([known[key] for key in keys if key in known], dtype=np.float64)
+    missing = int(np.sum(~shared))
+    notes = (
+        [f"{missing:,} references of format {name} were not scored by the reference model and are left out"]
+        if missing
+        else []
+    )
+    return before - bits[shared], notes
+
+
+def _without_canaries(
+    source: Source, candidates: CandidateScores, canaries: Sequence[ExposureResult]
+) -> tuple[list[str], FloatArray]:
+    """The indices and scores of candidates that are no canaries."""
+    keys, bits = candidates.indices.astype(str), candidates.log_perplexities_bits
+    rows = [one for one in source.candidates if (one.format_id, one.kind) == (candidates.format_id, "canary")]
+    if rows:
+        keep = ~np.isin(keys, rows[0].indices.astype(str))
+    elif candidates.kind == "member":
+        # Results of an earlier version do not say which members are the canaries.
+        keep = _rows_of_others(bits, [result.log_perplexity_bits for result in canaries])
+    else:
+        keep = np.ones(len(keys), dtype=bool)
+    return keys[keep].tolist(), bits[keep]
+
+
+def _rows_of_others(bits: FloatArray, canary_bits: Sequence[float]) -> NDArray[np.bool_]:
+    """Which rows of all members are not canaries, each of which is the closest one to its score that is left."""
+    order = np.argsort(bits, kind="stable")
+    left = np.ones(len(bits), dtype=bool)
+    for score in canary_bits:
+        places = np.flatnonzero(left)
+        near = int(np.argmin(np.abs(bits[order[places]] - score)))
+        left[places[near]] = False
+    rows = np.zeros(len(bits), dtype=bool)
+    rows[order[left]] = True
+    return rows
+
+
+def _uniform_candidates(source: Source, format_id: str) -> list[CandidateScores]:
+    of_format = [one for one in source.candidates if one.format_id == format_id and one.kind in _UNIFORM]
+    return sorted(of_format, key=lambda one: _UNIFORM.index(one.kind))
+
+
+def _check_results(results: Sequence[ExposureResult]) -> None:
+    seen: set[str] = set()
+    for result in results:
+        if result.canary_id in seen:
+            raise InputError(
+                f"the results have canary {result.canary_id!r} twice, and one score must not count twice; run expose again"
+            )
+        if result.planted and max(result.repetitions, result.planned_repetitions or 0) < 1:
+            raise InputError(
+                f"the results say that canary {result.canary_id!r} was planted {result.repetitions} times; run expose again"
+            )
+        seen.add(result.canary_id)
+
+
+def _check_same_canaries(source: Source, reference: Source | None) -> None:
+    if reference is None:
+        return
+    if reference.document.manifest_sha256 != source.document.manifest_sha256:
+        raise InputError(
+            "the reference results are of other canaries: calibration needs both models measured with the same canaries.json"
+        )
+    known = {result.canary_id for result in reference.document.results}
+    missing = [result.canary_id for result in source.document.results if result.canary_id not in known]
+    if missing:
+        raise InputError(
+            f"the reference results have no canary {missing[0]!r}; run expose again for the reference model"
+        )
+    before = {result.canary_id: result.known_log_perplexity_bits for result in reference.document.results}
+    if all(
+        before[result.canary_id] == result.known_log_perplexity_bits for result in source.document.results
+    ):
+        raise InputError(
+            "the reference results give every canary the same score as the model, so nothing would be left of what it "
+            "remembers; give those of a model that was not trained on the canaries"
+        )
+
+
+# Methods whose interval is that of a rank among all members.
+_ESTIMATED_IN_SPACE = frozenset({"guided", "splitting"})
+
+
+def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[ProvenCanary, ...]:
+    """The canaries of a group whose rank in the whole space chance does not explain, the least surprising first.
+
+    A canary that was not trained on has a rank of at most r with probability r / |R|, whatever the model. All planted `canaries` of
+    the audit share the error. Ranks that were estimated in the whole space count by the limit of their interval.
+    """
+    found = []
+    for one in group:
+        low, level = one.estimate.low, one.estimate.confidence
+        in_space = level is None or one.estimate.method in _ESTIMATED_IN_SPACE
+        if low is None or not in_space or one.estimate.status == "not_measured":
+            continue
+        p_value = min(1.0, canaries * 2.0**-low)
+        if p_value <= CHANCE:
+            found.append(
+                ProvenCanary(
+                    canary_id=one.canary_id,
+                    rank=one.rank,
+                    at_least_bits=low,
+                    p_value=p_value,
+                    confidence=level,
+                )
+            )
+    return tuple(sorted(found, key=lambda one: -one.at_least_bits))
+
+
+def times_planted(copies: int) -> str:
+    """How often, as the name of a population says it.
+
+    >>> times_planted(1), times_planted(4)
+    ('once', '4 times')
+    """
+    return "once" if copies == 1 else f"{copies} times"

@@ -1,0 +1,1 @@
+"""How much of its training data does a model recite?"""

@@ -1,0 +1,220 @@
+"""How much does a model recite, by repetitions, context and size, with the fit of each? (Quantifying Memorization, Figures 1 and 2.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from coalmine.audits.recitation.results import Group, Recitation
+from coalmine.evidence.figures import (
+    RULE,
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    colors_of,
+    data,
+    rounded,
+    short_names,
+    spec,
+    tooltips,
+)
+from coalmine.reports.runs.reading import Run
+
+By = Literal["repetitions", "context", "size"]
+_AXES: dict[By, tuple[str, str]] = {
+    "repetitions": ("Recitation by repetitions", "copies in the corpus"),
+    "context": ("Recitation by context", "tokens of context"),
+    "size": ("Recitation by model size", "parameters"),
+}
+
+
+def recitation_figures(run: Run) -> Iterator[Figure]:
+    """A figure for each thing that at least two different values were tried of."""
+    document = run.recitation
+    if document is None:
+        return
+    for by in _AXES:
+        figure = _figure(document, by)
+        if figure is not None:
+            yield figure
+
+
+def _figure(document: Recitation, by: By) -> Figure | None:
+    points = [point for group in document.groups if (point := _point(document, group, by)) is not None]
+    if len({point["x"] for point in points}) < 2:
+        return None
+    lines = _lines(document, by, points)
+    models = [model.name for model in document.models if any(p["model"] == model.name for p in points)]
+    title, x_title = _AXES[by]
+    context = (
+        ""
+        if document.main_context is None or by == "context"
+        else f" with {document.main_context} tokens of context"
+    )
+    words = (
+        f"The share of sequences whose last {document.settings.suffix} tokens greedy decoding writes exactly{context}, with exact "
+        f"{100 * document.settings.confidence:g}% intervals; lines are least-squares fits on the logarithm."
+    )
+    if by != "size" and len(models) > 1:
+        words += " Models that share a place are drawn a little apart."
+    return Figure(
+        figure_id=f"recitation-by-{by}",
+        title=title,
+        caption=words + "".join(f" {line}" for line in _fit_words(document, by)),
+        panels=(
+            Panel(
+                specs={
+                    name: _drawing(
+                        _apart(points, models, scale, apart=by != "size"), lines, models, x_title, scale
+                    )
+                    for name, scale in (("log axis", "log"), ("linear axis", "linear"))
+                }
+            ),
+        ),
+        columns=("model", x_title, "share recited", "low", "high", "sequences"),
+        rows=tuple((p["model"], p["x"], p["share"], p["low"], p["high"], p["sequences"]) for p in points),
+    )
+
+
+def _point(document: Recitation, group: Group, by: By) -> dict[str, Any] | None:
+    if group.recited.status != "measured" or group.length is not None:
+        return None
+    if (by == "repetitions") != (group.bucket is not None):
+        return None
+    if by != "context" and group.context != document.main_context:
+        return None
+    x = _place(document, group, by)
+    if x is None:
+        return None
+    return {
+        "model": group.model,
+        "x": x,
+        "share": rounded(group.recited.value, 6),
+        "low": rounded(group.recited.low, 6),
+        "high": rounded(group.recited.high, 6),
+        "sequences": group.recited.n,
+    }
+
+
+def _place(document: Recitation, group: Group, by: By) -> float | None:
+    if by == "repetitions":
+        return rounded(group.mean_copies, 3)
+    if by == "context":
+        return group.context
+    facts = next((model for model in document.models if model.name == group.model), None)
+    return None if facts is None or facts.role == "baseline" else facts.parameters
+
+
+def _lines(document: Recitation, by: By, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    drawn = []
+    for one in document.trends:
+        if one.by != by or (by == "repetitions" and one.context != document.main_context):
+            continue
+        if by == "size" and one.context != document.main_context:
+            continue
+        own = [point["x"] for point in points if one.model is None or point["model"] == one.model]
+        if not own or one.trend.intercept is None:
+            continue
+        for x in np.logspace(np.log10(min(own)), np.log10(max(own)), 30):
+            rate = one.trend.rate_at(float(x))
+            if rate is not None and 0.0 <= rate <= 1.0:
+                drawn.append(
+                    {"model": one.model or "all models", "at": rounded(x, 4), "share": rounded(rate, 6)}
+                )
+    return drawn
+
+
+def _fit_words(document: Recitation, by: By) -> Iterator[str]:
+    for one in document.trends:
+        if (
+            one.by == by
+            and one.trend.intercept is not None
+            and (by == "context" or one.context == document.main_context)
+        ):
+            fit = "" if one.trend.r_squared is None else f" (R² {one.trend.r_squared:.2f})"
+            yield f"{one.model or 'All models'}: {one.trend.slope.statement}{fit}."
+
+
+def _apart(
+    points: list[dict[str, Any]], models: list[str], scale: str, *, apart: bool
+) -> list[dict[str, Any]]:
+    """Points with the place they are drawn at: models that share one stand a little apart, or would hide each other."""
+    least, most = min(point["x"] for point in points), max(point["x"] for point in points)
+
+    def place(point: dict[str, Any]) -> float:
+        step = 0.008 * (models.index(point["model"]) - (len(models) - 1) / 2) if apart else 0.0
+        return float(
+            point["x"] * (most / least) ** step if scale == "log" else point["x"] + (most - least) * step
+        )
+
+    return [{**point, "at": rounded(place(point), 4)} for point in points]
+
+
+def _drawing(
+    points: list[dict[str, Any]], lines: list[dict[str, Any]], models: list[str], x_title: str, scale: str
+) -> Spec:
+    x = axis(
+        "at",
+        x_title,
+        scale={"type": scale, "nice": False, "padding": 12},
+        axis={"grid": False, "format": "~s", "tickCount": 6},
+    )
+    names = short_names(models)
+    points = [{**point, "name": names[point["model"]]} for point in points]
+    lines = [{**line, "name": names.get(line["model"], line["model"])} for line in lines]
+    color = colors_of([names[model] for model in models], None, "name")
+    y_title, percent = "share recited", {"format": "~%"}
+    layers: list[Spec] = [
+        {
+            "data": data(points),
+            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
+            "encoding": {
+                "x": x,
+                "y": axis("low", y_title, axis=percent),
+                "y2": {"field": "high"},
+                "color": color,
+            },
+        },
+        {
+            "data": data(points),
+            "mark": {"type": "point", "filled": True, "size": 60},
+            "encoding": {
+                "x": x,
+                "y": axis("share", y_title, axis=percent),
+                "color": color,
+                "tooltip": tooltips(
+                    model="model",
+                    x=x_title,
+                    share="share recited",
+                    low="low",
+                    high="high",
+                    sequences="sequences",
+                ),
+            },
+        },
+    ]
+    for own in (True, False):
+        these = [line for line in lines if (line["model"] in models) == own]
+        if these:
+            layers.insert(
+                0,
+                {
+                    "data": data(these),
+                    "mark": {
+                        "type": "line",
+                        "strokeDash": [5, 4],
+                        "opacity": 0.8,
+                        "aria": False,
+                        "color": RULE,
+                    },
+                    "encoding": {
+                        "x": x,
+                        "y": axis("share", y_title, axis=percent),
+                        **({"color": color} if own else {}),
+                    },
+                },
+            )
+    return spec(layers, description=f"Share of sequences recited against {x_title}.")

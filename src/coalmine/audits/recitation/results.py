@@ -1,0 +1,212 @@
+"""What recitation found: shares with their intervals, trends, who recites what others do not, and examples."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.recitation.contradictions import recitation_problems
+from coalmine.models.protocols import IntArray
+from coalmine.records import Estimate
+from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.statistics.clustered_rates import clustered_interval
+from coalmine.statistics.trends import Trend
+from coalmine.storage.files import PRIVATE
+
+SCHEMA = "coalmine.recitation/1"
+RESULT_FILE = "recitation.json"
+SEQUENCES_FILE = "sequences.parquet"
+_METHOD = "exact binomial"
+_ALONE = "sequences are independent of each other"
+_CLUSTERED = "documents are independent of each other, and a model may recite all sequences of one or none"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked; with the corpus, the models and the seed it decides the result."""
+
+    suffix: int
+    contexts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    sample: str
+    each: int
+    most: int | None
+    temperature: float
+    top_k: int | None
+    tries: tuple[int, ...]
+    chance: float
+    # Only the greedy verdict was asked for.
+    greedy_only: bool
+    beam: int | None
+    anywhere: bool
+    near: int | None
+    # For masked models: the share of tokens that is hidden.
+    hidden_share: float | None
+    confidence: float
+    seed: int
+
+
+class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of sequences that come out at least once in so many tries with at least this chance."""
+
+    tries: int
+    chance: float
+    share: Estimate
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a model recites of the sequences of one context, and on request of one length or number of copies."""
+
+    model: str
+    # None for masked models, which are given the text around gaps.
+    context: int | None
+    # None for all of them together.
+    length: int | None = None
+    bucket: int | None = None
+    # The fewest and the most copies, and the geometric mean, of the sequences in this group.
+    copies: tuple[int, int]
+    mean_copies: float
+    recited: Estimate
+    # How many documents the sequences are of; those of one count together in all intervals.
+    clusters: int | None = None
+    # The exact interval of the share among all such sequences of this very corpus, from which they were drawn independently.
+    recited_in_corpus: tuple[float, float] | None = None
+    sampled: tuple[SampledShare, ...] = ()
+    beam: Estimate | None = None
+    among_beams: Estimate | None = None
+    anywhere: Estimate | None = None
+    near: Estimate | None = None
+
+
+class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
+    """How the share that is recited grows with the logarithm of something; the model or the context is None where all are in it."""
+
+    by: Literal["repetitions", "context", "length", "size"]
+    model: str | None
+    context: int | None
+    trend: Trend
+
+
+class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sequences one model recites, and how many of these each of the others does not."""
+
+    model: str
+    context: int | None
+    recited: int
+    of: int
+    not_recited_by: dict[str, int]
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A sequence that was recited, and what others wrote in its place; texts are masked unless they were asked for."""
+
+    document: int
+    offset: int
+    copies: int
+    context: int | None
+    prompt: str
+    suffix: str
+    recited_by: tuple[str, ...]
+    # What each of the other models wrote, as far as it was asked.
+    others_wrote: dict[str, str] = {}
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that was asked."""
+
+    name: str
+    role: Literal["asked", "baseline"]
+    # None where the adapter does not say; such a model is in no trend by size.
+    parameters: int | None
+    description: dict[str, Any]
+
+
+class Recitation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `recite`; recitation.json. What each model said to each question is in sequences.parquet."""
+
+    schema: str = SCHEMA
+    index: dict[str, Any]
+    models: tuple[ModelFacts, ...]
+    settings: Settings
+    sequences: int
+    questions: int
+    groups: tuple[Group, ...]
+    trends: tuple[RecitationTrend, ...]
+    exclusive: tuple[Exclusive, ...]
+    examples: tuple[Example, ...]
+    revealed: bool
+    # Of the sequences.parquet that was written with it; None for a result that was never written.
+    sequences_sha256: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write recitation.json, readable by its owner only."""
+        path = Path(directory) / RESULT_FILE
+        write_sealed(path, self, mode=PRIVATE)
+        return path
+
+    @property
+    def main_context(self) -> int | None:
+        """The context of the headline: the one with the most sequences, of several the longest; None for masked models."""
+        # All sequences of a context are one group, and no part of them is larger.
+        best = max(self.groups, key=lambda group: (group.recited.n, group.context or 0), default=None)
+        return None if best is None else best.context
+
+    def overall(self, model: str, context: int | None) -> Group | None:
+        """All sequences of one context together."""
+        return next(
+            (
+                group
+                for group in self.groups
+                if (group.model, group.context, group.length, group.bucket) == (model, context, None, None)
+            ),
+            None,
+        )
+
+
+RECITATIONS = SealedKind(
+    Recitation,
+    SCHEMA,
+    "the recitation",
+    recitation_problems,
+    lambda document: {SEQUENCES_FILE: document.sequences_sha256},
+)
+
+
+def read_recitation(path: str | os.PathLike[str]) -> Recitation:
+    """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there."""
+    return RECITATIONS.read(path)
+
+
+def share_estimate(
+    hits: int, n: int, what: str, confidence: float, *, clusters: IntArray | None = None
+) -> Estimate:
+    """A share with its interval; no sequences give no number.
+
+    With the cluster of each sequence, those of one cluster count together; without, or where all differ, the interval is exact.
+
+    >>> estimate = share_estimate(3, 10, "were recited", 0.95)
+    >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
+    (0.3, 0.067, 0.652)
+    """
+    if not n:
+        return Estimate.not_measured(_METHOD, f"not measured which share of sequences {what}: there are none")
+    labels = np.arange(n) if clusters is None else clusters
+    low, high, worth = clustered_interval(hits, labels, confidence)
+    alone = worth == n
+    many = "" if alone else f", from {len(np.unique(labels)):,} documents"
+    return Estimate(
+        method=_METHOD if alone else "binomial over documents",
+        status="measured",
+        value=hits / n,
+        low=low,
+        high=high,
+        confidence=confidence,
+        n=n,
+        effective_n=worth,
+        statement=f"{hits:,} of {n:,} sequences{many} {what} ({100 * low:.2f}% to {100 * high:.2f}%)",
+        assumptions=(_ALONE,) if alone else (_CLUSTERED,),
+    )

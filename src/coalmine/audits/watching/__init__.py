@@ -1,0 +1,1 @@
+"""How does exposure grow during training?"""

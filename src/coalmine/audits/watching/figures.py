@@ -1,0 +1,177 @@
+"""How did the losses and the exposures go during training? (Secret Sharer, Figures 7 and 8.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from statistics import median
+from typing import Any
+
+from coalmine.audits.exposure.format_panels import by_format, formats_of_canaries, names_of_formats
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.evidence.figures import (
+    Figure,
+    Panel,
+    Spec,
+    axis,
+    colors_of,
+    copies_channel,
+    copies_colors,
+    data,
+    rounded,
+    spec,
+    thinned,
+    tooltips,
+)
+from coalmine.reports.runs.reading import Run
+
+MOST_MOMENTS = 300
+
+
+def training_figures(run: Run) -> Iterator[Figure]:
+    """Losses by step where there is a record of the training, and exposures by step where they were watched."""
+    for figure in (_losses(run), _exposures(run)):
+        if figure is not None:
+            yield figure
+
+
+def _losses(run: Run) -> Figure | None:
+    record = run.training
+    if record is None or not record.epochs:
+        return None
+    ends = list(accumulate(epoch.steps for epoch in record.epochs))
+    points: list[dict[str, Any]] = []
+    for epoch, step in zip(record.epochs, ends, strict=True):
+        losses = {"training": epoch.training_loss_bits, "validation": epoch.validation_loss_bits}
+        points += [
+            {"step": step, "epoch": epoch.epoch, "loss": rounded(loss), "data": name}
+            for name, loss in losses.items()
+            if loss is not None
+        ]
+    description = (
+        f"Training and validation loss in bits per token at the end of each of {len(record.epochs)} epochs."
+    )
+    layer: Spec = {
+        "data": data(points),
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": axis("step", "batches", axis={"grid": False}),
+            "y": axis("loss", "loss (bits per token)", scale={"zero": False}),
+            "color": colors_of(["training", "validation"], None, "data"),
+            "tooltip": tooltips(data="loss on", epoch="epoch", step="batches", loss="bits per token"),
+        },
+    }
+    return Figure(
+        figure_id="losses",
+        title="Losses during training",
+        caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
+        "those of single documents are not kept.",
+        panels=(Panel(specs={"": spec([layer], description=description, height=220)}),),
+        columns=("epoch", "batches", "training (bits per token)", "validation (bits per token)"),
+        rows=tuple(
+            (one.epoch, step, rounded(one.training_loss_bits), rounded(one.validation_loss_bits))
+            for one, step in zip(record.epochs, ends, strict=True)
+        ),
+    )
+
+
+def _exposures(run: Run) -> Figure | None:
+    watched = run.watched
+    if watched is None:
+        return None
+    points = _medians(run)
+    if not points:
+        return None
+    colors = copies_colors(int(point["times"]) for point in points)
+    method = watched.watch.get("method", "")
+    return Figure(
+        figure_id="exposure-during-training",
+        title="Exposure during training",
+        caption="The median exposure of canaries by how often they occur in the data, with the least and the most as a band; measured by "
+        f"{method!s}. An exposure of which only a lower bound is known enters with that bound.",
+        panels=tuple(
+            Panel(title=name, specs={"": _drawing(own, colors)}) for name, own in by_format(points).items()
+        ),
+        columns=("format", "batches", "epoch", "trained on", "median (bits)", "least", "most", "canaries"),
+        rows=tuple(
+            (
+                p["format"],
+                p["step"],
+                p["epoch"],
+                p["times"],
+                p["median"],
+                p["least"],
+                p["most"],
+                p["canaries"],
+            )
+            for p in points
+        ),
+    )
+
+
+def _medians(run: Run) -> list[dict[str, Any]]:
+    """The median of each format and number of copies at each look; formats are never mixed."""
+    names, formats = names_of_formats(run), formats_of_canaries(run)
+    looks = [] if run.watched is None else [moment for moment in run.watched.watched if moment.seen]
+    looks = [looks[place] for place in thinned(len(looks), MOST_MOMENTS)]
+    points = []
+    for moment in looks:
+        groups: dict[tuple[str, int], list[float]] = {}
+        for entry in moment.seen:
+            canary = str(entry["canary_id"])
+            # An id begins with that of its format, for canaries that no result describes.
+            format_id = entry.get("format_id") or formats.get(canary) or canary.partition("-")[0]
+            if entry["status"] != "not_measured":
+                bits = float(entry["low"] if entry["exposure"] is None else entry["exposure"])
+                groups.setdefault((str(format_id), int(entry["repetitions"])), []).append(bits)
+        points += [
+            {
+                "format": names[format_id],
+                "step": moment.step,
+                "epoch": rounded(moment.epoch, 2),
+                "times": times,
+                "trained on": times_in_words(times),
+                "median": rounded(median(known)),
+                "least": rounded(min(known)),
+                "most": rounded(max(known)),
+                "canaries": len(known),
+            }
+            for (format_id, times), known in sorted(groups.items())
+        ]
+    return points
+
+
+def _drawing(points: list[dict[str, Any]], colors: dict[int, str]) -> Spec:
+    x = axis("step", "batches", axis={"grid": False})
+    color = copies_channel(
+        (int(point["times"]) for point in points), colors, "trained on (per epoch)", "trained on"
+    )
+    layers: list[Spec] = [
+        {
+            "data": data(points),
+            "mark": {"type": "area", "opacity": 0.18, "aria": False},
+            "encoding": {
+                "x": x,
+                "y": axis("least", "exposure (bits)"),
+                "y2": {"field": "most"},
+                "color": color,
+            },
+        },
+        {
+            "data": data(points),
+            "mark": {"type": "line", "point": {"size": 30}},
+            "encoding": {
+                "x": x,
+                "y": axis("median", "exposure (bits)"),
+                "color": color,
+                "tooltip": tooltips(
+                    **{"trained on": "trained on"},
+                    step="batches",
+                    median="median (bits)",
+                    least="least",
+                    most="most",
+                ),
+            },
+        },
+    ]
+    return spec(layers, description="Exposure in bits by the number of batches trained.", height=240)

@@ -1,0 +1,73 @@
+"""How does exposure grow while a model is trained? Figures 7 and 8 of the Secret Sharer, for `coalmine train --watch`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from coalmine.audits.exposure.measuring import METHODS, expose
+from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
+from coalmine.errors import InputError
+from coalmine.models.protocols import Model
+
+
+class ExposureWatch:
+    """Measures the exposure of canaries every so many batches and at the end of each epoch.
+
+        train("planted/", out="model/", watch=ExposureWatch("planted/canaries.json", every=100))
+
+    It costs what the measurement costs and nothing else: the training ends with the same weights with it and without it.
+    The default compares each canary with the manifest's references, which is the cheapest and shows exposure up to log2 of
+    their number; `method="extrapolated"` shows more and needs `samples` scores each time.
+    """
+
+    def __init__(
+        self,
+        canaries: CanarySet | str | os.PathLike[str],
+        *,
+        every: int = 100,
+        method: str = "references",
+        samples: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        if every < 1:
+            raise InputError(f"every must be at least 1 batch, got {every}")
+        if method not in METHODS:
+            raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
+        self.canaries = as_canary_set(canaries)
+        self.every, self.method, self.samples, self.seed = every, method, samples, seed
+
+    def measure(self, model: Model) -> list[dict[str, Any]]:
+        """The exposure of each canary now."""
+        results = expose(
+            model,
+            self.canaries,
+            method=self.method,
+            samples=self.samples,
+            seed=self.seed,
+            comparisons=False,
+        )
+        return [
+            {
+                "canary_id": result.canary_id,
+                "format_id": result.format_id,
+                "repetitions": result.repetitions,
+                "log_perplexity_bits": result.log_perplexity_bits,
+                "status": result.estimate.status,
+                "exposure": result.exposure,
+                "low": result.interval[0],
+                "high": result.interval[1],
+            }
+            for result in results
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of the training."""
+        return {
+            "kind": "exposure",
+            "manifest_sha256": self.canaries.sha256,
+            "every": self.every,
+            "method": self.method,
+            "samples": self.samples,
+            "seed": self.seed,
+        }

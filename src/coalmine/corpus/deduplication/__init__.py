@@ -1,0 +1,1 @@
+"""A corpus without what it repeats."""

@@ -1,0 +1,1 @@
+"""Corpora as files: kinds, compression, reading, writing."""

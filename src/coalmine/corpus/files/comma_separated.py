@@ -1,0 +1,162 @@
+"""Corpora in CSV: commas, double quotes, column names in the first row, line breaks allowed inside quotes."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coalmine.corpus.files.documents import BOUNDARY, Document, Fields
+from coalmine.corpus.files.lines import OpenLines
+from coalmine.corpus.files.streams import BLOCK_BYTES, CorpusKind
+from coalmine.errors import CorpusError
+
+# Python's own limit of 128 kB is shorter than many documents; without any, one quote that is never closed would read
+# the rest of the corpus into memory.
+LONGEST_FIELD = 1 << 26
+
+
+class _CsvBlock:
+    """Some whole CSV records, as they stand in the file and as documents."""
+
+    def __init__(
+        self, raw: bytes, first: int, spans: list[tuple[int, int]], documents: list[Document]
+    ) -> None:
+        self.raw = raw
+        self.first = first
+        self.count = len(documents)
+        self._spans = spans
+        self._documents = documents
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where in `raw` each document begins and ends."""
+        return self._spans
+
+    def documents(self) -> list[Document]:
+        """The documents in these records."""
+        return self._documents
+
+    def haystack(self) -> bytes:
+        """The texts without their quotes."""
+        return BOUNDARY.join([document.text.encode("utf-8") for document in self._documents])
+
+    def number_at(self, offset: int) -> int:
+        """The number of the line on which the record begins whose text holds a byte."""
+        return self._documents[self.haystack().count(BOUNDARY, 0, offset)].number
+
+
+class CsvCorpus(OpenLines):
+    """A .csv corpus: each record after the first is a document; an empty line is none."""
+
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
+        super().__init__(path, fields, kind, hashed=hashed)
+        self._columns: list[str] = []
+        self._roles: dict[str, int] = {}
+        # The lines that the parser took for the record at hand.
+        self._taken: list[bytes] = []
+        self._parser = csv.reader(self._feed(), strict=True)
+
+    def blocks(self) -> Iterator[_CsvBlock]:
+        """The documents in order."""
+        if not self._read_columns():
+            return
+        first = 0
+        while block := self._next_block(first):
+            yield block
+            first += block.count
+
+    def row(self, values: Mapping[str, str]) -> bytes:
+        """A new document as a record, without its line break; columns that are not in use are empty."""
+        record = [""] * len(self._columns)
+        for role, column in self._roles.items():
+            record[column] = values[role]
+        written = io.StringIO(newline="")
+        # Some versions quote a carriage return only if it is part of the line terminator.
+        csv.writer(written, lineterminator="\r\n").writerow(record)
+        return written.getvalue().removesuffix("\r\n").encode("utf-8")
+
+    def _feed(self) -> Iterator[str]:
+        for raw in self.whole_lines():
+            lines = raw.split(b"\n")
+            for line in lines[:-1]:
+                self._taken.append(line + b"\n")
+                yield line.decode("utf-8") + "\n"
+            if lines[-1]:
+                self._taken.append(lines[-1])
+                yield lines[-1].decode("utf-8")
+            self.line += len(lines) - 1
+
+    def _next_record(self) -> tuple[int, bytes, list[str]] | None:
+        """The line on which the next record begins, its bytes and its values."""
+        line = self._parser.line_num + 1
+        self._taken.clear()
+        try:
+            record = next(self._parser, None)
+        except csv.Error as error:
+            raise CorpusError(
+                f"{self.place(line)} begins a record that is not CSV ({error}); "
+                "look for a quote that is not closed, and write quotes inside quotes twice"
+            ) from None
+        return None if record is None else (line, b"".join(self._taken), record)
+
+    def _read_columns(self) -> bool:
+        with _long_fields():
+            record = self._next_record()
+        if record is None:
+            return False
+        line, raw, self._columns = record
+        self.header += raw
+        for role, field in self.fields.named().items():
+            if self._columns.count(field) > 1:
+                raise CorpusError(
+                    f"{self.place(line)} names two columns {field!r}; give each a name of its own"
+                )
+            if field not in self._columns:
+                # Without a line of names, what stands in for names is the first document.
+                raise CorpusError(
+                    f"{self.place(line)} names no column {field!r} among its {len(self._columns)}; put column names into the first line, and "
+                    "name the one that holds it, as text field, user field or source and target field"
+                )
+            self._roles[role] = self._columns.index(field)
+        return True
+
+    def _next_block(self, first: int) -> _CsvBlock | None:
+        pieces: list[bytes] = []
+        spans: list[tuple[int, int]] = []
+        documents: list[Document] = []
+        end = 0
+        with _long_fields():
+            while end < BLOCK_BYTES and (record := self._next_record()):
+                line, raw, values = record
+                if values:
+                    spans.append((end, end + len(raw)))
+                    documents.append(self._document(line, values))
+                pieces.append(raw)
+                end += len(raw)
+        return _CsvBlock(b"".join(pieces), first, spans, documents) if pieces else None
+
+    def _document(self, line: int, values: list[str]) -> Document:
+        if len(values) != len(self._columns):
+            raise CorpusError(
+                f"{self.place(line)} begins a record of {len(values)} fields, but there are {len(self._columns)} columns; "
+                "put quotes around fields with commas"
+            )
+        role = self._roles
+        return Document(
+            line,
+            values[role["text"]],
+            values[role["user"]] if "user" in role else None,
+            values[role["source"]] if "source" in role else None,
+        )
+
+
+@contextlib.contextmanager
+def _long_fields() -> Iterator[None]:
+    """Raise the limit on the length of a field, which belongs to the whole process, for as long as it is needed."""
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)

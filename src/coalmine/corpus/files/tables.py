@@ -1,0 +1,232 @@
+"""Corpora in Parquet: read and written in batches, with their schema and metadata."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from coalmine.corpus.files.documents import BOUNDARY, Document, Fields, missing_field
+from coalmine.corpus.files.streams import open_metered, pyarrow_for
+from coalmine.errors import CorpusError
+from coalmine.storage.files import sha256_of_file
+
+BATCH_BYTES = 1 << 22
+ROW_GROUP_BYTES = 1 << 25
+
+
+class TableBlock:
+    """Some consecutive rows of a table."""
+
+    def __init__(self, corpus: TableCorpus, batch: Any, first: int) -> None:
+        self._corpus = corpus
+        self.batch = batch
+        self.first = first
+        self.count: int = batch.num_rows
+
+    def documents(self) -> list[Document]:
+        """The documents in these rows."""
+        corpus = self._corpus
+        names = corpus.fields.named()
+        try:
+            values = {role: self.batch.column(field).to_pylist() for role, field in names.items()}
+        except UnicodeDecodeError:
+            raise CorpusError(
+                f"{corpus.path} is damaged after row {self.first} (a text in it is not UTF-8); copy or write it again"
+            ) from None
+        nothing: list[str | None] = [None] * self.count
+        for role in ("text", "source"):
+            if role in values and None in values[role]:
+                row = self.first + values[role].index(None) + 1
+                field = corpus.fields.named()[role]
+                raise CorpusError(
+                    f"{corpus.path}, row {row}: field {field!r} is null; drop the row, or give it a text"
+                )
+        users = [None if user is None else str(user) for user in values.get("user", nothing)]
+        numbers = range(self.first + 1, self.first + self.count + 1)
+        return list(map(Document, numbers, values["text"], users, values.get("source", nothing)))
+
+    def haystack(self) -> bytes:
+        """The texts."""
+        return BOUNDARY.join([document.text.encode("utf-8") for document in self.documents()])
+
+    def number_at(self, offset: int) -> int:
+        """The number of the row whose text holds a byte."""
+        return self.first + 1 + self.haystack().count(BOUNDARY, 0, offset)
+
+
+class TableCorpus:
+    """A .parquet corpus: each row is a document."""
+
+    def __init__(self, path: Path, fields: Fields) -> None:
+        self._pa = pyarrow_for(f"reading {path.name}")
+        import pyarrow.parquet
+
+        # For its checks of the path; Parquet is read from both ends, so its bytes cannot be hashed on the way.
+        open_metered(path, hashed=False).close()
+        self.path = path
+        self.fields = fields
+        self.size = path.stat().st_size
+        try:
+            # A small buffer and no reading ahead, so that memory does not grow with the file or its row groups.
+            # By its bytes, because a path that is not UTF-8 is no text to pyarrow.
+            self.file: Any = pyarrow.parquet.ParquetFile(
+                self._pa.OSFile(os.fsencode(path)),
+                buffer_size=1 << 16,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            self.schema: Any = self.file.schema_arrow
+        except (self._pa.ArrowException, OSError, UnicodeError) as error:  # the last of names of columns
+            raise CorpusError(
+                f"{path} is not whole Parquet data ({_reason(error)}); copy or write it again"
+            ) from None
+        self._rows_read = 0
+        try:
+            self._check_schema()
+        except CorpusError:
+            self.file.close(force=True)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close(force=True)
+
+    @property
+    def position(self) -> int:
+        """How many of the file's bytes were read so far, taking all rows for equally long."""
+        rows: int = self.file.metadata.num_rows
+        return self.size * self._rows_read // rows if rows else self.size
+
+    def sha256(self) -> str:
+        """The SHA-256 of the file's bytes."""
+        return sha256_of_file(self.path)
+
+    def blocks(self) -> Iterator[TableBlock]:
+        """The documents in order."""
+        metadata = self.file.metadata
+        content_bytes = sum(
+            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
+        )
+        rows = max(1, min(8192, BATCH_BYTES * metadata.num_rows // max(1, content_bytes)))
+        try:
+            for batch in self.file.iter_batches(batch_size=rows):
+                first = self._rows_read
+                self._rows_read += batch.num_rows
+                yield TableBlock(self, batch, first)
+        except (self._pa.ArrowException, OSError) as error:
+            raise CorpusError(
+                f"{self.path} is damaged after row {self._rows_read} ({_reason(error)}); copy or write it again"
+            ) from None
+
+    def row(self, values: Mapping[str, str]) -> Any:
+        """A new document as a batch of one row; columns that are not in use are null."""
+        pa = self._pa
+        given = {field: values[role] for role, field in self.fields.named().items()}
+        columns = []
+        for field in self.schema:
+            if field.name in given:
+                text = pa.array([given[field.name]], type=pa.string())
+                encoded = text.dictionary_encode() if pa.types.is_dictionary(field.type) else text
+                columns.append(encoded.cast(field.type))
+            elif field.nullable:
+                columns.append(pa.nulls(1, type=field.type))
+            else:
+                raise CorpusError(
+                    f"{self.path}: a canary has nothing to put in column {field.name!r}, which may not be null; "
+                    "make the column nullable, or drop it"
+                )
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _check_schema(self) -> None:
+        for role, field in self.fields.named().items():
+            if self.schema.names.count(field) > 1:
+                raise CorpusError(f"{self.path} has two columns {field!r}; give each a name of its own")
+            if field not in self.schema.names:
+                raise missing_field(str(self.path), field, self.schema.names)
+            if not self._is_text(self.schema.field(field).type):
+                found = self.schema.field(field).type
+                raise CorpusError(
+                    f"{self.path}: the {role} column {field!r} should be strings, but is {found}; convert it"
+                )
+
+    def _is_text(self, column_type: Any) -> bool:
+        types = self._pa.types
+        if types.is_dictionary(column_type):
+            column_type = column_type.value_type
+        return bool(
+            types.is_string(column_type)
+            or types.is_large_string(column_type)
+            or types.is_string_view(column_type)
+        )
+
+
+class TableSink:
+    """Writes batches of rows to a Parquet file with the schema, metadata and compression of another."""
+
+    def __init__(self, path: Path, like: TableCorpus) -> None:
+        import pyarrow.parquet
+
+        self._pa = pyarrow_for(f"writing {path.name}")
+        self._schema = like.schema
+        metadata = like.file.metadata
+        compression = "snappy"
+        if metadata.num_row_groups and metadata.num_columns:
+            compression = metadata.row_group(0).column(0).compression.lower()
+        self._stream = open(path, "wb")  # noqa: SIM115 - closed with this object
+        self._writer = pyarrow.parquet.ParquetWriter(
+            self._stream, like.schema, compression="none" if compression == "uncompressed" else compression
+        )
+        self._waiting: list[Any] = []
+        self._waiting_bytes = 0
+
+    def write(self, batch: Any) -> None:
+        """Write some rows, once there are enough of them for a row group."""
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._write_row_group()
+
+    def close(self) -> None:
+        """Write what is waiting, and the footer."""
+        self._write_row_group()
+        self._writer.close()
+        self._stream.close()
+
+    def abandon(self) -> None:
+        """Close without caring for what was written; the file is about to be removed."""
+        self._waiting = []
+        # The error that made us abandon the file is on its way already.
+        with contextlib.suppress(self._pa.ArrowException, OSError):
+            self._writer.close()
+        with contextlib.suppress(OSError):
+            self._stream.close()
+
+    def _write_row_group(self) -> None:
+        if self._waiting:
+            table = self._pa.Table.from_batches(self._waiting, schema=self._schema)
+            self._writer.write_table(table.unify_dictionaries())
+        self._waiting = []
+        self._waiting_bytes = 0
+
+
+def rows_between(block: TableBlock, cuts: Sequence[int]) -> Iterator[Any]:
+    """The rows of a block in pieces: up to each cut, counted within the block, and after the last."""
+    start = 0
+    for cut in [*cuts, block.count]:
+        yield block.batch.slice(start, cut - start)
+        start = cut
+
+
+def _reason(error: BaseException) -> str:
+    """Why pyarrow did not read a file; what it says itself may quote values, unless it is about a kind of data that it cannot read."""
+    if type(error).__name__ == "ArrowNotImplementedError":
+        return str(error).splitlines()[0]
+    return "it is cut off, or not what was written"

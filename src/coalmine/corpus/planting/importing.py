@@ -1,0 +1,284 @@
+"""Makes a manifest of canaries that another tool planted: memaudit, TensorFlow Privacy's secret sharer, or a table of texts.
+
+- memaudit: `memaudit-manifest.json`, what its `inject` returned.
+- TensorFlow Privacy: a `SecretsSet` as JSON (`dataclasses.asdict`), with its pattern and vocabulary.
+- a table (CSV, JSON Lines or a JSON list of objects) with columns `text`, `in_out`, and where they differ `copies`.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coalmine.corpus.planting.foreign_files import (
+    COPIES_COLUMNS,
+    SIDE_COLUMNS,
+    Probability,
+    Table,
+    copies_of,
+    number_of_copies,
+    read_foreign,
+    shaped,
+    side_of,
+)
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.errors import FormatError, InputError, ManifestError
+from coalmine.formats.format import Format
+from coalmine.records import Canary
+
+TEXT_COLUMNS = ("text", "canary", "secret", "sequence")
+ID_COLUMNS = ("canary_id", "id", "name")
+# The fields that a SecretsSet of TensorFlow Privacy is known by.
+_SECRETS_SET_FIELDS = {"config", "secrets", "references"}
+# What memaudit 0.2 writes before a secret, by the kind of record that it makes.
+_MEMAUDIT_PREFIXES = {
+    "text": "MEMAUDIT RECOVERY PHRASE: ",
+    "prompt_completion": "Your recovery phrase is ",
+    "messages": "Your recovery phrase is ",
+}
+
+
+class _MemauditCanary(msgspec.Struct, frozen=True):
+    id: str
+    secret: str
+    role: str
+    included: bool
+    repetitions: int
+
+
+class _MemauditManifest(msgspec.Struct, frozen=True):
+    """What is read of memaudit-manifest.json."""
+
+    fmt: str
+    include_prob: Probability
+    canaries: tuple[_MemauditCanary, ...]
+
+
+class _Properties(msgspec.Struct, frozen=True):
+    pattern: str | None = None
+    vocab: tuple[str, ...] | None = None
+
+
+class _SecretConfig(msgspec.Struct, frozen=True):
+    properties: _Properties | None = None
+
+
+class _SecretsSet(msgspec.Struct, frozen=True):
+    """What is read of a SecretsSet."""
+
+    config: _SecretConfig | None
+    secrets: dict[str, tuple[str, ...]]
+    references: tuple[str, ...]
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """Canaries of another tool, and what was assumed of them."""
+
+    canaries: CanarySet
+    # The tool that the file comes from, as far as its shape says.
+    tool: str
+    # One sentence each; none of them shows a secret.
+    notes: tuple[str, ...]
+
+
+class _Found(NamedTuple):
+    """What a file says, before it is a set of canaries."""
+
+    tool: str
+    # (id, text, copies, planted)
+    canaries: Sequence[tuple[str | None, str, int, bool]]
+    references: Sequence[str]
+    withhold: float | None
+    secret: Format | None
+    notes: tuple[str, ...] = ()
+
+
+def import_canaries(
+    path: str | os.PathLike[str],
+    *,
+    secret: Format | str | None = None,
+    withhold: float | None = None,
+) -> Imported:
+    """The canaries in a file of another tool, with the copies that each had or was meant to have.
+
+    Without a format, the texts are kept as a list of their own: they can be compared with each other, by `membership` and by exposure
+    among references, but there is no space that they were drawn from, so no rank among all of it, and nothing to extract.
+
+    Args:
+        path: the file; its kind is told from its content.
+        secret: the format that all texts are members of, if they were drawn from one.
+        withhold: the probability with which a coin left a canary out, where the file does not say it. Without a coin one training
+            run shows nothing about epsilon.
+    """
+    place = Path(path)
+    found = _read(place)
+    if withhold is not None:
+        if not 0.0 <= withhold < 1.0:
+            raise InputError(f"withhold is a probability below 1, but is {withhold}; say how the coin was")
+        if found.withhold is not None and found.withhold != withhold:
+            raise InputError(
+                f"{place} says that a coin withheld with probability {found.withhold:g}, and {withhold:g} was given; leave it out"
+            )
+        found = found._replace(withhold=withhold)
+    notes = list(found.notes)
+    texts = [text for _, text, _, _ in found.canaries]
+    form = found.secret if secret is None else Format(secret) if isinstance(secret, str) else secret
+    listed = form is None
+    if form is None:
+        form = _list_of(place, [*texts, *found.references])
+        notes.append(
+            "no format is known, so the texts are a list: membership and exposure among references can be measured, and ranks among all "
+            "possible secrets and extraction cannot; give --format if the texts were drawn from one"
+        )
+    if found.withhold is None:
+        notes.append(
+            "the file does not say that a coin decided who was planted, so one training run shows nothing about epsilon; give "
+            "--withhold if there was one"
+        )
+    try:
+        canaries = CanarySet(
+            _with_ids(found.canaries),
+            {"f0": form},
+            references={"f0": list(found.references)},
+            withhold=found.withhold,
+            listed=["f0"] if listed else [],
+        )
+    except ManifestError as error:
+        raise ManifestError(f"{place}: {error}") from None
+    return Imported(canaries=canaries, tool=found.tool, notes=tuple(notes))
+
+
+def _read(path: Path) -> _Found:
+    document = read_foreign(path, "the file of canaries")
+    if isinstance(document, Table) and document.rows[0].cells.keys() >= _SECRETS_SET_FIELDS:
+        if len(document.rows) > 1:
+            raise InputError(
+                f"{path} has {len(document.rows)} sets of secrets; put each into a file of its own"
+            )
+        return _from_secrets_set(path, document.rows[0].cells)
+    if isinstance(document, Table):
+        return _from_table(document)
+    if isinstance(document, dict):
+        if "canaries" in document and "include_prob" in document:
+            return _from_memaudit(path, document)
+        if document.keys() >= _SECRETS_SET_FIELDS:
+            return _from_secrets_set(path, document)
+        if str(document.get("schema", "")).startswith("coalmine."):
+            raise InputError(f"{path} is a file of coalmine itself; use it as it is")
+    raise InputError(
+        f"{path} is neither a manifest of memaudit, nor a SecretsSet of TensorFlow Privacy, nor a table; give a CSV with the columns "
+        "text, in_out and copies"
+    )
+
+
+def _from_table(table: Table) -> _Found:
+    text = table.needed(TEXT_COLUMNS, "the texts")
+    side = table.needed(SIDE_COLUMNS, "who was trained on")
+    copies = table.column(COPIES_COLUMNS, "the number of copies")
+    names = table.column(ID_COLUMNS, "ids")
+    canaries, references = [], []
+    for row in table.rows:
+        written = row.cells[text]
+        if not isinstance(written, str) or not written:
+            raise InputError(f"{row.where} of {table.path} has no text in the column {text}; leave it out")
+        where = side_of(row, side, table.path)
+        if where == "reference":
+            references.append(written)
+        else:
+            name = None if names is None else str(row.cells[names])
+            canaries.append((name, written, copies_of(row, copies, table.path), where == "in"))
+    notes = () if copies is not None else ("no column says how many copies, so each counts as one",)
+    return _Found("a table", canaries, references, None, None, notes)
+
+
+def _from_memaudit(path: Path, document: Mapping[str, Any]) -> _Found:
+    found = shaped(path, document, _MemauditManifest, "a manifest of memaudit")
+    if found.fmt not in _MEMAUDIT_PREFIXES:
+        raise InputError(
+            f"{path} has records of a kind that is not known (its fmt); give a CSV with the texts as they were trained on"
+        )
+    prefix = _MEMAUDIT_PREFIXES[found.fmt]
+    references = [prefix + one.secret for one in found.canaries if one.role == "control"]
+    canaries = [
+        (one.id, prefix + one.secret, one.repetitions, one.included)
+        for one in found.canaries
+        if one.role != "control"
+    ]
+    answers = (
+        f"the records were {found.fmt}, and what the model read before the answer depends on the trainer's template; here each text is "
+        "the answer alone"
+    )
+    notes = () if found.fmt == "text" else (answers,)
+    return _Found("memaudit", canaries, references, 1.0 - found.include_prob, None, notes)
+
+
+def _from_secrets_set(path: Path, document: Mapping[str, Any]) -> _Found:
+    """Of TensorFlow Privacy: secrets by how often they were inserted, and references that were not."""
+    found = shaped(path, document, _SecretsSet, "a SecretsSet of TensorFlow Privacy")
+    canaries = [
+        (None, text, number_of_copies(path, copies), True)
+        for copies, texts in found.secrets.items()
+        for text in texts
+    ]
+    secret = None
+    properties = None if found.config is None else found.config.properties
+    if properties is not None and properties.pattern is not None and properties.vocab is not None:
+        secret = _format_of_pattern(properties.pattern, properties.vocab)
+    # A text with 0 copies was not inserted.
+    references = [*found.references, *(text for _, text, copies, _ in canaries if copies == 0)]
+    return _Found("TensorFlow Privacy", [one for one in canaries if one[2]], references, None, secret)
+
+
+def _format_of_pattern(pattern: str, vocabulary: Sequence[str]) -> Format | None:
+    """The format of a pattern such as "my pin is {}{}", each place of which holds one of the vocabulary.
+
+    >>> _format_of_pattern("my pin is {}{}", list("0123456789")).template
+    'my pin is {digits:1}{digits:1}'
+    """
+    plain = all(not set(word) & set("{}|") for word in vocabulary)
+    hole = "{digits:1}" if sorted(vocabulary) == list(string.digits) else f"{{choice:{'|'.join(vocabulary)}}}"
+    try:
+        parts = [
+            _escaped(literal) + ("" if name is None else hole)
+            for literal, name, _, _ in string.Formatter().parse(pattern)
+        ]
+        return Format("".join(parts)) if plain else None
+    except (ValueError, FormatError):
+        return None
+
+
+def _list_of(path: Path, texts: Sequence[str]) -> Format:
+    """A format that makes these texts and no others."""
+    if len(set(texts)) < 2:
+        raise ManifestError(
+            f"{path} has {len(set(texts))} different texts, which cannot be compared with each other; give more"
+        )
+    # The template goes into tables and reports, so what the texts have in common, which may be most of a secret, is not in it.
+    return Format("{word:1}", words=sorted(set(texts)))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _with_ids(found: Sequence[tuple[str | None, str, int, bool]]) -> list[Canary]:
+    numbers: dict[int, int] = {}
+    canaries = []
+    for name, text, copies, planted in found:
+        number = numbers.get(copies, 0)
+        numbers[copies] = number + 1
+        canaries.append(
+            Canary(
+                canary_id=name or f"f0-x{copies}-{number}",
+                format_id="f0",
+                text=text,
+                repetitions=copies,
+                planted=planted,
+            )
+        )
+    return canaries

@@ -1,0 +1,420 @@
+"""Which canaries are there, what were they drawn from, and what was done with them? The record in canaries.json."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
+from msgspec import UNSET
+
+import coalmine
+from coalmine.corpus.planting.manifest_records import (
+    SCHEMA,
+    FormatEntry,
+    Manifest,
+    PlantedCorpus,
+    ReferencesEntry,
+    decoded,
+    in_decimal,
+)
+from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurableError, ReadError
+from coalmine.formats.format import Format
+from coalmine.randomness import child_seed
+from coalmine.records import Canary
+from coalmine.storage import files
+
+if TYPE_CHECKING:
+    from coalmine.corpus.planting.power import Power
+
+MANIFEST_NAME = "canaries.json"
+# The manifest of canaries that a corpus held before it was planted in again.
+EARLIER_NAME = "earlier-canaries.json"
+
+
+class CanarySet(Sequence[Canary]):
+    """Canaries with the formats they were drawn from and references from the same formats; never changed once made.
+
+    Attributes:
+        formats: format id to format.
+        source_formats: format id to the format of the source side, for the formats of translation pairs.
+        references: format id to members of the format that were never planted.
+        seed: the seed of all draws, or None for a set made by hand.
+        withhold: the probability with which a canary was withheld by its coin, or None where there was no coin.
+        corpus: what was planted in, or None for a set made by hand.
+        listed: the ids of formats that are only lists of known texts, because nobody said what these were drawn from. Their
+            canaries can be compared with withheld ones and references, but not with a space.
+        path: the canaries.json that it was loaded from, or None.
+    """
+
+    def __init__(
+        self,
+        canaries: Iterable[Canary],
+        formats: Mapping[str, Format],
+        *,
+        references: Mapping[str, Sequence[str]] | None = None,
+        source_formats: Mapping[str, Format] | None = None,
+        seed: int | None = None,
+        withhold: float | None = None,
+        corpus: PlantedCorpus | None = None,
+        listed: Iterable[str] = (),
+    ) -> None:
+        self._canaries = tuple(canaries)
+        self._by_id = {canary.canary_id: canary for canary in self._canaries}
+        self.formats: Mapping[str, Format] = MappingProxyType(dict(formats))
+        self.source_formats: Mapping[str, Format] = MappingProxyType(dict(source_formats or {}))
+        given = references or {}
+        self.references: Mapping[str, tuple[str, ...]] = MappingProxyType(
+            {format_id: tuple(given.get(format_id, ())) for format_id in self.formats}
+        )
+        self.seed = seed
+        self.withhold = withhold
+        self.corpus = corpus
+        self.listed = frozenset(listed)
+        self.path: Path | None = None
+        self._content = b""
+        self._check(set(given))
+
+    @classmethod
+    def of(
+        cls,
+        secret: Format | str,
+        texts: Sequence[str],
+        *,
+        repetitions: int | Sequence[int] = 1,
+        withheld: Sequence[str] = (),
+        withheld_repetitions: int | Sequence[int] | None = None,
+        references: int | Sequence[str] = 0,
+        withhold: float | None = None,
+        seed: int = 0,
+    ) -> CanarySet:
+        """A set made by hand, for a model that somebody else trained on texts that are known.
+
+        Args:
+            secret: the format that the texts are members of.
+            texts: what the model was trained on.
+            repetitions: how often each text was trained on, or one number for all.
+            withheld: members of the format that were drawn in the same way and not trained on.
+            withheld_repetitions: how often each of these would have been trained on, or one number for all. It can be left out
+                where all texts have the same repetitions.
+            references: further members that were not trained on, or how many of them to draw.
+            withhold: the probability with which a coin withheld each text, or None where there was no coin.
+            seed: the seed of that draw.
+
+        >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], repetitions=3, references=100)
+        >>> [(canary.canary_id, canary.times_trained_on) for canary in known]
+        [('f0-x3-0', 3)]
+        """
+        secret = Format(secret) if isinstance(secret, str) else secret
+        counts = _one_for_each(texts, repetitions, "texts", "repetitions")
+        if withheld_repetitions is None:
+            if withheld and len(set(counts)) > 1:
+                raise ManifestError(
+                    f"{len(withheld)} withheld texts were given without the number of copies that each was meant to have, and the "
+                    "others have different ones; give withheld_repetitions"
+                )
+            withheld_repetitions = counts[0] if counts else 1
+        meant = _one_for_each(withheld, withheld_repetitions, "withheld texts", "withheld_repetitions")
+        seen: dict[int, int] = {}
+        canaries = []
+        for text, count, planted in [
+            *zip(texts, counts, [True] * len(texts), strict=True),
+            *zip(withheld, meant, [False] * len(withheld), strict=True),
+        ]:
+            number = seen.get(count, 0)
+            seen[count] = number + 1
+            canary_id = f"f0-x{count}-{number}"
+            canaries.append(
+                Canary(canary_id=canary_id, format_id="f0", text=text, repetitions=count, planted=planted)
+            )
+        if isinstance(references, int):
+            references = _other_members(secret, {canary.text for canary in canaries}, references, seed)
+        return cls(canaries, {"f0": secret}, references={"f0": references}, withhold=withhold)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CanarySet:
+        """Load a canaries.json, named itself or by its directory; all that can be checked without the corpus is."""
+        path = Path(path)
+        if path.is_dir():
+            path /= MANIFEST_NAME
+        try:
+            content = files.read_written(path, "the manifest of planted canaries")
+        except ReadError:
+            raise  # which says nothing of what the manifest holds, and not that there is none
+        except InputError as error:
+            raise ManifestError(str(error)) from None
+        try:
+            loaded = _read(content)
+        except ManifestError as error:
+            raise ManifestError(f"{path}: {error}") from None
+        loaded.path = path
+        loaded._content = content  # noqa: SLF001 - of the same class
+        return loaded
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to a file, or as canaries.json to a directory; readable by its owner only, for it holds the secrets."""
+        path = Path(path)
+        if path.is_dir():
+            path /= MANIFEST_NAME
+        files.write_bytes(path, self.to_bytes(), mode=files.PRIVATE)
+        return path
+
+    def with_counts(self, counts: Mapping[str, int], corpus: PlantedCorpus) -> CanarySet:
+        """The same canaries in a corpus that was rewritten, with how often each one's text is in it, by canary id."""
+        return CanarySet(
+            [msgspec.structs.replace(canary, counted=counts[canary.canary_id]) for canary in self._canaries],
+            self.formats,
+            references=self.references,
+            source_formats=self.source_formats,
+            seed=self.seed,
+            withhold=self.withhold,
+            corpus=corpus,
+            listed=self.listed,
+        )
+
+    def with_corpus(self, corpus: PlantedCorpus, path: Path) -> CanarySet:
+        """The same canaries, once they are planted in a corpus and `path` is their manifest."""
+        planted = copy.copy(self)
+        planted.corpus = corpus
+        planted.path = path
+        planted._content = b""  # noqa: SLF001 - of the same class
+        return planted
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes; for a set that was loaded, what was read."""
+        if not self._content:
+            self._content = files.to_json(_as_document(self)) + b"\n"
+        return self._content
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the manifest, in hexadecimal."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def corpus_path(self) -> Path | None:
+        """Where the planted corpus is, for a set that was loaded and has one."""
+        return None if self.path is None or self.corpus is None else self.path.parent / self.corpus.name
+
+    def power(self, *, delta: float = 1e-5, confidence: float = 0.95) -> Power:
+        """The most that an audit of a model trained with these canaries can show, whatever it remembers."""
+        from coalmine.corpus.planting.power import power_of
+
+        return power_of(self, delta=delta, confidence=confidence)
+
+    def format_of(self, canary: Canary) -> Format:
+        """The format that a canary was drawn from."""
+        return self.formats[canary.format_id]
+
+    def by_id(self, canary_id: str) -> Canary:
+        """The canary with this id; a ManifestError where there is none."""
+        try:
+            return self._by_id[canary_id]
+        except KeyError:
+            some = ", ".join(list(self._by_id)[:5])
+            raise ManifestError(f"there is no canary {canary_id!r}; the ids begin with {some}") from None
+
+    def named_texts(self) -> Iterator[tuple[str, str, str]]:
+        """Each canary and reference as the name that messages call it by, its format id, and its text."""
+        for canary in self._canaries:
+            yield f"canary {canary.canary_id}", canary.format_id, canary.text
+        for format_id, texts in self.references.items():
+            for number, text in enumerate(texts):
+                yield f"reference {number} of format {format_id}", format_id, text
+
+    @overload
+    def __getitem__(self, index: int) -> Canary: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Canary, ...]: ...
+    def __getitem__(self, index: int | slice) -> Canary | tuple[Canary, ...]:
+        return self._canaries[index]
+
+    def __len__(self) -> int:
+        return len(self._canaries)
+
+    def __iter__(self) -> Iterator[Canary]:
+        return iter(self._canaries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CanarySet) and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    def __repr__(self) -> str:
+        planted = sum(canary.planted for canary in self._canaries)
+        references = sum(map(len, self.references.values()))
+        return (
+            f"<CanarySet of {len(self)} canaries ({planted} planted) and {references} references "
+            f"from {len(self.formats)} format{'' if len(self.formats) == 1 else 's'}>"
+        )
+
+    def _check(self, referenced: set[str]) -> None:
+        """Raise a ManifestError unless ids and texts are unique and each text is a member of its format."""
+        known = set(self.formats)
+        for format_id in sorted((referenced | set(self.source_formats) | self.listed) - known):
+            raise ManifestError(f"format {format_id!r} is used but not defined; plant again")
+        if len(self._by_id) < len(self._canaries):
+            ids = [canary.canary_id for canary in self._canaries]
+            twice = next(canary_id for canary_id in ids if ids.count(canary_id) > 1)
+            raise ManifestError(f"two canaries have the id {twice!r}; give each its own, or plant again")
+        names: dict[str, str] = {}
+        for name, format_id, text in self.named_texts():
+            if format_id not in known:
+                raise ManifestError(
+                    f"{name} belongs to format {format_id!r}, which is not defined; plant again"
+                )
+            if text not in self.formats[format_id]:
+                raise ManifestError(
+                    f"{name} is not a member of its format, {format_id!r}; correct it, or plant again"
+                )
+            if text in names:
+                raise ManifestError(
+                    f"{names[text]} and {name} have the same text; keep one of them, or draw again with another seed"
+                )
+            names[text] = name
+        for canary in self._canaries:
+            self._check_canary(canary)
+
+    def _check_canary(self, canary: Canary) -> None:
+        if canary.repetitions < 1:
+            raise ManifestError(
+                f"canary {canary.canary_id!r} has {canary.repetitions} repetitions; "
+                "give at least 1, and mark one that was not trained on as not planted"
+            )
+        if canary.counted is not UNSET and canary.counted < 0:
+            raise ManifestError(
+                f"canary {canary.canary_id!r} was counted {canary.counted} times; give at least 0, or plant again"
+            )
+        source_format = self.source_formats.get(canary.format_id)
+        expected = None
+        if source_format is not None:
+            try:
+                expected = source_format.fill(self.formats[canary.format_id].fillings(canary.text))
+            except InputError:  # which names no canary
+                raise ManifestError(
+                    f"canary {canary.canary_id!r} does not fit the source template of its format, {canary.format_id!r}; correct it, or "
+                    "plant again"
+                ) from None
+        if canary.source != expected:
+            raise ManifestError(
+                f"canary {canary.canary_id!r} has {_in_words(canary.source)}, but its formats make {_in_words(expected, canary.source)}; "
+                "correct it, or plant again"
+            )
+
+
+def _in_words(source: str | None, other: str | None = None) -> str:
+    """Whether there is a source, and whether it is the other one; never the source itself, which holds the secret."""
+    if source is None:
+        return "no source"
+    return "a source" if other is None else "another one"
+
+
+def _as_document(canaries: CanarySet) -> Manifest:
+    formats = []
+    for format_id, secret in canaries.formats.items():
+        source = canaries.source_formats.get(format_id)
+        words = None if secret.words is None else tuple(secret.words)
+        template = None if source is None else source.template
+        formats.append(
+            FormatEntry(
+                format_id,
+                secret.template,
+                words,
+                template,
+                in_decimal(secret.size),
+                True if format_id in canaries.listed else UNSET,
+            )
+        )
+    references = tuple(ReferencesEntry(format_id, texts) for format_id, texts in canaries.references.items())
+    return Manifest(
+        SCHEMA,
+        coalmine.__version__,
+        canaries.seed,
+        tuple(formats),
+        tuple(canaries),
+        references,
+        canaries.corpus,
+        canaries.withhold,
+    )
+
+
+def _read(content: bytes) -> CanarySet:
+    manifest = decoded(content)
+    formats: dict[str, Format] = {}
+    source_formats: dict[str, Format] = {}
+    for entry in manifest.formats:
+        if entry.format_id in formats:
+            raise ManifestError(f"two formats have the id {entry.format_id!r}; plant again")
+        try:
+            formats[entry.format_id] = secret = Format(entry.template, words=entry.words)
+            if entry.source_template is not None:
+                source_formats[entry.format_id] = Format(entry.source_template, words=entry.words)
+        except FormatError as error:
+            raise ManifestError(
+                f"format {entry.format_id!r} does not compile, at character {error.position + 1} of its template; correct it, or plant "
+                "again"
+            ) from None
+        if in_decimal(secret.size) != entry.size:
+            raise ManifestError(
+                f"format {entry.format_id!r} has another number of members than the {in_decimal(secret.size)} of its template; "
+                "plant again with this version of coalmine"
+            )
+    references: dict[str, tuple[str, ...]] = {}
+    for group in manifest.references:
+        if group.format_id in references:
+            raise ManifestError(f"format {group.format_id!r} has two lists of references; plant again")
+        references[group.format_id] = group.texts
+    return CanarySet(
+        manifest.canaries,
+        formats,
+        references=references,
+        source_formats=source_formats,
+        seed=manifest.seed,
+        withhold=manifest.withhold,
+        corpus=manifest.corpus,
+        listed=[entry.format_id for entry in manifest.formats if entry.listed is True],
+    )
+
+
+def _one_for_each(texts: Sequence[str], counts: int | Sequence[int], what: str, name: str) -> list[int]:
+    listed = [counts] * len(texts) if isinstance(counts, int) else list(counts)
+    if len(listed) != len(texts):
+        raise ManifestError(
+            f"{len(texts)} {what} were given with {len(listed)} {name}; give one for each text"
+        )
+    return listed
+
+
+def _other_members(secret: Format, taken: set[str], count: int, seed: int) -> tuple[str, ...]:
+    """`count` members drawn uniformly from those that are not taken."""
+    if count < 0:
+        raise ManifestError(f"the number of references should be at least 0, but is {count}")
+    available = secret.size - len(taken)
+    if count > available:
+        raise NotMeasurableError(
+            f"{count:,} references were asked for, but only {available:,} members of {secret.template!r} are left; "
+            "ask for fewer, or use a larger format"
+        )
+    # With so many draws enough are left whichever are taken; dropping some of a uniform draw leaves a uniform draw.
+    drawn = secret.sample(count + len(taken), child_seed(seed, "references"), replace=False)
+    return tuple(text for text in drawn if text not in taken)[:count]
+
+
+def as_canary_set(given: Any) -> CanarySet:
+    """The canaries that a caller means: a set, what `plant` returned, or the path of a manifest."""
+    if isinstance(given, CanarySet):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return CanarySet.load(given)
+    inside = getattr(given, "canaries", None)
+    if isinstance(inside, CanarySet):
+        return inside
+    raise InputError(
+        f"canaries must be a CanarySet or the path of a canaries.json, got {type(given).__name__}"
+    )

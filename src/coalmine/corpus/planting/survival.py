@@ -1,0 +1,362 @@
+"""Does every planted canary survive the preprocessing of a training? Looks for the tokens of its holes among those in the loss."""
+
+from __future__ import annotations
+
+import bisect
+import copy
+import itertools
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
+from coalmine.corpus.planting.occurrences import OccurrenceSearch
+from coalmine.errors import InputError, ModelError, NotMeasurableError
+from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.records import Canary
+
+SCHEMA = "coalmine.survival/1"
+# The label by which transformers and torch leave a token out of the loss.
+IGNORED = -100
+# Stands for a token without text, such as a separator or padding. No UTF-8 text has this byte, so no match spans it.
+_NO_TEXT = b"\xff"
+# Canaries that a text names one by one.
+SHOWN = 10
+
+
+class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the copies of one canary; counts are copies among the rows that were read."""
+
+    canary_id: str
+    # How many copies should be there: 0 for a withheld canary.
+    repetitions: int
+    # Whole in one row, with all tokens of its holes in the loss. Those of the text around the holes are known to everybody.
+    reached: int
+    # Whole in one row, with some tokens of its holes in the loss and some not.
+    partly: int = 0
+    # Whole in one row, with no token of its holes in the loss.
+    masked: int
+    # Begins in one row and ends in the next.
+    split: int
+    # Of those that reached the loss: begin with the row, so that the first token is not predicted from anything.
+    at_row_start: int
+    # Of those that reached the loss: other tokens than the canary has alone, which is how an audit scores it.
+    other_tokens: int
+    # Whether the tokenizer writes another text than was planted, such as one in lower case.
+    altered: bool
+    # Tokens that hold any part of a hole, over all copies that are whole in one row, and those of them that are in the loss.
+    hole_tokens: int = 0
+    hole_tokens_in_loss: int = 0
+
+    @property
+    def missing(self) -> int:
+        """Copies of which no whole trace was found: cut off, dropped or changed."""
+        return max(0, self.repetitions - self.reached - self.partly - self.masked - self.split)
+
+    @property
+    def share_in_loss(self) -> float | None:
+        """The share of the tokens of its holes that are in the loss; None where no copy is whole in one row."""
+        return self.hole_tokens_in_loss / self.hole_tokens if self.hole_tokens else None
+
+
+class Survival(msgspec.Struct, frozen=True, kw_only=True):
+    """What the preprocessing left of the canaries, in the order of the manifest."""
+
+    schema: str = SCHEMA
+    canaries: list[CanarySurvival]
+    rows: int
+    tokens: int
+    tokens_in_loss: int
+    # One sentence each; none of them shows a secret.
+    warnings: list[str]
+
+    @property
+    def never(self) -> list[str]:
+        """The planted canaries whose secret never reaches the loss whole."""
+        return [entry.canary_id for entry in self.canaries if entry.repetitions and not entry.reached]
+
+    @property
+    def ok(self) -> bool:
+        """Whether each canary reaches the loss as often as it was planted, and no withheld one does."""
+        return all(entry.reached == entry.repetitions for entry in self.canaries)
+
+    def __str__(self) -> str:
+        """A short account: one line in all, one per warning, and one for each of the first canaries that lost copies."""
+        planted = [entry for entry in self.canaries if entry.repetitions]
+        copies = sum(entry.repetitions for entry in planted)
+        reached = sum(entry.reached for entry in planted)
+        size = f"{self.rows:,} rows, {self.tokens:,} tokens, {self.tokens_in_loss:,} in the loss"
+        lines = [
+            f"{reached:,} of {copies:,} copies of {len(planted)} planted canaries reach the loss ({size})."
+        ]
+        lines += [f"- {warning}" for warning in self.warnings]
+        lost = [entry for entry in planted if entry.reached < entry.repetitions]
+        lines += [
+            f"  {entry.canary_id}: {entry.reached} of {entry.repetitions} reach the loss; "
+            f"{_partly_in_words(entry)}{entry.masked} masked, {entry.split} split, {entry.missing} missing"
+            for entry in lost[:SHOWN]
+        ]
+        lines += [f"  and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else []
+        return "\n".join(lines)
+
+
+class _Row(NamedTuple):
+    tokens: list[int]
+    in_loss: list[bool]
+
+
+class _Counts:
+    """The copies of one canary so far."""
+
+    def __init__(self) -> None:
+        self.reached = self.partly = self.masked = self.split = self.at_row_start = self.other_tokens = 0
+        self.hole_tokens = self.hole_tokens_in_loss = 0
+
+
+class _Form(NamedTuple):
+    """What the tokenizer makes of a canary."""
+
+    # The tokens that it has alone.
+    alone: list[int]
+    # Where its holes begin and end, in bytes.
+    holes: list[tuple[int, int]]
+
+
+def check_survival(
+    canaries: CanarySet | str | os.PathLike[str], batches: Iterable[Any], tokenizer: Any
+) -> Survival:
+    """How many copies of each canary reach the loss, in one pass over what the model will be trained on.
+
+    A copy reaches the loss if all tokens that hold a part of its holes do, that is, of the secret. Labels of the text around
+    the holes do not matter: a prompt that is left out of the loss is still read.
+
+    A copy is found by its text, whatever tokens it is cut into: as a part of the bytes that the tokens of a row stand for. So
+    a leading space, a newline or a neighbor that merges with its first token hides nothing. What the tokenizer changes
+    (such as upper case) is looked for as changed. Problems are warnings and never stop a training.
+
+    Args:
+        canaries: the manifest of the planted corpus, or the set of canaries.
+        batches: one epoch of examples or batches, each a mapping with `input_ids` and, where there are any, `labels` (aligned
+            with `input_ids`, as transformers has them; -100 is left out of the loss) and `attention_mask`; lists or tensors.
+            Without labels every token that is attended to is taken to be in the loss.
+        tokenizer: the fast tokenizer of the model.
+    """
+    chosen = as_canary_set(canaries)
+    reader = _reader(tokenizer)
+    pieces = [_NO_TEXT if piece is None else piece for piece in reader.pieces(first=False)]
+    forms, unwritable = _forms(chosen, reader, tokenizer)
+    search = OccurrenceSearch([list(forms)] if forms else [])
+    longest = max((len(form.encode()) for form in forms), default=0)
+    known = {form: _Form(reader.encode(form), _holes(chosen, form, names)) for form, names in forms.items()}
+    counts = {canary.canary_id: _Counts() for canary in chosen}
+    rows = tokens = tokens_in_loss = 0
+    before = b""
+    for row in itertools.chain.from_iterable(map(_rows, batches)):
+        rows, tokens = rows + 1, tokens + len(row.tokens)
+        tokens_in_loss += sum(row.in_loss[1:])  # nothing predicts the first
+        written = [pieces[token] if 0 <= token < len(pieces) else _NO_TEXT for token in row.tokens]
+        text = b"".join(written)
+        for start, end, form in search.longest(text):
+            for canary_id in forms[form]:
+                _count(counts[canary_id], row, written, start, end, known[form])
+        # Only a canary that begins before the border and ends behind it is one that the border has split.
+        tail, head = before, text[:longest]
+        for start, end, form in search.longest(tail + head):
+            if start < len(tail) < end:
+                for canary_id in forms[form]:
+                    counts[canary_id].split += 1
+        before = (before + text)[-longest:] if longest else b""
+    if rows == 0:
+        raise InputError("there is not one row to look at; give the examples that the model is trained on")
+    altered = {name for form, names in forms.items() for name in names if chosen.by_id(name).text != form}
+    entries = [_entry(canary, counts[canary.canary_id], altered) for canary in chosen]
+    found = Survival(
+        canaries=entries,
+        rows=rows,
+        tokens=tokens,
+        tokens_in_loss=tokens_in_loss,
+        warnings=_warnings(entries, forms, unwritable),
+    )
+    if found.never:
+        warnings.warn(f"canaries never reach the loss: {_named(found.never)}", stacklevel=2)
+    return found
+
+
+def _holes(canaries: CanarySet, form: str, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the holes of a canary begin and end in what the tokenizer makes of it, in bytes."""
+    spans = set()
+    for name in names:
+        canary = canaries.by_id(name)
+        if len(form) != len(canary.text):
+            # It cannot be told any more which part of it is the secret.
+            return [(0, len(form.encode()))]
+        secret = canaries.format_of(canary)
+        # In a list of texts each is one hole, and what they all begin with tells nothing.
+        shared = len(secret.prefix) if canary.format_id in canaries.listed else 0
+        spans |= {(max(begin, shared), end) for begin, end in secret.hole_spans(canary.text)}
+    # A hole can be filled with nothing.
+    return [(len(form[:begin].encode()), len(form[:end].encode())) for begin, end in spans if begin < end]
+
+
+def _reader(tokenizer: Any) -> SubwordTokenizer:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    # A call with truncation or padding leaves them switched on for later calls, and canaries must be encoded whole.
+    backend = copy.deepcopy(backend)
+    backend.no_truncation()
+    backend.no_padding()
+    return SubwordTokenizer(backend, size=len(tokenizer), separator=0)
+
+
+def _forms(
+    canaries: CanarySet, reader: SubwordTokenizer, tokenizer: Any
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Each text to look for, with the canaries that are written so; and the canaries that cannot be written at all."""
+    forms: dict[str, list[str]] = {}
+    unwritable = []
+    for canary in canaries:
+        try:
+            tokens = reader.encode(canary.text)
+        except ModelError:
+            unwritable.append(canary.canary_id)
+            continue
+        form = reader.decode(tokens)
+        if form != tokenizer.backend_tokenizer.decode(tokens, skip_special_tokens=False):
+            raise NotMeasurableError(
+                "the tokens of this tokenizer do not join to the text that they stand for, so canaries cannot be found in them; "
+                "look for the canaries in decoded examples"
+            )
+        if form:
+            forms.setdefault(form, []).append(canary.canary_id)
+        else:
+            unwritable.append(canary.canary_id)
+    return forms, unwritable
+
+
+def _rows(batch: Any) -> Iterator[_Row]:
+    """The rows of an example or a batch."""
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
+        raise InputError(
+            f"an example must be a mapping with input_ids, got {type(batch).__name__}; give what the data loader yields"
+        )
+    tokens = _nested(batch["input_ids"])
+    labels = _nested(batch.get("labels"), like=tokens)
+    mask = _nested(batch.get("attention_mask"), like=tokens)
+    for place, row in enumerate(tokens):
+        if labels is None:
+            attended = mask[place] if mask is not None else [1] * len(row)
+            _same_length(row, attended, "attention_mask")
+            yield _Row(row, [bool(one) for one in attended])
+        else:
+            _same_length(row, labels[place], "labels")
+            _check_aligned(row, labels[place])
+            # A label that is another token teaches another text.
+            yield _Row(row, [label == token for token, label in zip(row, labels[place], strict=True)])
+
+
+def _nested(values: Any, *, like: list[list[int]] | None = None) -> Any:
+    """Lists of lists from a list, an array or a tensor of one or two dimensions, or from a list of those."""
+    if values is None:
+        return None
+    plain = values.tolist() if hasattr(values, "tolist") else list(values)
+    if plain and hasattr(plain[0], "tolist"):
+        plain = [part.tolist() for part in plain]
+    rows = plain if plain and isinstance(plain[0], Sequence) else [plain]
+    if like is not None and len(rows) != len(like):
+        raise InputError(
+            f"a batch has {len(like)} rows of input_ids but {len(rows)} of labels or masks; pair them"
+        )
+    return rows
+
+
+def _same_length(row: list[int], other: list[int], name: str) -> None:
+    if len(row) != len(other):
+        raise InputError(f"a row has {len(row)} input_ids but {len(other)} {name}; give one for each token")
+
+
+def _check_aligned(row: list[int], labels: list[int]) -> None:
+    """Raise an InputError for labels that are moved by one already: read as aligned, they would hide every canary."""
+    aligned = all(label in {IGNORED, token} for token, label in zip(row, labels, strict=True))
+    taught = [place for place, label in enumerate(labels[:-1]) if label != IGNORED]
+    if not aligned and len(taught) > 1 and all(labels[place] == row[place + 1] for place in taught):
+        raise InputError(
+            "labels are moved by one against input_ids; give them aligned, as transformers has them"
+        )
+
+
+def _count(counts: _Counts, row: _Row, written: list[bytes], start: int, end: int, form: _Form) -> None:
+    """Count a copy that takes up the bytes from `start` to `end` of a row."""
+    ends = list(itertools.accumulate(len(piece) for piece in written))
+    first, last = _tokens_at(ends, start, end)
+    hole_tokens: set[int] = set()
+    for begin, stop in form.holes:
+        low, high = _tokens_at(ends, start + begin, start + stop)
+        hole_tokens.update(place for place in range(low, high + 1) if written[place])
+    # Nothing predicts the first token of a row, whatever its label is.
+    in_loss = sum(row.in_loss[place] and place > 0 for place in hole_tokens)
+    counts.hole_tokens += len(hole_tokens)
+    counts.hole_tokens_in_loss += in_loss
+    if in_loss < len(hole_tokens):
+        counts.partly += in_loss > 0
+        counts.masked += in_loss == 0
+        return
+    counts.reached += 1
+    counts.at_row_start += first == 0
+    counts.other_tokens += row.tokens[first : last + 1] != form.alone
+
+
+def _tokens_at(ends: list[int], start: int, end: int) -> tuple[int, int]:
+    """The first and the last token that hold any of the bytes from `start` to `end`, where `ends` are the ends of all tokens."""
+    return bisect.bisect_right(ends, start), bisect.bisect_left(ends, end)
+
+
+def _entry(canary: Canary, counts: _Counts, altered: set[str]) -> CanarySurvival:
+    return CanarySurvival(
+        canary_id=canary.canary_id,
+        repetitions=canary.times_trained_on,
+        reached=counts.reached,
+        partly=counts.partly,
+        masked=counts.masked,
+        split=counts.split,
+        at_row_start=counts.at_row_start,
+        other_tokens=counts.other_tokens,
+        altered=canary.canary_id in altered,
+        hole_tokens=counts.hole_tokens,
+        hole_tokens_in_loss=counts.hole_tokens_in_loss,
+    )
+
+
+def _warnings(entries: list[CanarySurvival], forms: dict[str, list[str]], unwritable: list[str]) -> list[str]:
+    planted = [entry for entry in entries if entry.repetitions]
+    alike = [name for names in forms.values() if len(names) > 1 for name in names]
+    kinds = [
+        ("never reach the loss whole", [e for e in planted if not e.reached]),
+        ("reach the loss less often than planted", [e for e in planted if 0 < e.reached < e.repetitions]),
+        ("reach the loss with a part of their secret only", [e for e in planted if e.partly]),
+        ("reach the loss more often than planted", [e for e in planted if e.reached > e.repetitions]),
+        ("are withheld and reach the loss all the same", [e for e in entries if not e.repetitions and e.reached]),
+        ("are changed by the tokenizer, so an audit scores what it makes of them", [e for e in entries if e.altered]),
+        ("are cut into other tokens than an audit scores", [e for e in planted if e.other_tokens]),
+        ("begin a row, so their first token is not trained on", [e for e in planted if e.at_row_start]),
+    ]  # fmt: skip
+    named = [(what, [entry.canary_id for entry in found]) for what, found in kinds]
+    named += [
+        ("cannot be written by the tokenizer", unwritable),
+        ("are the same text to the tokenizer, and counted for each other", alike),
+    ]
+    return [f"{len(names)} of the canaries {what}: {_named(names)}" for what, names in named if names]
+
+
+def _partly_in_words(entry: CanarySurvival) -> str:
+    if not entry.partly:
+        return ""
+    share = 100 * (entry.share_in_loss or 0.0)
+    return f"{entry.partly} partly ({share:.0f}% of the secret's tokens are in the loss), "
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

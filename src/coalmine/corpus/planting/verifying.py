@@ -1,0 +1,211 @@
+"""Is the planted corpus what its manifest says? Counts every canary in it, and takes them out again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from coalmine.corpus.files.documents import BOUNDARY, Document, TextBlock, TextCorpus
+from coalmine.corpus.files.reading import open_corpus
+from coalmine.corpus.files.streams import kind_of
+from coalmine.corpus.files.tables import TableBlock, TableCorpus
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.planting.manifest_records import PlantedCorpus
+from coalmine.corpus.planting.occurrences import search_for
+from coalmine.corpus.planting.planting import user_of
+from coalmine.errors import CorpusError, ManifestError
+from coalmine.progress import Progress, Silent
+from coalmine.records import Canary
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What was checked of a planted corpus, and what was found wrong with it."""
+
+    ok: bool
+    # One sentence each; none of them shows a secret.
+    problems: tuple[str, ...]
+    documents: int
+    canaries: int
+    references: int
+    # Whether taking the planted documents out again gives the original, byte for byte: "same", "different", or why it
+    # was not checked.
+    original: str
+
+
+def verify(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:
+    """Compare a planted corpus with its manifest, by reading all of it.
+
+    Checked are: the SHA-256 of the corpus, the number of documents, that each planted canary is the text of exactly as
+    many documents as it was planted in, that no withheld canary and no reference occurs at all, that no canary occurs
+    inside another document, and, for files of lines that are not compressed, that what is left without the planted
+    documents is the original.
+
+    Args:
+        directory: what `plant` wrote to, or its canaries.json.
+        progress: is told of the bytes read.
+    """
+    canaries = CanarySet.load(directory)
+    path = canaries.corpus_path
+    if canaries.corpus is None or path is None:
+        raise ManifestError(
+            f"{canaries.path} tells of no planted corpus, so there is nothing to verify; plant first"
+        )
+    if not path.is_file():
+        raise CorpusError(
+            f"the planted corpus {path} is missing; put it back beside its manifest, or plant again"
+        )
+    reader = _Reader(canaries, canaries.corpus)
+    try:
+        reader.read(path, progress or Silent())
+        problems = reader.problems()
+    except CorpusError as error:
+        problems = [str(error)]
+    return Verification(
+        ok=not problems,
+        problems=tuple(problems),
+        documents=reader.documents,
+        canaries=len(canaries),
+        references=sum(map(len, canaries.references.values())),
+        original=reader.original,
+    )
+
+
+class _Reader:
+    """One pass over a planted corpus, and what it found."""
+
+    def __init__(self, canaries: CanarySet, record: PlantedCorpus) -> None:
+        self._canaries = canaries
+        self._record = record
+        self._planted = {canary.text: canary for canary in canaries if canary.times_trained_on}
+        self._names = {text: name for name, _, text in canaries.named_texts()}
+        self._search = search_for(canaries)
+        # Text to how many documents are that text.
+        self._counts: Counter[str] = Counter()
+        self._found: list[str] = []
+        self._sha256 = ""
+        self.documents = 0
+        self.original = "not checked: the corpus cannot be read"
+
+    def read(self, path: Path, progress: Progress) -> None:
+        """Read the whole corpus."""
+        with open_corpus(path, self._record.fields, hashed=True) as corpus:
+            progress.start("verifying the corpus", corpus.size)
+            remains = None if isinstance(corpus, TableCorpus) else _Remains(corpus)
+            told = 0
+            for block in corpus.blocks():
+                documents = block.documents()
+                self._look_at(documents)
+                if remains is not None and not isinstance(block, TableBlock):
+                    remains.add(block, [document.text in self._planted for document in documents])
+                progress.advance(corpus.position - told)
+                told = corpus.position
+            self._sha256 = corpus.sha256()
+            progress.advance(corpus.size - told)
+            progress.finish()
+            if self._record.rewritten is not UNSET:
+                self.original = f"not checked: {self._record.rewritten.by} rewrote the corpus after planting"
+            elif remains is None or kind_of(path).compression:
+                self.original = f"not checked: a {kind_of(path).suffix} file can be written in many ways"
+            else:
+                same = remains.sha256() == self._record.sha256_before
+                self.original = "same" if same else "different"
+
+    def _look_at(self, documents: Sequence[Document]) -> None:
+        others = []
+        for document in documents:
+            if document.text not in self._names:
+                others.append(document)
+                continue
+            self._counts[document.text] += 1
+            canary = self._planted.get(document.text)
+            if canary is not None:
+                self._check_row(document, canary)
+        self.documents += len(documents)
+        haystack = BOUNDARY.join([document.text.encode("utf-8") for document in others])
+        for offset, text in self._search.find(haystack):
+            number = others[haystack.count(BOUNDARY, 0, offset)].number
+            self._found.append(f"{self._names[text]} occurs inside another document ({self._unit} {number})")
+
+    def _check_row(self, document: Document, canary: Canary) -> None:
+        fields = self._record.fields
+        if fields.user is not None and document.user != user_of(canary):
+            self._found.append(
+                f"canary {canary.canary_id} has the wrong user ({self._unit} {document.number})"
+            )
+        if fields.source is not None and document.source != canary.source:
+            self._found.append(
+                f"canary {canary.canary_id} has the wrong source ({self._unit} {document.number})"
+            )
+
+    @property
+    def _unit(self) -> str:
+        return kind_of(self._record.name).unit
+
+    def problems(self) -> list[str]:
+        """What does not match the manifest."""
+        record = self._record
+        problems = []
+        if self._sha256 != record.sha256_after:
+            problems.append(
+                f"the SHA-256 of {record.name} is {self._sha256}, but should be {record.sha256_after}"
+            )
+        if self.documents != record.documents_after:
+            problems.append(
+                f"{record.name} has {self.documents} documents, but should have {record.documents_after}"
+            )
+        expected = {canary.text: canary.times_trained_on for canary in self._canaries}
+        for name, _, text in self._canaries.named_texts():
+            if self._counts[text] != expected.get(text, 0):
+                problems.append(
+                    f"{name} is the text of {self._counts[text]} documents, but should be that of {expected.get(text, 0)}"
+                )
+        if self.original == "different":
+            problems.append(
+                f"without the planted documents, {record.name} is not the original {record.original_name} any more"
+            )
+        return problems + self._found
+
+
+class _Remains:
+    """The hash of a file of lines without some of its documents."""
+
+    def __init__(self, corpus: TextCorpus) -> None:
+        self._corpus = corpus
+        self._digest = hashlib.sha256()
+        # The last bytes that stay, which may turn out to be a line break that came with a planted document.
+        self._tail = b""
+        self._begun = False
+        self._ends_with_dropped = False
+
+    def add(self, block: TextBlock, dropped: Sequence[bool]) -> None:
+        """Add a block, without the documents that are marked."""
+        if not self._begun:
+            self._begun = True
+            self._keep(self._corpus.header)
+        start = 0
+        end = 0
+        for (begin, end), drop in zip(block.spans(), dropped, strict=True):
+            if drop:
+                self._keep(block.raw[start:begin])
+                start = end
+        self._keep(block.raw[start:])
+        self._ends_with_dropped = start == end == len(block.raw) and not block.raw.endswith(b"\n")
+
+    def sha256(self) -> str:
+        """The hash of what stays."""
+        # Where the last line has no line break and was planted, the line break before it was planted too.
+        tail = self._tail.removesuffix(self._corpus.line_break) if self._ends_with_dropped else self._tail
+        self._digest.update(tail)
+        return self._digest.hexdigest()
+
+    def _keep(self, content: bytes) -> None:
+        if content:
+            content = self._tail + content
+            self._digest.update(content[:-2])
+            self._tail = content[-2:]

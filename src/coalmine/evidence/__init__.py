@@ -1,0 +1,1 @@
+"""What the findings, figures and rules of every audit are made of."""

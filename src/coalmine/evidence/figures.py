@@ -1,0 +1,218 @@
+"""What all figures share: one record for a figure and its panels, one look, and colors; Vega-Lite as plain data, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from coalmine.audits.exposure.table import times_in_words
+from coalmine.formats.naming import format_name
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+# Colors that readers who see red and green alike can tell apart. All colors of figures keep a contrast of 3 on light and dark paper.
+PALETTE = ("#0b84c6", "#d5642b", "#149a75", "#b8579a", "#b48a00", "#7b6fd0", "#5f7f8c", "#c23b4e")
+# What comes in an order is colored along this line, from few to many.
+RAMP = ("#1f83c4", "#6d70d6", "#ad58bd", "#cf4a7e", "#d2602b", "#a98500")
+INK, FAINT, BAND, RULE = "#55606b", "#d9dee3", "#8a949e", "#7a858f"
+HEIGHT = 300
+# What a legend has room for on a phone of 390 px beside the labels of the axis, in px; and a letter in it, and what is beside a name.
+LEGEND_WIDTH, LETTER_WIDTH, SYMBOL_WIDTH = 268, 6.6, 28
+LONGEST_NAME = int((LEGEND_WIDTH - SYMBOL_WIDTH) / LETTER_WIDTH)
+
+Spec = dict[str, Any]
+Cell = str | int | float | bool | None
+
+
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
+    """One drawing of a figure, such as that of one format; `specs` draw the same numbers on other axes, the usual ones first."""
+
+    # What is different from the other panels; empty where there is only one.
+    title: str = ""
+    note: str = ""
+    specs: dict[str, Spec]
+    # Rows that several layers and drawings share, by the name that they ask for them by.
+    datasets: dict[str, list[dict[str, Any]]] = {}
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure with the numbers it shows; its panels have the same axes to choose from."""
+
+    figure_id: str
+    title: str
+    # What it shows and how to read it.
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of the axes that a reader can choose."""
+        return list(self.panels[0].specs)
+
+
+def spec(layers: Sequence[Spec], *, description: str, height: int = HEIGHT, **parts: Any) -> Spec:
+    """Layers over the same axes, as wide as the page."""
+    return {
+        "$schema": SCHEMA,
+        "description": description,
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": {
+            "background": None,
+            "font": "system-ui, sans-serif",
+            "view": {"stroke": None},
+            "axis": {
+                "gridColor": FAINT,
+                "domainColor": INK,
+                "tickColor": INK,
+                "labelColor": INK,
+                "titleColor": INK,
+                "labelFontSize": 12,
+                "labelSeparation": 6,
+                "titleFontSize": 12,
+                "titleFontWeight": "normal",
+            },
+            "legend": {
+                "labelColor": INK,
+                "titleColor": INK,
+                "labelFontSize": 12,
+                "labelLimit": LEGEND_WIDTH,
+                "titleFontSize": 12,
+                "titleFontWeight": "normal",
+                "titleLimit": LEGEND_WIDTH,
+                "orient": "top",
+                # One legend below another, so that none is pushed over the edge.
+                "layout": {"top": {"direction": "vertical", "anchor": "start", "margin": 4}},
+            },
+            "range": {"category": list(PALETTE)},
+        },
+        "layer": list(layers),
+        **parts,
+    }
+
+
+def data(rows: Sequence[dict[str, Any]]) -> Spec:
+    """Rows that stand in the figure itself."""
+    return {"values": list(rows)}
+
+
+def named(name: str) -> Spec:
+    """Rows that stand in the figure's `datasets`."""
+    return {"name": name}
+
+
+def axis(field: str, title: str, kind: str = "quantitative", **parts: Any) -> Spec:
+    """A channel with a title; `scale` and `axis` are merged into it as they are given."""
+    return {"field": field, "type": kind, "title": title, **parts}
+
+
+def tooltips(**titles: str) -> list[Spec]:
+    """Fields with the titles that a reader sees when pointing at a mark."""
+    return [{"field": field, "title": title} for field, title in titles.items()]
+
+
+def ordered_colors(count: int) -> list[str]:
+    """So many colors along the line from few to many, no two alike.
+
+    >>> ordered_colors(3)
+    ['#1f83c4', '#be519e', '#a98500']
+    """
+    colors = []
+    for place in range(count):
+        along = place * (len(RAMP) - 1) / max(1, count - 1)
+        begin = min(int(along), len(RAMP) - 2)
+        pairs = zip(_parts(RAMP[begin]), _parts(RAMP[begin + 1]), strict=True)
+        mixed = [round(one + (other - one) * (along - begin)) for one, other in pairs]
+        colors.append("#{:02x}{:02x}{:02x}".format(*mixed))
+    return colors
+
+
+def _parts(color: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(color[1:]))
+
+
+def colors_of(names: Sequence[str], title: str | None, field: str) -> Spec:
+    """A color for each name; where there are more names than colors in the palette, along one line."""
+    colors = PALETTE[: len(names)] if len(names) <= len(PALETTE) else ordered_colors(len(names))
+    return color_channel(dict(zip(names, colors, strict=True)), title, field)
+
+
+def copies_colors(copies: Iterable[int]) -> dict[int, str]:
+    """A color for each number of copies, from few to many; what was never trained on is gray."""
+    trained = sorted({times for times in copies if times})
+    return {0: BAND} | dict(zip(trained, ordered_colors(len(trained)), strict=True))
+
+
+def copies_channel(shown: Iterable[int], colors: dict[int, str], title: str | None, field: str) -> Spec:
+    """The channel of numbers of copies in words, for those that are shown."""
+    named_colors = {times_in_words(times): colors[times] for times in sorted(set(shown))}
+    return color_channel(named_colors, title, field)
+
+
+def color_channel(colors: dict[str, str], title: str | None, field: str, room: float = LEGEND_WIDTH) -> Spec:
+    """The channel of a field whose values have these colors, in this order; its legend has so many px of room."""
+    return {
+        "field": field,
+        "type": "nominal",
+        "title": title,
+        "sort": list(colors),
+        "scale": {"domain": list(colors), "range": list(colors.values())},
+        "legend": legend(list(colors), room),
+    }
+
+
+def shape_channel(shapes: dict[str, str], field: str) -> Spec:
+    """The channel of a field whose values have these shapes; its legend is of a color that both papers show."""
+    return {
+        "field": field,
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(shapes), "range": list(shapes.values())},
+        "legend": legend(list(shapes)) | {"symbolFillColor": RULE, "symbolStrokeColor": RULE},
+    }
+
+
+def legend(names: Sequence[str], room: float = LEGEND_WIDTH) -> Spec:
+    """A legend in as many columns as a phone has room for."""
+    longest = max((len(name) for name in names), default=1)
+    return {"symbolOpacity": 1, "columns": max(1, int(room / (SYMBOL_WIDTH + LETTER_WIDTH * longest)))}
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Each name as a legend has room for it, no two alike.
+
+    >>> list(short_names(["model", "a model with a very long name, 1", "a model with a very long name, 2"]).values())
+    ['model', 'a model with a very long name, 1', 'a model with a very long name, 2']
+    """
+    short: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        shown = format_name(name, LONGEST_NAME)
+        if shown in short.values():
+            number = f" ({len(short) + 1})"
+            shown = format_name(name, LONGEST_NAME - len(number)) + number
+        short[name] = shown
+    return short
+
+
+def rounded(number: float | None, digits: int = 4) -> float | None:
+    """A number as a page needs it, which keeps the file small.
+
+    >>> rounded(1.23456789), rounded(None)
+    (1.2346, None)
+    """
+    return None if number is None else round(float(number), digits)
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """Places of at most `most` of `count` things in order, evenly spread, the first and the last among them.
+
+    >>> thinned(10, 4), thinned(3, 4)
+    ([0, 3, 6, 9], [0, 1, 2])
+    """
+    if count <= most:
+        return list(range(count))
+    return [round(place * (count - 1) / (most - 1)) for place in range(most)]

@@ -1,0 +1,31 @@
+"""What tables, figures and findings call each format of a run: its template, and never its id alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from coalmine.formats.naming import NAME_WIDTH, format_name, unique_names
+
+if TYPE_CHECKING:
+    from coalmine.audits.exposure.results import FormatFacts
+
+__all__ = ["NAME_WIDTH", "FormatNames", "format_name", "format_names"]
+
+
+class FormatNames(dict[str, str]):
+    """Names by format_id; the id itself for a format that the results do not describe."""
+
+    def __missing__(self, format_id: str) -> str:
+        return format_id
+
+
+def format_names(formats: Iterable[FormatFacts] | Mapping[str, str], width: int = NAME_WIDTH) -> FormatNames:
+    """A name for each `format_id`, from a document's `formats` or from templates by id; no two are alike.
+
+    >>> format_names({"f0": "my pin is {digits:4}"})["f0"]
+    'my pin is {digits:4}'
+    """
+    if isinstance(formats, Mapping):
+        return FormatNames(unique_names(formats, width))
+    return FormatNames(unique_names({facts.format_id: facts.template for facts in formats}, width))

@@ -1,0 +1,267 @@
+"""Audits inside a test suite: the fixtures `coalmine_audit` and `coalmine_check`, for pytest.
+
+    def test_model_keeps_secrets(coalmine_audit):
+        coalmine_audit("out/model", "out/canaries.json").exposure.at_most(10)
+
+Nothing but pytest is imported until a test measures something. What is not shown to hold fails the test.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from coalmine.audits.exposure.results import Exposures
+    from coalmine.audits.extraction.results import CanaryExtraction, Extraction
+    from coalmine.evidence.outcomes import RuleOutcome
+    from coalmine.reports.gate.checking import GateResult
+
+PathLike = str | os.PathLike[str]
+_LOADING = ("kind", "device", "precision", "context", "context_text")
+
+
+@pytest.fixture(scope="session")
+def coalmine_audit() -> Callable[..., Audit]:
+    """Audits a model: `coalmine_audit(model, canaries, **options)`.
+
+    `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
+    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`, `context`, `context_text`). The same model, canaries and options are
+    measured once a session, when a test first asks for the number.
+    """
+    audits: dict[Any, Audit] = {}
+
+    def audit(model: Any, canaries: Any, **options: Any) -> Audit:
+        key = (_identity(model), _identity(canaries), repr(sorted(options.items())))
+        return audits.setdefault(key, Audit(model, canaries, options))
+
+    return audit
+
+
+@pytest.fixture(scope="session")
+def coalmine_check() -> Callable[..., GateResult]:
+    """Checks results that are there already: `coalmine_check(run, policy="policy.toml")`, as `coalmine check` does."""
+
+    def check_run(*run: PathLike, policy: PathLike) -> GateResult:
+        __tracebackhide__ = True
+        with _told():
+            from coalmine.reports.gate.checking import check
+            from coalmine.reports.gate.policy import read_policy
+            from coalmine.reports.runs.reading import read_run
+
+            result = check(read_run(*run), read_policy(policy))
+        _judge(result.rules)
+        return result
+
+    return check_run
+
+
+class Audit:
+    """One model and its canaries; each audit is run when it is first asked for."""
+
+    def __init__(self, model: Any, canaries: Any, options: dict[str, Any]) -> None:
+        self._where, self.canaries = model, canaries
+        self._loading = {name: options[name] for name in _LOADING if name in options}
+        self._options = {name: value for name, value in options.items() if name not in _LOADING}
+        self._model: Any = None
+        self._exposures: Exposures | None = None
+        self.exposure = ExposureAssertions(self)
+        self.extraction = ExtractionAssertions(self)
+
+    @property
+    def model(self) -> Any:
+        """The model, loaded when it is first needed."""
+        if self._model is None:
+            if isinstance(self._where, (str, os.PathLike)):
+                from coalmine.models.loading import load_model
+
+                self._model = load_model(self._where, **self._loading)
+            else:
+                self._model = self._where
+        return self._model
+
+    @property
+    def exposures(self) -> Exposures:
+        """What `coalmine.expose` gives, measured once."""
+        if self._exposures is None:
+            from coalmine.audits.exposure.measuring import expose
+
+            self._exposures = expose(self.model, self.canaries, **self._options)
+        return self._exposures
+
+    def extractions(self, **options: Any) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
+        """What `coalmine.audits.extraction.measuring.verify_extraction` gives."""
+        from coalmine.audits.extraction.measuring import verify_extraction
+
+        return verify_extraction(self.model, self.canaries, **options)
+
+
+class ExposureAssertions:
+    """What a test can ask of the exposures of planted canaries; a test passes only where the upper limits are within."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def at_most(
+        self,
+        bits: float,
+        *,
+        repetitions: int | None = None,
+        up_to_repetitions: int | None = None,
+        all_at_once: bool = False,
+        min_canaries: int = 1,
+    ) -> None:
+        """Fail unless every planted canary's exposure is at most so many bits.
+
+        `repetitions` judges only those that were trained on so many times, `up_to_repetitions` those up to that.
+        """
+        __tracebackhide__ = True
+        with _told():
+            from coalmine.audits.exposure.table import times_in_words
+            from coalmine.reports.gate.rules import judge_exposures, planted_canaries
+
+            _check_limit("bits", bits)
+            exposures = self._audit.exposures
+            chosen = [
+                one
+                for one in planted_canaries(exposures.to_document())
+                if repetitions in (None, one.result.repetitions)
+                and (up_to_repetitions is None or one.result.repetitions <= up_to_repetitions)
+            ]
+            which = "planted canaries"
+            if repetitions is not None:
+                which += f" trained on {times_in_words(repetitions)}"
+            if up_to_repetitions is not None:
+                which += f" trained on up to {up_to_repetitions} times"
+            outcome = judge_exposures(
+                chosen,
+                bits,
+                which=which,
+                confidence=0.95 if all_at_once else exposures.confidence,
+                all_at_once=all_at_once,
+                fewest=min_canaries,
+            )
+        _judge([outcome])
+
+
+class ExtractionAssertions:
+    """What a test can ask of the extraction of planted canaries."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._found: dict[str, Any] = {}
+
+    def none(
+        self, *, top: int = 10, repetitions: int | None = None, accept_unproven: bool = False, **options: Any
+    ) -> None:
+        """Fail if a planted canary is among the `top` least surprising members of its format; see `at_most`."""
+        __tracebackhide__ = True
+        self.at_most(0, top=top, repetitions=repetitions, accept_unproven=accept_unproven, **options)
+
+    def at_most(
+        self,
+        count: int,
+        *,
+        top: int = 10,
+        repetitions: int | None = None,
+        accept_unproven: bool = False,
+        **options: Any,
+    ) -> None:
+        """Fail if more than `count` planted canaries are among the `top` least surprising members of their format.
+
+        A search that ends with its `budget` proves nothing and fails the test too, unless `accept_unproven` says that the
+        budget is enough. `options` are those of `coalmine.extract`.
+        """
+        __tracebackhide__ = True
+        with _told():
+            from coalmine.reports.gate.rules import judge_extractions, smallest_budget
+
+            _check_limit("count", count)
+            key = repr((top, sorted(options.items())))
+            if key not in self._found:
+                self._found[key] = self._audit.extractions(top=top, **options)
+            results, searches = self._found[key]
+            planted = [one for one in results if one.repetitions > 0]
+            outcome = judge_extractions(
+                [one for one in planted if repetitions in (None, one.repetitions)],
+                count,
+                which="planted canaries"
+                + ("" if repetitions is None else f" trained on {repetitions} times"),
+                budget=smallest_budget(searches.values()),
+                chances=self._chances(results, searches),
+                among_first=top,
+                accept_unproven=accept_unproven,
+            )
+        _judge([outcome])
+
+    def _chances(
+        self, results: Sequence[CanaryExtraction], searches: dict[str, Extraction]
+    ) -> dict[str, float]:
+        """How likely the place of each canary is without memorization: among the first k of |R| members, k / |R|."""
+        from coalmine.corpus.planting.manifest import as_canary_set
+
+        formats = {one.canary_id: one.format_id for one in as_canary_set(self._audit.canaries)}
+        return {
+            one.canary_id: min(1.0, (one.place or 1) / int(searches[formats[one.canary_id]].size))
+            for one in results
+            if one.extracted
+        }
+
+
+def _check_limit(name: str, limit: Any) -> None:
+    """Nothing is above a limit that is not a number, so every model would pass."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
+        from coalmine.errors import InputError
+
+        raise InputError(f"{name} must be a finite number of at least 0, got {limit!r}")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns our errors into failures that say why, without a stack trace through coalmine."""
+    from coalmine.errors import CoalmineError
+
+    __tracebackhide__ = True
+    try:
+        yield
+    except CoalmineError as error:
+        raise pytest.fail.Exception(
+            f"coalmine could not measure this: {error.shown()}", pytrace=False
+        ) from None
+
+
+def _judge(outcomes: Sequence[RuleOutcome]) -> None:
+    """Fail with the evidence unless every rule holds."""
+    __tracebackhide__ = True
+    broken = [one for one in outcomes if one.outcome == "broken"]
+    open_ones = [one for one in outcomes if one.outcome == "not_shown"]
+    lines = [_words(one) for one in (*broken, *open_ones)]
+    if broken:
+        raise AssertionError("\n".join(lines))
+    if open_ones:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def _words(one: RuleOutcome) -> str:
+    from coalmine.visible import visible
+
+    settle = [f"what would settle it: {one.settle}"] if one.settle else []
+    return "\n  ".join(map(visible, [f"{one.asks}: {one.words}; {one.evidence}", *settle, *one.details]))
+
+
+def _identity(given: Any) -> Any:
+    """Equal for two arguments that are the same thing, with the same bytes behind it as far as sizes and times tell."""
+    if not isinstance(given, (str, os.PathLike)):
+        return id(given)  # the audit holds on to it, so that the number is not used again
+    path = Path(given)
+    if not path.exists():
+        return os.fspath(given)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    facts = [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in files if one.is_file()]
+    return (str(path.resolve()), tuple(facts))

@@ -1,0 +1,1 @@
+"""Incremental decoding and batched scoring, shared by every network that runs in this process."""

@@ -1,0 +1,209 @@
+"""What models that fill gaps share: every token of a text hidden in turn and scored, and which tokens to hide for a test."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
+from coalmine.models.inference.judging import Judged, log2_softmax
+from coalmine.models.inference.local import LocalModel
+from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence
+from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.randomness import integers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# The widest thing that a pass makes holds no more numbers than this: 64 MB in float32. A pass has a few such things at a time.
+NUMBERS_AT_A_TIME = 1 << 24
+# What rows that wait to be asked about may take, each a text with one token hidden; Python needs some 256 bytes for each beside it.
+WAITING_BYTES, BYTES_A_ROW = 1 << 26, 256
+
+
+class GapScorer(LocalModel[SubwordTokenizer]):
+    """What masked models share: a Scorer whose scores are pseudo-log-perplexities.
+
+    Each token of a target is hidden in turn, and scored by what the model expects in its place, all other tokens being seen.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: SubwordTokenizer,
+        *,
+        mask: int,
+        closing: tuple[int, ...],
+        name: str,
+        origin: dict[str, Any] | None,
+        adapter: bool,
+    ) -> None:
+        """`mask` hides a token; `closing` stands behind each text; with `adapter` False, a PEFT model is read without its adapter."""
+        super().__init__(model, tokenizer, name=name, origin=origin)
+        self._model = cast("Any", model)
+        self._mask, self._closing = mask, closing
+        self._adapter = adapter
+
+    def _facts(self) -> dict[str, Any]:
+        """What is said of both kinds of masked models in the record of a run."""
+        return {
+            "architecture": str(self._model.config.model_type),
+            "score": "pseudo-log-perplexity",
+            **super()._facts(),
+        }
+
+    @torch.inference_mode()
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`; a gap that several of them share is asked about once."""
+        self._check_at_rest()
+        rows = [self._row(sequence) for sequence in sequences]
+        ends = np.cumsum([0, *(len(sequence.target) for sequence in sequences)])
+        total = int(ends[-1])
+        judged = Judged(
+            np.full(total, np.nan), np.zeros(total, bool), np.zeros(total, np.int64) if ranks else None
+        )
+        # For each row with a hidden token, and the place of that token: where its answers go, and which tokens are asked for.
+        waiting: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+        bytes_waiting = 0
+        for row, sequence, start in zip(rows, sequences, ends.tolist(), strict=False):
+            first = len(row) - len(self._closing) - len(sequence.target)
+            for place, token in enumerate(sequence.target):
+                hidden = row.copy()
+                hidden[first + place] = self._mask
+                waiting.setdefault((hidden.tobytes(), first + place), []).append((start + place, token))
+            bytes_waiting += (row.nbytes + BYTES_A_ROW) * len(sequence.target)
+            if bytes_waiting > WAITING_BYTES:
+                self._ask(waiting, judged)
+                waiting, bytes_waiting = {}, 0
+        self._ask(waiting, judged)
+        return [
+            SequenceScore(
+                judged.log2_probabilities[start:end],
+                judged.is_argmax[start:end],
+                None if judged.ranks is None else judged.ranks[start:end],
+            )
+            for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        ]
+
+    def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], judged: Judged) -> None:
+        """Ask about all gaps that wait, and put the answers into `judged`."""
+        keys = list(waiting)
+        for batch in self._batches([len(row) // 4 for row, _ in keys], answers=1):
+            rows = np.stack([np.frombuffer(keys[i][0], np.int32) for i in batch])
+            logits = self._at_gap(rows, np.array([keys[i][1] for i in batch]))  # (batch, vocabulary)
+            wanted = [(place, *one) for place, i in enumerate(batch) for one in waiting[keys[i]]]
+            _judge(logits, np.array(wanted, dtype=np.int64), judged)
+
+    def _at_gap(self, rows: IntArray, places: IntArray) -> Tensor:
+        """Logits at the one gap of each row, (batch, vocabulary); `places` says where it is."""
+        raise NotImplementedError
+
+    def _numbers(self, length: int, answers: int) -> int:
+        """How many numbers the widest thing holds that a pass makes for one row of some length with some gaps."""
+        raise NotImplementedError
+
+    def _batches(self, lengths: Sequence[int], *, answers: int) -> Iterator[list[int]]:
+        """The places of rows, in batches of rows of one length: nothing is padded, so no padding can leak into a score."""
+        groups: dict[int, list[int]] = {}
+        for i, length in enumerate(lengths):
+            groups.setdefault(length, []).append(i)
+        for length, group in sorted(groups.items()):
+            most = max(1, NUMBERS_AT_A_TIME // self._numbers(length, answers))
+            for start in range(0, len(group), most):
+                yield group[start : start + most]
+
+    def _row(self, sequence: TokenSequence) -> NDArray[np.int32]:
+        """A sequence as the model reads it, with nothing hidden."""
+        if not sequence.context:
+            raise NotMeasurableError(
+                "a text cannot be scored after nothing: give the model's context before it"
+            )
+        row = sequence.context + sequence.target
+        if min(row) < 0 or max(row) >= self._tokenizer.size:
+            raise ModelError(
+                f"token ids must be in [0, {self._tokenizer.size}), got {min(row)} to {max(row)}"
+            )
+        return np.array(row + self._closing, dtype=np.int32)
+
+    def _as_chosen(self) -> contextlib.AbstractContextManager[Any]:
+        """The model with or without its adapter, as long as it is asked."""
+        return (
+            contextlib.nullcontext()
+            if self._adapter
+            else cast("contextlib.AbstractContextManager[Any]", self._model.disable_adapter())
+        )
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(np.asarray(array, dtype=np.int64)).to(self._device)
+
+
+def hidden_places(tokens: Sequence[int], *, share: float, seed: int) -> list[int]:
+    """The places to hide in a text, in order: the nearest whole number to a `share` of them, at least one, drawn uniformly.
+
+    >>> len(hidden_places(range(200), share=0.15, seed=0))
+    30
+    """
+    return sorted(masking_draws(tokens, seed).sample(range(len(tokens)), how_many_hidden(tokens, share)))
+
+
+def how_many_hidden(tokens: Sequence[int], share: float) -> int:
+    """How many of some tokens to hide.
+
+    >>> how_many_hidden(range(50), 0.15), how_many_hidden(range(2), 0.15)
+    (8, 1)
+    """
+    if not 0 < share < 1:
+        raise InputError(f"the share of tokens to hide must be between 0 and 1, such as 0.15, got {share}")
+    if not tokens:
+        raise NotMeasurableError("a text without tokens has nothing to hide; leave it out")
+    return max(1, round(share * len(tokens)))
+
+
+def masking_draws(tokens: Sequence[int], seed: int) -> random.Random:
+    """The generator that hides tokens of a text: the same for the same text, whatever stands beside it in a batch."""
+    return integers(seed, "masking", " ".join(map(str, tokens)))
+
+
+def check_gaps(gaps: Sequence[int], length: int) -> None:
+    """Raise where gaps are not different places of a target of some length."""
+    if len(set(gaps)) < len(gaps) or (gaps and not (min(gaps) >= 0 and max(gaps) < length)):
+        raise InputError(f"gaps must be different places in [0, {length}), got {list(gaps)}")
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """The token with the highest logit, the lowest id among equals; numbers that are none are refused, because they hide a failure."""
+    if bool(torch.isnan(logits).any()):
+        raise ModelOutputError(
+            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
+        )
+    return logits.argmax(dim=-1)
+
+
+def widest_layer(config: Any, length: int) -> int:
+    """How many numbers the widest layer makes of one row: its attention weights, or its inner layer."""
+    heads, hidden = (int(getattr(config, name, 1)) for name in ("num_attention_heads", "hidden_size"))
+    return length * max(4 * hidden, heads * length)
+
+
+def _judge(logits: Tensor, wanted: NDArray[np.int64], judged: Judged) -> None:
+    """Enter what the logits say of each of `wanted`: (row of the logits, place of the answer, token)."""
+    first = likeliest(logits).cpu().numpy()
+    log2 = log2_softmax(logits)
+    # Many tokens may be asked for at one gap, so ranks are counted for a part of them at a time.
+    most = max(1, NUMBERS_AT_A_TIME // log2.shape[1])
+    for start in range(0, len(wanted), most):
+        rows, places, tokens = wanted[start : start + most].T
+        chosen = torch.from_numpy(np.ascontiguousarray(rows)).to(log2.device)
+        asked = torch.from_numpy(np.ascontiguousarray(tokens)).to(log2.device)
+        own = log2[chosen, asked]
+        judged.log2_probabilities[places] = own.cpu().numpy()
+        judged.is_argmax[places] = first[rows] == tokens
+        if judged.ranks is not None:
+            judged.ranks[places] = ((log2[chosen] > own[:, None]).sum(dim=1) + 1).cpu().numpy()

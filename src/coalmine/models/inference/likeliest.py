@@ -1,0 +1,60 @@
+"""The likeliest tokens at each place of a text, told by one pass over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coalmine.errors import ModelOutputError
+from coalmine.models.inference.judging import log2_softmax
+from coalmine.models.inference.reading import Reader
+from coalmine.models.protocols import TokenSequence
+
+Listed = list[tuple[int, float]]
+
+
+def list_likeliest(reader: Reader, sequences: Sequence[TokenSequence], k: int) -> list[list[Listed]]:
+    """For each place of each target, the k likeliest tokens and their log2 probabilities."""
+    found: list[list[Listed]] = [[] for _ in sequences]
+    longest = max((len(sequence.target) for sequence in sequences), default=0)
+    for batch in reader.batches(sequences, keep=longest):
+        lengths = np.array([len(sequences[i].target) for i in batch])
+        width = int(lengths.max())
+        if not width:
+            continue
+        context = len(sequences[batch[0]].context)
+        tokens = np.zeros((len(batch), context + width - 1), dtype=np.int64)
+        for row, i in enumerate(batch):
+            text = sequences[i].context + sequences[i].target[:-1]
+            tokens[row, : len(text)] = text
+        hidden, _ = reader.read(tokens, [], width)
+        # Padding stands behind a text and is read after it, so it reaches no place that counts.
+        for (rows, _), logits in reader.logits(hidden, np.arange(width) < lengths[:, None]):
+            for row, listed in zip(rows.tolist(), _likeliest(logits, k), strict=True):
+                found[batch[row]].append(listed)
+    return found
+
+
+def _likeliest(logits: Tensor, k: int) -> list[Listed]:
+    """The k highest of each of (n, vocabulary) logits, in order; of equals, the lower ids."""
+    if not bool(torch.isfinite(logits.amax(dim=1)).all()):
+        raise ModelOutputError(
+            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
+        )
+    lowest = torch.topk(logits, min(k, logits.shape[1]), dim=1).values[:, -1:]
+    # All that are as high as the last of them, so that it is not up to chance which of equals are left out.
+    rows, ids = torch.nonzero(logits >= lowest, as_tuple=True)
+    raw = logits[rows, ids].double().cpu().numpy()
+    log2 = log2_softmax(logits)[rows, ids].double().cpu().numpy()
+    row, token = rows.cpu().numpy(), ids.cpu().numpy()
+    order = np.lexsort((token, -raw, row))
+    begins = np.searchsorted(row, np.arange(len(logits)))
+    ends = np.append(begins[1:], len(row))
+    listed = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        own = order[begin : min(end, begin + k)]
+        listed.append(list(zip(token[own].tolist(), log2[own].tolist(), strict=True)))
+    return listed

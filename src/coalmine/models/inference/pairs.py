@@ -1,0 +1,227 @@
+"""What a sequence-to-sequence model says of a target given its source: the adapter, and what a network must offer for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.inference.judging import judge
+from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.stateful import LOGITS_AT_A_TIME, StatefulModel
+from coalmine.models.protocols import IntArray, SequenceScore, Tokenizer, TokenSequence
+from coalmine.models.reference.networks import Network
+from coalmine.models.reference.tokens import ReferenceTokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer
+
+# What a source token takes in memory beside the logits of its target, in numbers; attention takes more where sources are longer.
+NUMBERS_A_SOURCE_TOKEN = 1024
+
+
+class PairNetwork(nn.Module):
+    """A network that reads a source and predicts a target from it, token by token."""
+
+    @property
+    def architecture(self) -> str:
+        """What to call it in a record."""
+        raise NotImplementedError
+
+    @property
+    def vocabulary(self) -> int:
+        """How many logits there are: the size of the target side."""
+        raise NotImplementedError
+
+    def conditioned(self, source: Sequence[int]) -> Network:
+        """The decoder as a Network that carries a state, with this source read once and held fixed; shares the weights.
+
+        It must have this network, or what it uses of it, as a submodule, so that its parameters are these ones.
+        """
+        raise NotImplementedError
+
+    def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
+        """Logits for each place of each target, with teacher forcing: place i predicts token i + 1.
+
+        Args:
+            sources: (batch, S) source ids, padded behind with any id.
+            lengths: (batch,) how many of them are the source; what stands behind must not change a number.
+            targets: (batch, T) target ids, the decoder's start token first; padding may stand behind.
+
+        Returns:
+            (batch, T, vocabulary) logits.
+        """
+        raise NotImplementedError
+
+
+class FixedSource(StatefulModel):
+    """A model of pairs with its source held fixed: a Scorer, a Stepper, a Generator and a Ranker of targets."""
+
+    def __init__(self, pairs: PairNetworkModel, source: tuple[int, ...]) -> None:
+        """Reads the source once, with the weights as they are now."""
+        super().__init__(
+            pairs.network.conditioned(source),
+            pairs.tokenizer,
+            name=pairs.name,
+            reference=None if pairs.reference is None else pairs.reference.given_tokens(source),
+        )
+        self._pairs = pairs
+        self._source = source
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What the decoder has read before the first token of a target."""
+        return self._pairs.context
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run; the source may be a secret, and is there as a hash, which tells sources apart."""
+        digest = hashlib.sha256(",".join(map(str, self._source)).encode()).hexdigest()
+        return {**self._pairs.describe(), "source_sha256": digest}
+
+
+class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
+    """A network of pairs as an audit sees it: it scores targets given their sources, and is a causal model once a source is fixed.
+
+    Log-perplexity is that of the target's tokens under teacher forcing: each is predicted from the source and the true tokens
+    before it. Neither the source nor an end of sequence is scored.
+    """
+
+    def __init__(
+        self,
+        network: PairNetwork,
+        tokenizer: ReferenceTokenizer | SubwordTokenizer,
+        source_tokenizer: Tokenizer,
+        *,
+        name: str = "model",
+        origin: dict[str, Any] | None = None,
+        reference: PairNetworkModel | None = None,
+        context: tuple[int, ...] | None = None,
+    ) -> None:
+        """`context` is what the decoder reads before a target; the separator of `tokenizer` where it is not given."""
+        super().__init__(network, tokenizer, name=name, origin=origin)
+        self.network = network
+        self.reference = reference
+        self._source_tokenizer = source_tokenizer
+        self._context = (tokenizer.separator,) if context is None else context
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        """The tokens of the source side, as the encoder reads them."""
+        return self._source_tokenizer
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What the decoder has read before the first token of a target."""
+        return self._context
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run."""
+        return {
+            "adapter": "pairs",
+            "architecture": self.network.architecture,
+            "context": "the source, and the decoder's start",
+            "context_tokens": list(self._context),
+            **self._facts(),
+        }
+
+    def given(self, source: str) -> FixedSource:
+        """The model with this source held fixed; the source is read once, now, with the weights as they are now."""
+        return self.given_tokens(tuple(self._source_tokenizer.encode(source)))
+
+    @torch.inference_mode()
+    def given_tokens(self, source: tuple[int, ...]) -> FixedSource:
+        """As `given`, for a source in tokens."""
+        self._check_source(source)
+        return FixedSource(self, source)
+
+    @torch.inference_mode()
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`, each of which needs its source; what all of them share is read once."""
+        self._check_at_rest()
+        if not sequences:
+            return []
+        for sequence in sequences:
+            self._check(sequence)
+        if len({sequence.source for sequence in sequences}) == 1:
+            fixed = self.given_tokens(sequences[0].source)
+            alone = [TokenSequence(sequence.context, sequence.target) for sequence in sequences]
+            return fixed.score(alone, ranks=ranks)
+        results: list[SequenceScore | None] = [None] * len(sequences)
+        # Neighbors in length share a batch, so that little of it is padding.
+        order = sorted(range(len(sequences)), key=lambda i: _lengths(sequences[i]))
+        while order:
+            batch = self._batch(order, sequences)
+            order = order[: -len(batch)]
+            scores = self._score_batch([sequences[i] for i in batch], ranks=ranks)
+            for i, score in zip(batch, scores, strict=True):
+                results[i] = score
+        return [result for result in results if result is not None]
+
+    def _batch(self, order: list[int], sequences: Sequence[TokenSequence]) -> list[int]:
+        """As many of the last of `order` as fit into memory together, one at least."""
+        longest_source, size = 0, 0
+        longest_target = _lengths(sequences[order[-1]])[0]
+        for i in reversed(order):
+            source = max(longest_source, len(sequences[i].source))
+            numbers = self.network.vocabulary * longest_target + source * max(NUMBERS_A_SOURCE_TOKEN, source)
+            if size and numbers * (size + 1) > LOGITS_AT_A_TIME:
+                break
+            longest_source, size = source, size + 1
+        return order[-size:]
+
+    def _score_batch(self, sequences: Sequence[TokenSequence], *, ranks: bool) -> list[SequenceScore]:
+        sources = self._padded([sequence.source for sequence in sequences])
+        targets = self._padded([sequence.context + sequence.target for sequence in sequences])
+        lengths = self._tensor(np.array([len(sequence.source) for sequence in sequences], dtype=np.int64))
+        # Padding of a target is read after it, so it cannot reach any number that is used; the last token of each target is
+        # only predicted, never read.
+        logits = self.network(sources, lengths, targets[:, :-1])
+        judged = judge(logits, targets[:, 1:], ranks=ranks)
+        scores = []
+        for row, (context, target, _) in enumerate(sequences):
+            own = slice(len(context) - 1, len(context) + len(target) - 1)
+            scores.append(
+                SequenceScore(
+                    log2_probabilities=judged.log2_probabilities[row, own],
+                    is_argmax=judged.is_argmax[row, own],
+                    ranks=None if judged.ranks is None else judged.ranks[row, own],
+                )
+            )
+        return scores
+
+    def _padded(self, rows: Sequence[tuple[int, ...]]) -> Tensor:
+        padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
+        for place, row in enumerate(rows):
+            padded[place, : len(row)] = row
+        return self._tensor(padded)
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def _check(self, sequence: TokenSequence) -> None:
+        self._check_source(sequence.source)
+        if not sequence.context:
+            raise NotMeasurableError(
+                "a target cannot be scored after nothing: give the model's context before it"
+            )
+        _check_ids(sequence.context + sequence.target, self._tokenizer.size, "target")
+
+    def _check_source(self, source: tuple[int, ...]) -> None:
+        if not source:
+            raise NotMeasurableError(
+                f"{self._name!r} is a model of pairs, and a target without its source cannot be scored; give the source, or hold "
+                "one fixed with given(source)"
+            )
+        _check_ids(source, self._source_tokenizer.size, "source")
+
+
+def _check_ids(tokens: Sequence[int], size: int, side: str) -> None:
+    if min(tokens) < 0 or max(tokens) >= size:
+        raise ModelError(f"ids of {side} tokens must be in [0, {size}), got {min(tokens)} to {max(tokens)}")
+
+
+def _lengths(sequence: TokenSequence) -> tuple[int, int]:
+    return len(sequence.context) + len(sequence.target), len(sequence.source)

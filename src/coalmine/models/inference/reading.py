@@ -1,0 +1,111 @@
+"""Reading many texts with one network: in groups that a cache holds, with no more logits at a time than there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coalmine.models.protocols import IntArray, TokenSequence
+from coalmine.models.reference.networks import Network, State
+
+BoolArray = NDArray[np.bool_]
+Places = tuple[IntArray, IntArray]  # rows, and columns in them
+
+# Tokens that all rows of a group read at a time, and logits that are made at a time: what a processor's cache holds is less than what
+# an accelerator needs to be busy.
+TOKENS_AT_A_TIME = {"cpu": 1 << 11}
+TOKENS_ELSEWHERE = 1 << 15
+LOGITS_IN_CACHE = {"cpu": 6 << 20}
+
+
+class Reader:
+    """Reads rows side by side, and makes logits of what was read."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        rows_at_a_time: Callable[[int], int],
+        logits_at_a_time: int,
+        device: torch.device,
+    ) -> None:
+        """`rows_at_a_time(length)` says of how many rows of `length` tokens memory has room for the states.
+
+        `logits_at_a_time` says how many logits, or numbers that they are made of, it has room for.
+        """
+        self._network = network
+        self._device = device
+        self._rows_at_a_time = rows_at_a_time
+        self._numbers = logits_at_a_time
+        self._logits = min(logits_at_a_time, LOGITS_IN_CACHE.get(device.type, logits_at_a_time))
+        self._tokens = TOKENS_AT_A_TIME.get(device.type, TOKENS_ELSEWHERE)
+
+    def batches(self, sequences: Sequence[TokenSequence], *, keep: int) -> Iterator[list[int]]:
+        """The places of sequences whose contexts have one length, as many as there is room for; neighbors in length share a batch.
+
+        At most `keep` tokens of each target are read at a time.
+        """
+        waiting = sorted(
+            range(len(sequences)), key=lambda i: (len(sequences[i].context), len(sequences[i].target))
+        )
+        while waiting:
+            context, width = (len(part) for part in sequences[waiting[-1]][:2])
+            made = self._network.numbers_read(context + width, min(width, keep))
+            most = max(1, min(self._rows_at_a_time(context + width), self._numbers // made))
+            batch = [i for i in waiting[-most:] if len(sequences[i].context) == context]
+            del waiting[-len(batch) :]
+            yield batch
+
+    def read(self, tokens: IntArray, states: list[State], keep: int) -> tuple[Tensor, list[State]]:
+        """What stands before the logits of the last `keep` tokens of each row, and the states of groups of rows; no state: from the start.
+
+        `states` is emptied: memory has room for the states as they were and as they become, and not for those of the groups too.
+        """
+        length = tokens.shape[1]
+        most = max(1, min(self._tokens // length, self._numbers // self._network.numbers_read(length, keep)))
+        found, after = [], []
+        state = self._network.join(states) if states else None
+        states.clear()
+        for first in range(0, len(tokens), most):
+            group = torch.from_numpy(tokens[first : first + most]).to(self._device)
+            before = (
+                self._network.initial_state(len(group))
+                if state is None
+                else self._some(state, first, len(group))
+            )
+            hidden, now = self._network.read_hidden(group, before, keep)
+            found.append(hidden)
+            after.append(now)
+        return torch.cat(found), after
+
+    def keep(self, states: Sequence[State], going: BoolArray) -> list[State]:
+        """The states of the rows that go on."""
+        kept, first = [], 0
+        for state in states:
+            rows = state[0].shape[self._network.state_batch_dim]
+            own = np.flatnonzero(going[first : first + rows])
+            first += rows
+            if len(own) == rows:
+                kept.append(state)
+            elif len(own):
+                kept.append(self._network.select(state, torch.from_numpy(own).to(self._device)))
+        return kept
+
+    def logits(self, hidden: Tensor, counts: BoolArray) -> Iterator[tuple[Places, Tensor]]:
+        """The places that count, some at a time, and their (n, vocabulary) logits, for the caller to overwrite."""
+        rows, columns = np.nonzero(counts)
+        most = max(1, self._logits // self._network.vocabulary)
+        for first in range(0, len(rows), most):
+            places = rows[first : first + most], columns[first : first + most]
+            picked = hidden[tuple(torch.from_numpy(part).to(self._device) for part in places)]
+            yield places, self._network.project(picked)
+
+    def _some(self, state: State, first: int, many: int) -> State:
+        dim = self._network.state_batch_dim
+        if state[0].shape[dim] == many:
+            return state
+        return tuple(part.narrow(dim, first, many) for part in state)

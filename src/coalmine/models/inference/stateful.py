@@ -1,0 +1,385 @@
+"""The adapter for networks that carry a state: it scores, steps, generates and ranks, on CPU or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.contexts import Context, Contexts
+from coalmine.models.inference.following import follow_all
+from coalmine.models.inference.judging import Judged, judge, log2_softmax
+from coalmine.models.inference.likeliest import list_likeliest
+from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.reading import Reader
+from coalmine.models.protocols import (
+    FloatArray,
+    Followed,
+    IntArray,
+    Sampling,
+    SequenceScore,
+    Step,
+    TokenSequence,
+)
+from coalmine.models.reference.networks import Network, State, parameter_count
+from coalmine.models.reference.tokens import ReferenceTokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer
+
+# Logits held at a time while scoring: 64 MB in float32. Everything else a pass needs is of the same order.
+LOGITS_AT_A_TIME = 1 << 24
+# Bytes of states that are made at a time while scoring or reading many texts: 256 MB.
+STATES_AT_A_TIME = 1 << 28
+
+
+DEFAULT_CONTEXT = "document separator, initial state"
+
+
+class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
+    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator, a Ranker, a Reciter and a Lister.
+
+    A text is scored after the document separator and the initial state, as the start of each document was in training.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        tokenizer: ReferenceTokenizer | SubwordTokenizer,
+        *,
+        name: str = "model",
+        origin: dict[str, Any] | None = None,
+        reference: StatefulModel | None = None,
+        contexts: Contexts | None = None,
+    ) -> None:
+        """`origin` goes into the record of a run; `reference` is a model to compare scores with, such as a base model.
+
+        Texts are scored after the context that `contexts` chose, or after the document separator.
+        """
+        super().__init__(network, tokenizer, name=name, origin=origin)
+        self.reference = reference
+        self._network = network
+        self.contexts = contexts
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The document separator, or what was chosen in its place; empty where the first token of a text is given."""
+        return (self._tokenizer.separator,) if self.contexts is None else self.contexts.chosen.tokens
+
+    def in_context(self, context: Context) -> StatefulModel:
+        """The same weights with another context."""
+        others = () if self.contexts is None else self.contexts.others
+        reference = None if self.reference is None else self.reference.in_context(context)
+        return StatefulModel(
+            self._network,
+            self._tokenizer,
+            name=self.name,
+            origin=self._origin,
+            reference=reference,
+            contexts=Contexts(context, tuple(one for one in others if one.tokens != context.tokens)),
+        )
+
+    def unscored(self, texts: Sequence[str]) -> list[int]:
+        """How many characters at the beginning of each text have no log-probability, because nothing comes before them."""
+        if self.context:
+            return [0] * len(texts)
+        firsts = [self._tokenizer.encode(text)[:1] for text in texts]
+        # Where texts begin with different tokens, what is not scored differs from text to text.
+        alike = len({tuple(first) for first in firsts}) <= 1
+        return [
+            len(self._tokenizer.decode(first)) if alike else len(text)
+            for first, text in zip(firsts, texts, strict=True)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run."""
+        return {
+            "adapter": "stateful",
+            "architecture": self._network.architecture,
+            "context": DEFAULT_CONTEXT if self.contexts is None else self.contexts.chosen.described,
+            "parameters": parameter_count(self._network),
+            **self._facts(),
+        }
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens it can read, its context included; None where there is no limit."""
+        longest: int | None = getattr(self._network, "longest", None)
+        return longest
+
+    @torch.inference_mode()
+    def follow(
+        self,
+        sequences: Sequence[TokenSequence],
+        *,
+        samplings: Sequence[Sampling] = (),
+        stop_at_miss: bool = False,
+    ) -> list[Followed]:
+        """Whether greedy decoding writes each target, and how likely sampling does, in one pass over the true text."""
+        self._check_at_rest()
+        for sequence in sequences:
+            self._check(sequence.context + sequence.target)
+            if not sequence.context:
+                raise NotMeasurableError(
+                    "a text cannot be followed after nothing: give the model's context before it"
+                )
+        return follow_all(self._reader, sequences, samplings=samplings, stop_at_miss=stop_at_miss)
+
+    @torch.inference_mode()
+    def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
+        """The k likeliest tokens at each place of each target with their log2 probabilities; among equals, the lower id first."""
+        self._check_at_rest()
+        for sequence in sequences:
+            self._check(sequence.context + sequence.target)
+            if not sequence.context:
+                raise NotMeasurableError(
+                    "a model cannot be asked what follows nothing: give its context before the text"
+                )
+        return list_likeliest(self._reader, sequences, k)
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(
+            self._network,
+            rows_at_a_time=self._states_at_a_time,
+            logits_at_a_time=LOGITS_AT_A_TIME,
+            device=self._device,
+        )
+
+    @torch.inference_mode()
+    def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
+        """Scores in the order of `sequences`; what all of them begin with is read once."""
+        self._check_at_rest()
+        if not sequences:
+            return []
+        rows = [sequence.context + sequence.target for sequence in sequences]
+        for (context, _, _), row in zip(sequences, rows, strict=True):
+            self._check(row)
+            if not context:
+                raise NotMeasurableError(
+                    "a text cannot be scored after nothing: give the model's context before it"
+                )
+        shared = _shared_length(rows)
+        # What the shared prefix says of its own tokens (all but the first, which nothing predicts).
+        logits, state = self._read([rows[0][:shared]])
+        prefix = judge(
+            logits[:, :-1], self._tensor(np.array([rows[0][1:shared]], dtype=np.int64)), ranks=ranks
+        )
+        expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): what the prefix expects next
+        results: list[SequenceScore | None] = [None] * len(rows)
+        # Neighbors in length share a batch, so that little of it is padding.
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        while order:
+            most = self._rows_at_a_time(len(rows[order[-1]]), len(rows[order[-1]]) - shared)
+            batch, order = order[-most:], order[:-most]
+            rest = self._judge_rests([rows[i][shared:] for i in batch], state, expected, ranks=ranks)
+            for place, i in enumerate(batch):
+                # Position p of a row is predicted at place p - 1 of what prefix and rest say together.
+                own = slice(len(sequences[i].context) - 1, len(rows[i]) - 1)
+                results[i] = _join(prefix, rest, place, own)
+        return [result for result in results if result is not None]
+
+    def _judge_rests(
+        self, rests: list[tuple[int, ...]], state: State, expected: Tensor, *, ranks: bool
+    ) -> Judged:
+        """What the model says of each token of `rests`, which follow a shared prefix, in one padded pass."""
+        width = max(len(rest) for rest in rests)
+        padded = np.zeros((len(rests), width), dtype=np.int64)
+        for row, rest in enumerate(rests):
+            padded[row, : len(rest)] = rest
+        tokens = self._tensor(padded)
+        logits = expected.expand(len(rests), -1, -1)
+        if width > 1:
+            # Padding stands behind the text and is read after it, so it cannot reach any number that is used; the last
+            # token of each text is only predicted, never read.
+            read, _ = self._network(tokens[:, :-1], self._repeated(state, len(rests)))
+            logits = torch.cat([logits, read], dim=1)
+        return judge(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
+
+    @torch.inference_mode()
+    def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
+        """One state for each context."""
+        self._check_at_rest()
+        lengths = {len(context) for context in contexts}
+        if lengths == {0} or not lengths:
+            raise NotMeasurableError("a walk cannot start after nothing: give the model's context")
+        if len(lengths) > 1:
+            raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
+        rows = [tuple(context) for context in contexts]
+        # What all contexts begin with is read once; a walk that reads nodes again has most of it in common.
+        shared = _shared_length(rows) if len(rows) > 1 else 0
+        state = self._read_last([rows[0][:shared]])[1] if shared else self._network.initial_state(1)
+        most = self._rows_to_read(len(rows[0]), len(rows[0]) - shared)
+        parts, expected = [], []
+        for begin in range(0, len(rows), most):
+            rests = [row[shared:] for row in rows[begin : begin + most]]
+            logits, part = self._read_last(rests, self._repeated(state, len(rests)))
+            parts.append(part)
+            expected.append(self._log2(logits, columns))
+        return Step(self._network.join(parts), np.concatenate(expected))
+
+    @torch.inference_mode()
+    def step(
+        self, states: State, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
+    ) -> Step:
+        """Gather, advance, and say what comes next."""
+        state = self._network.select(states, self._tensor(np.asarray(parents, dtype=np.int64)))
+        read = self._tensor(np.asarray(tokens, dtype=np.int64)[:, None])
+        logits, state = self._network(read, state)
+        return Step(state, self._log2(logits[:, 0], columns))
+
+    @property
+    def mixes_depths(self) -> bool:
+        """True for states of a fixed size."""
+        return self._network.fixed_state
+
+    @torch.inference_mode()
+    def gather(self, parts: Sequence[tuple[State, IntArray]]) -> State:
+        """Rows of several batches as one batch."""
+        picked = [
+            self._network.select(state, self._tensor(np.asarray(rows, dtype=np.int64)))
+            for state, rows in parts
+        ]
+        return self._network.join(picked)
+
+    def state_bytes(self, states: State) -> int:
+        """The bytes of its tensors."""
+        return sum(part.numel() * part.element_size() for part in states)
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
+        """The greedy continuation of each prompt; among equals, the token with the lowest id."""
+        self._check_at_rest()
+        continuations: list[list[int]] = [[] for _ in prompts]
+        for batch in self._batches(prompts, length):
+            logits, state = self._read_last([prompts[i] for i in batch])
+            for written in range(1, length + 1):
+                tokens = logits.argmax(dim=1)
+                for i, token in zip(batch, tokens.tolist(), strict=True):
+                    continuations[i].append(token)
+                if written < length:  # the last one is not read: there may be no place left for it
+                    following, state = self._network(tokens[:, None], state)
+                    logits = following[:, 0]
+        return continuations
+
+    @torch.inference_mode()
+    def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
+        """The k likeliest next tokens; among equals, the one with the lower id first."""
+        self._check_at_rest()
+        tops: list[list[int]] = [[] for _ in prompts]
+        for batch in self._batches(prompts, 0):
+            logits, _ = self._read_last([prompts[i] for i in batch])
+            likeliest = torch.argsort(logits, dim=1, descending=True, stable=True)[:, :k].tolist()
+            for i, tokens in zip(batch, likeliest, strict=True):
+                tops[i] = tokens
+        return tops
+
+    def _read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
+        """Logits and state after reading rows of one length."""
+        for row in rows:
+            self._check(row)
+        state = self._network.initial_state(len(rows))
+        if not rows[0]:
+            vocabulary = self._network.vocabulary
+            return torch.zeros((len(rows), 0, vocabulary), dtype=self._dtype, device=self._device), state
+        logits, state = self._network(self._tensor(np.array(rows, dtype=np.int64)), state)
+        return logits, state
+
+    def _read_last(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
+        """Logits, (rows, vocabulary), of what comes after rows of one length, and the state there."""
+        for row in rows:
+            self._check(row)
+        if state is None:
+            state = self._network.initial_state(len(rows))
+        hidden, state = self._network.read_hidden(self._tensor(np.array(rows, dtype=np.int64)), state, 1)
+        return self._network.project(hidden)[:, 0], state
+
+    def _batches(self, prompts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
+        """The places of prompts in batches that need no padding, and memory for no more than a few rows that grow by `length`."""
+        for group in _by_length(prompts):
+            own = len(prompts[group[0]])
+            most = self._rows_to_read(own + length, own)
+            for begin in range(0, len(group), most):
+                yield group[begin : begin + most]
+
+    def _repeated(self, state: State, times: int) -> State:
+        """One row's state, for many rows."""
+        return self._network.select(state, self._tensor(np.zeros(times, dtype=np.int64)))
+
+    def _rows_at_a_time(self, length: int, read: int) -> int:
+        """How many rows of `length` tokens to make at a time, of which each reads the last `read`."""
+        return min(
+            max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * max(1, read))), self._states_at_a_time(length)
+        )
+
+    def _rows_to_read(self, length: int, read: int) -> int:
+        """As `_rows_at_a_time`, where only the logits behind the last token are asked for."""
+        numbers = max(self._network.vocabulary, self._network.numbers_read(read, 1))
+        return min(max(1, LOGITS_AT_A_TIME // numbers), self._states_at_a_time(length))
+
+    def _states_at_a_time(self, length: int) -> int:
+        """Of how many rows of `length` tokens to make states at a time."""
+        state = self._bytes_of_state[0] + length * self._bytes_of_state[1]
+        # The states are there twice: as they were before, repeated for each row, and as they are made.
+        return max(1, STATES_AT_A_TIME // max(1, 2 * state))
+
+    @cached_property
+    def _bytes_of_state(self) -> tuple[int, int]:
+        """The bytes of one row's state: those it has anyway, and those that each token adds."""
+        if self._network.fixed_state:
+            return self.state_bytes(self._network.initial_state(1)), 0
+        two, four = (self.state_bytes(self._read([[0] * length])[1]) for length in (2, 4))
+        return max(0, 2 * two - four), (four - two + 1) // 2
+
+    def _log2(self, logits: Tensor, columns: IntArray | None) -> FloatArray:
+        log2 = log2_softmax(logits)
+        if columns is not None:
+            log2 = log2.index_select(1, self._tensor(np.asarray(columns, dtype=np.int64)))
+        return np.asarray(log2.cpu().numpy())
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self._tokenizer.size):
+            raise ModelError(
+                f"token ids must be in [0, {self._tokenizer.size}), got {min(tokens)} to {max(tokens)}"
+            )
+
+
+def _join(prefix: Judged, rest: Judged, place: int, own: slice) -> SequenceScore:
+    return SequenceScore(
+        log2_probabilities=np.concatenate([prefix.log2_probabilities[0], rest.log2_probabilities[place]])[
+            own
+        ],
+        is_argmax=np.concatenate([prefix.is_argmax[0], rest.is_argmax[place]])[own],
+        ranks=(
+            None
+            if prefix.ranks is None or rest.ranks is None
+            else np.concatenate([prefix.ranks[0], rest.ranks[place]])[own]
+        ),
+    )
+
+
+def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places of prompts, grouped so that a group needs no padding."""
+    groups: dict[int, list[int]] = {}
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise NotMeasurableError(
+                "a model cannot be asked what follows nothing: give its context before the prompt"
+            )
+        groups.setdefault(len(prompt), []).append(i)
+    return list(groups.values())
+
+
+def _shared_length(rows: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all rows begin with, leaving at least one of each row to be predicted."""
+    lowest, highest = min(rows), max(rows)  # in order, so that what these two share, all share
+    shared = 0
+    while shared < min(len(row) for row in rows) - 1 and lowest[shared] == highest[shared]:
+        shared += 1
+    return shared

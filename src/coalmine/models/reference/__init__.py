@@ -1,0 +1,1 @@
+"""The reference networks of coalmine, their tokens and their checkpoints."""

@@ -1,0 +1,226 @@
+"""A model at rest: a directory with weights in safetensors and a JSON config; loading one runs no code from it.
+
+config.json ends with a checksum and has the SHA-256 of the weights, so that every model of ours is verified when it is loaded, also
+one that was saved from Python. training.json, where there is one, has the SHA-256 of both: it says which training they are of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
+from coalmine.records.documents import SealedKind, check_seal, is_sealed, read_record, write_sealed
+from coalmine.storage.decoding import UndecodableError, decode_json
+from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
+
+if TYPE_CHECKING:
+    from coalmine.models.inference.pairs import PairNetworkModel
+    from coalmine.models.inference.stateful import StatefulModel
+    from coalmine.models.reference.networks import Network
+    from coalmine.models.reference.pair_networks import EncoderDecoder
+    from coalmine.models.reference.tokens import ReferenceTokenizer
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TRAINING_FILE = "training.json"
+# A training at one moment, for resuming it.
+UNFINISHED_FILE = "unfinished.safetensors"
+SCHEMA = "coalmine.model/1"
+TRAINING_SCHEMA = "coalmine.training/1"
+
+
+class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What a training.json says of the files beside it, and of the data that they were trained on."""
+
+    data_sha256: str
+    weights_sha256: str
+    config_sha256: str
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config.json says of the weights beside it."""
+
+    weights_sha256: str
+
+
+MODELS = SealedKind(
+    ModelConfig, SCHEMA, "the model", companions=lambda config: {WEIGHTS_FILE: config.weights_sha256}
+)
+
+
+def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel | PairNetworkModel:
+    """A model from the directory that `coalmine train` wrote."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from coalmine.models.reference.tokens import tokenizer_from_dict
+
+    _refuse_unfinished(directory)
+    document = _read_config(directory / CONFIG_FILE)
+    weights = directory / WEIGHTS_FILE
+    if not weights.is_file():
+        raise ModelError(
+            f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
+        )
+    digest = digest_of_weights(directory, document)
+    trained_on = _trained_on(directory)
+    try:
+        network = _fresh_network(document["network"])
+        tokenizer = tokenizer_from_dict(document["tokenizer"])
+        network.load_state_dict(load_file(weights))
+    except (KeyError, msgspec.ValidationError, InputError) as problem:
+        raise ModelError(f"{directory / CONFIG_FILE} is damaged ({problem}); train the model again") from None
+    except (SafetensorError, RuntimeError, OSError) as problem:
+        first_line = str(problem).splitlines()[0]
+        raise ModelError(
+            f"{weights} does not fit its config or is damaged ({first_line}); train the model again"
+        ) from None
+    try:
+        network.to(device=device, dtype=getattr(torch, precision))
+    except (RuntimeError, AssertionError) as problem:  # a build without the device asserts instead of raising
+        first_line = str(problem).splitlines()[0]
+        raise ModelError(f"the model cannot be put on {device!r} ({first_line}); use device='cpu'") from None
+    origin = {
+        "weights": directory.name,
+        "weights_sha256": digest,
+        "trained_on_sha256": trained_on,
+    }
+    return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
+
+
+def digest_of_weights(directory: Path, document: dict[str, Any] | None = None) -> str:
+    """The SHA-256 of a model's weights; an AlteredError where it is not the one that its config has."""
+    weights = directory / WEIGHTS_FILE
+    digest = sha256_of_file(weights)
+    if digest != (document or _read_config(directory / CONFIG_FILE)).get("weights_sha256"):
+        raise AlteredError(
+            f"{weights} is not what was written: its SHA-256 is not the one in {CONFIG_FILE}; restore it, or train the model again"
+        )
+    return digest
+
+
+def model_of(
+    network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer, *, name: str, origin: dict[str, Any]
+) -> StatefulModel | PairNetworkModel:
+    """A reference network as an audit sees it, with the adapter that suits it."""
+    from coalmine.models.inference.pairs import PairNetworkModel
+    from coalmine.models.inference.stateful import StatefulModel
+    from coalmine.models.reference.pair_networks import EncoderDecoder, SourceTokenizer
+
+    if isinstance(network, EncoderDecoder):
+        return PairNetworkModel(network, tokenizer, SourceTokenizer(tokenizer), name=name, origin=origin)
+    return StatefulModel(network, tokenizer, name=name, origin=origin)
+
+
+def _fresh_network(config: Any) -> Network | EncoderDecoder:
+    """A network of the shape that a model's config.json tells; its weights are yet to be loaded."""
+    from coalmine.models.reference.networks import build_network, config_from_dict
+    from coalmine.models.reference.pair_networks import (
+        PAIR_NETWORKS,
+        build_pair_network,
+        pair_config_from_dict,
+    )
+
+    if isinstance(config, dict) and config.get("architecture") in PAIR_NETWORKS:
+        return build_pair_network(pair_config_from_dict(config))
+    return build_network(config_from_dict(config))
+
+
+def save_model(
+    directory: str | os.PathLike[str], network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer
+) -> None:
+    """Write the directory that `load_model` reads; the same weights give the same bytes."""
+    from safetensors.torch import save
+
+    target = Path(directory)
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    # What a model remembers is in its weights, and its words may be canaries: both are private.
+    content = save(weights)
+    document = {
+        "schema": SCHEMA,
+        "network": network.config,
+        "tokenizer": tokenizer.to_dict(),
+        "weights_sha256": hashlib.sha256(content).hexdigest(),
+    }
+    with together():
+        write_bytes(target / WEIGHTS_FILE, content, mode=PRIVATE)
+        # Last, because it vouches for the weights.
+        write_sealed(target / CONFIG_FILE, document, mode=PRIVATE)
+
+
+def check_readable_name(directory: Path) -> None:
+    """Refuse a path that is not UTF-8 before any work: the libraries that read weights take no other."""
+    try:
+        str(directory).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ModelError(
+            f"{directory} is not UTF-8, and weights cannot be read from such a path; rename the directory"
+        ) from None
+
+
+def require_torch(purpose: str) -> None:
+    """A clear error where torch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None or find_spec("safetensors") is None:
+        raise MissingExtraError(purpose, "torch", "torch")
+
+
+def _refuse_unfinished(directory: Path) -> None:
+    if (directory / UNFINISHED_FILE).exists() and not (directory / TRAINING_FILE).exists():
+        raise ModelError(
+            f"the training in {directory} is not finished; run the same `coalmine train` again to resume it"
+        )
+
+
+def _trained_on(directory: Path) -> str | None:
+    """The hash of the data that a model was trained on, where its record is there to tell."""
+    path = directory / TRAINING_FILE
+    if not path.exists():
+        return None
+    record = read_record(path, TrainedFiles, schema=TRAINING_SCHEMA, what="the model")
+    check_trained(directory, record)
+    return record.data_sha256
+
+
+def check_trained(directory: Path, record: TrainedFiles) -> None:
+    """Refuse weights or a config that are not those of the training beside them."""
+    for name, sha256 in ((WEIGHTS_FILE, record.weights_sha256), (CONFIG_FILE, record.config_sha256)):
+        path = directory / name
+        if sha256_of_file(path) != sha256:
+            raise AlteredError(
+                f"{path} is not what the training wrote: its SHA-256 is not the one in {TRAINING_FILE}; restore it, or train the model "
+                "again in another directory"
+            )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    content = read_bytes(path, "the model's config")
+    try:
+        document = decode_json(content)
+    except UndecodableError as problem:
+        raise ModelError(f"{path} is not valid JSON ({problem}); train the model again") from None
+    if is_sealed(content) or (isinstance(document, dict) and document.get("schema") == SCHEMA):
+        check_seal(path, content, "the model")
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ModelError(
+            f"{path} is not a config of this version (schema {SCHEMA!r}); name a directory that `coalmine train` or transformers wrote"
+        )
+    return document
+
+
+def vocabulary_words(path: str | os.PathLike[str]) -> list[str]:
+    """The words that a word model knows, for {word:n}; needs no torch."""
+    config = Path(path) / CONFIG_FILE
+    words = _read_config(config).get("tokenizer", {}).get("words")
+    if not isinstance(words, list):
+        raise ModelError(
+            f"{config} is of a model without a vocabulary of words; name a word model, or a list of words"
+        )
+    return [str(word) for word in words]

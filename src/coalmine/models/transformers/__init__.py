@@ -1,0 +1,1 @@
+"""Checkpoints of the transformers library, and PEFT adapters on them."""

@@ -1,0 +1,299 @@
+"""Causal language models of Hugging Face transformers, from a local directory or a live object."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coalmine.errors import ModelError, TooLongError
+from coalmine.models.contexts import contexts_of
+from coalmine.models.inference.stateful import StatefulModel
+from coalmine.models.reference.networks import Network, State
+from coalmine.models.transformers.pretrained import load_pretrained
+from coalmine.models.transformers.subwords import SubwordTokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# An id that no token has.
+NO_TOKEN = -1
+# Architectures whose recurrent state transformers keeps in float32, whatever the weights are in.
+FLOAT32_STATES = ("mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma")
+
+
+class CausalNetwork(Network):
+    """A transformers model that carries its cache of keys and values as a state, so that shared prefixes are read once.
+
+    Where an architecture keeps something else than keys and values of all tokens (a sliding window, a recurrent state), the state
+    is the tokens themselves, and each step reads them all again: slower, and right.
+    """
+
+    carries_state = False
+    fixed_state = False
+
+    def __init__(self, model: PreTrainedModel, *, adapter: bool = True) -> None:
+        """With `adapter` False, a PEFT model is read as if its adapter were not there; the weights are the same ones."""
+        torch.nn.Module.__init__(self)
+        self.model = model
+        self._adapter = adapter
+        self.shares_prefixes = _keeps_all_keys(model)
+
+    @property
+    def architecture(self) -> str:
+        """The model type of its config."""
+        return str(self.model.config.model_type)
+
+    @property
+    def computed_in(self) -> str | None:
+        """The precision of a part that is computed in another one than that of the weights."""
+        return "float32" if any(name in self.architecture for name in FLOAT32_STATES) else None
+
+    @property
+    def vocabulary(self) -> int:
+        """The rows of the output embedding, which may be more than the tokenizer has."""
+        return int(self.model.config.get_text_config().vocab_size)
+
+    @property
+    def longest(self) -> int | None:
+        """How many positions its config says it has; None where it says nothing."""
+        said = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return said if isinstance(said, int) and said > 0 else None
+
+    def initial_state(self, batch: int) -> State:
+        """No token was read."""
+        return (torch.empty((batch, 0), dtype=torch.long, device=self.model.device),)
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits, and the keys and values (or the tokens) so far."""
+        with self._reading():
+            output, state = self._read(self.model, tokens, state)
+        return output.logits[:, -tokens.shape[1] :], state
+
+    def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
+        """What the last layer makes logits of; the logits themselves where the model does something else to it too."""
+        with self._reading():
+            if self._width is not None:
+                output, state = self._read(self._own_model.base_model, tokens, state)
+                return output.last_hidden_state[:, -keep:], state
+            some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
+            output, state = self._read(self.model, tokens, state, **some)
+        return output.logits[:, -keep:], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The last layer alone, where it stands alone."""
+        if self._width is None:
+            return hidden
+        with self._reading():
+            return cast("Tensor", cast("Any", self._own_model).get_output_embeddings()(hidden))
+
+    def numbers_read(self, length: int, keep: int) -> int:
+        """Those of hidden states, or of logits."""
+        if self._width is not None:
+            return self._width * length
+        return self.vocabulary * (max(1, keep) if self._keeps_some_logits else length)
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter()
+
+    @cached_property
+    def _width(self) -> int | None:
+        """How many numbers a token its last layer makes logits of; None where that is not all there is to a logit."""
+        with self._reading():
+            return None if _looks_for_words(self.model) else _width_of_split(self._own_model, self.model)
+
+    @cached_property
+    def _keeps_some_logits(self) -> bool:
+        return "logits_to_keep" in inspect.signature(self._own_model.forward).parameters
+
+    @property
+    def _own_model(self) -> PreTrainedModel:
+        """The model inside of what an adapter wraps around it."""
+        adapted = hasattr(self.model, "disable_adapter")
+        return cast("Any", self.model).get_base_model() if adapted else self.model
+
+    def _read(self, model: Any, tokens: Tensor, state: State, **options: int) -> tuple[Any, State]:
+        past = state[0].shape[1 if len(state) == 1 else 2]
+        if self.longest is not None and past + tokens.shape[1] > self.longest:
+            raise TooLongError(
+                f"a text of {past + tokens.shape[1]} tokens, the context included, is longer than the {self.longest} that the model can "
+                "read; give shorter texts"
+            )
+        if not self.shares_prefixes:
+            history = torch.cat([state[0], tokens], dim=1)
+            return model(input_ids=history, use_cache=False, **options), (history,)
+        from transformers import DynamicCache
+
+        cache = DynamicCache(zip(state[::2], state[1::2], strict=True)) if len(state) > 1 else DynamicCache()
+        output = model(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
+        layers = output.past_key_values.layers
+        return output, tuple(part for layer in layers for part in (layer.keys, layer.values))
+
+
+def from_transformers(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str = "model",
+    origin: dict[str, Any] | None = None,
+    context: str = "auto",
+    context_text: str | None = None,
+) -> StatefulModel:
+    """A live transformers model and its tokenizer, as an audit sees them.
+
+    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS. `context` chooses
+    "bos", "eot" (EOS) or "none" instead, where the first token of a text is given and not scored, and `context_text` comes after
+    that. A PEFT model is read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    _check_reads_forward(model)
+    separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    network = CausalNetwork(model)
+    subwords = SubwordTokenizer(
+        backend, size=network.vocabulary, separator=NO_TOKEN if separator is None else int(separator)
+    )
+    contexts = contexts_of(tokenizer, subwords.encode, context, context_text)
+    facts = {
+        "prefixes": "shared" if network.shares_prefixes else "read again for each step",
+        **(origin or {}),
+    }
+    reference = None
+    if hasattr(model, "disable_adapter"):
+        base = CausalNetwork(model, adapter=False)
+        without = {**facts, "adapter_in_use": False}
+        reference = StatefulModel(
+            base, subwords, name=f"{name} without its adapter", origin=without, contexts=contexts
+        )
+        facts["adapter_in_use"] = True
+    return StatefulModel(network, subwords, name=name, origin=facts, reference=reference, contexts=contexts)
+
+
+def load_transformers(
+    directory: Path,
+    *,
+    device: str,
+    precision: str,
+    context: str = "auto",
+    context_text: str | None = None,
+) -> StatefulModel:
+    """A causal model or a PEFT adapter of one from a local directory."""
+    found = load_pretrained(
+        directory, "AutoModelForCausalLM", "a causal language model", device=device, precision=precision
+    )
+    model = from_transformers(
+        found.model,
+        found.tokenizer,
+        name=found.name,
+        origin=found.origin,
+        context=context,
+        context_text=context_text,
+    )
+    if np.isnan(model.start([model.context or (0,)]).log2_probabilities).any():
+        raise ModelError(
+            f"{directory} gives no probabilities but values that are not numbers (NaN); check its weights and the settings in its configs"
+        )
+    return model
+
+
+@torch.inference_mode()
+def _check_reads_forward(model: PreTrainedModel) -> None:
+    """Refuse a model whose tokens are seen by what stands before them: its numbers would look like probabilities, and be none."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{type(model).__name__} reads a source and writes a target, so it is no causal language model; save it, and measure it with "
+            "`coalmine expose`, or use from_transformers_pairs"
+        )
+    size = int(model.config.get_text_config().vocab_size)
+    first, *rest = ((place * 7 + 4) % size for place in range(6))
+    rows = torch.tensor([[first, *rest], [first, *((token + 1) % size for token in rest)]])
+    modes = [(module, module.training) for module in model.modules()]
+    cast("Any", model).eval()  # dropout would make the rows differ
+    try:
+        logits = model(input_ids=rows.to(model.device), use_cache=False).logits[:, 0]
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot read a few tokens in {model.dtype}: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
+            "try another precision, or see that it works with transformers alone"
+        ) from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    # Far above rounding.
+    closeness = 0.05 if logits.dtype in {torch.float16, torch.bfloat16} else 1e-4
+    if (logits[0] - logits[1]).abs().max() > closeness * logits.abs().max():
+        raise ModelError(
+            f"{type(model).__name__} sees the tokens that come after a place, so it is no causal language model (a masked one, or "
+            "its config lacks is_decoder); save it, and measure it with `coalmine expose --as masked`, or use from_masked"
+        )
+
+
+def _looks_for_words(model: PreTrainedModel) -> bool:
+    """Whether an adapter (an activated LoRA) is in use only after some words, which it looks for in each call: it must see the whole text."""
+    configs = getattr(model, "peft_config", None) or {}
+    return any(getattr(config, "alora_invocation_tokens", None) for config in configs.values())
+
+
+@torch.inference_mode()
+def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | None:
+    """How many numbers a token the last layer reads, if they are what the other layers give, and what it makes is the logits.
+
+    None for a model that scales or bends either, or that cannot be read without its last layer.
+    """
+    backbone, head = model.base_model, cast("Any", model).get_output_embeddings()
+    if backbone is model or not isinstance(head, torch.nn.Module):
+        return None
+    size = int(model.config.get_text_config().vocab_size)
+    probe = torch.tensor([[(place * 7 + 4) % size for place in range(6)]], device=model.device)
+    read: list[Tensor] = []
+    made: list[Tensor] = []
+
+    def put_others(_: torch.nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> Tensor:
+        # Logits of these weights would not do: a model divides a 0 in vain, and bends what is near to it by less than rounding.
+        read.extend(given)
+        values = torch.linspace(-1e4, 1e4, logits.numel(), dtype=logits.dtype, device=logits.device)
+        made.append(values.reshape(logits.shape))
+        return made[-1]
+
+    hook = head.register_forward_hook(put_others)
+    try:
+        logits = whole(input_ids=probe, use_cache=False).logits
+        hook.remove()
+        hidden = backbone(input_ids=probe, use_cache=False).last_hidden_state
+        alone = len(read) == len(made) == 1 and read[0].dtype == hidden.dtype
+        alone = alone and _are_same(read[0], hidden) and _are_same(made[0], logits)
+        return int(hidden.shape[-1]) if alone else None
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
+        return None  # It is read as a whole, which fails in its own words if it must.
+    finally:
+        hook.remove()
+
+
+def _are_same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(one, other)
+
+
+@torch.inference_mode()
+def _keeps_all_keys(model: PreTrainedModel) -> bool:
+    """Whether the cache is nothing but the keys and values of all tokens, told by looking at one."""
+    if _looks_for_words(model):
+        return False
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    probe = torch.zeros((1, 2), dtype=torch.long, device=model.device)
+    try:
+        cache = model(input_ids=probe, past_key_values=DynamicCache(), use_cache=True).past_key_values
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
+        return False
+    layers = getattr(cache, "layers", None)
+    if not layers:
+        return False
+    return all(type(layer) is DynamicLayer and layer.get_seq_length() == 2 for layer in layers)

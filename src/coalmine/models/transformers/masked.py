@@ -1,0 +1,270 @@
+"""Models that fill gaps, such as BERT: how surprising each token of a text is where all others are seen, and what they put into gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.inference.gaps import GapScorer, check_gaps, hidden_places, likeliest, widest_layer
+from coalmine.models.protocols import IntArray, TokenSequence
+from coalmine.models.transformers.adapter_base import base_of_adapter
+from coalmine.models.transformers.model_files import CONFIG_FILE, architectures_of, read_object
+from coalmine.models.transformers.pretrained import load_pretrained
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from coalmine.models.transformers.span_corruption import SpanCorruptionModel
+
+# Heads that fill gaps, by the end of their class's name. Loading a model of another class as a masked one would make a head from
+# random numbers, and scores from that.
+_TRAINED_HEADS = (
+    "ForMaskedLM",
+    "BertForPreTraining",
+    "AlbertForPreTraining",
+    "ForConditionalGeneration",
+    "T5WithLMHeadModel",
+)
+
+
+class MaskedTransformer(GapScorer):
+    """BERT, RoBERTa, DistilBERT and other encoders of transformers with a head that predicts masked tokens; a MaskedModel."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: SubwordTokenizer,
+        *,
+        mask: int,
+        opening: tuple[int, ...],
+        closing: tuple[int, ...],
+        name: str = "model",
+        origin: dict[str, Any] | None = None,
+        adapter: bool = True,
+        reference: MaskedTransformer | None = None,
+    ) -> None:
+        """`opening` and `closing` are the special tokens around a text, such as [CLS] and [SEP]."""
+        super().__init__(
+            model, tokenizer, mask=mask, closing=closing, name=name, origin=origin, adapter=adapter
+        )
+        self.reference = reference
+        self._opening = opening
+        self._longest = _longest_row(model)
+        self._picks_early = self._can_pick_early()
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The special tokens that open a text."""
+        return self._opening
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens of a text it can read, special ones apart; None where there is no limit."""
+        if self._longest is None:
+            return None
+        return self._longest - len(self._opening) - len(self._closing)
+
+    def describe(self) -> dict[str, Any]:
+        """For the record of a run."""
+        return {
+            "adapter": "masked",
+            "context": "the tokenizer's special tokens on both sides",
+            **self._facts(),
+        }
+
+    @torch.inference_mode()
+    def fill(self, sequences: Sequence[TokenSequence], gaps: Sequence[Sequence[int]]) -> list[list[int]]:
+        """For each sequence the likeliest tokens at some places of its target, all hidden at once; among equals, the lowest id."""
+        self._check_at_rest()
+        rows = [self._row(sequence) for sequence in sequences]
+        columns = []
+        for row, sequence, own in zip(rows, sequences, gaps, strict=True):
+            check_gaps(own, len(sequence.target))
+            first = len(row) - len(self._closing) - len(sequence.target)
+            columns.append(first + np.array(own, dtype=np.int64))
+            row[columns[-1]] = self._mask
+        filled: list[list[int]] = [[] for _ in sequences]
+        most = max((len(own) for own in gaps), default=0)
+        for batch in self._batches([len(row) for row in rows], answers=most):
+            which = np.repeat(np.arange(len(batch)), [len(columns[i]) for i in batch])
+            places = np.concatenate([columns[i] for i in batch])
+            if not len(places):
+                continue
+            logits = self._logits_at(np.stack([rows[i] for i in batch]), which, places)
+            for place, token in zip(which.tolist(), likeliest(logits).tolist(), strict=True):
+                filled[batch[place]].append(token)
+        return filled
+
+    def solves_masking(
+        self, sequences: Sequence[TokenSequence], *, share: float = 0.15, seed: int = 0
+    ) -> list[bool]:
+        """Whether each target is restored without an error when a `share` of its tokens is hidden at once.
+
+        This is recitation for masked models (section 5.1 of Quantifying Memorization). Which places are hidden depends on the seed
+        and the target's tokens only.
+        """
+        gaps = [hidden_places(sequence.target, share=share, seed=seed) for sequence in sequences]
+        filled = self.fill(sequences, gaps)
+        return [
+            tokens == [sequence.target[place] for place in own]
+            for tokens, sequence, own in zip(filled, sequences, gaps, strict=True)
+        ]
+
+    def _at_gap(self, rows: IntArray, places: IntArray) -> Tensor:
+        return self._logits_at(rows, np.arange(len(rows)), places)
+
+    def _logits_at(self, rows: IntArray, which: IntArray, places: IntArray) -> Tensor:
+        """Logits at places[i] of row which[i], (places, vocabulary)."""
+        tokens, chosen, columns = self._tensor(rows), self._tensor(which), self._tensor(places)
+        if not self._picks_early:
+            return self._read(tokens)[chosen, columns]
+
+        def pick(_: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
+            return (inputs[0][chosen, columns][None],)
+
+        # What the rest of the row expects is not asked for, and a vocabulary wide.
+        hook = self._model.get_output_embeddings().register_forward_pre_hook(pick)
+        try:
+            return self._read(tokens)[0]
+        finally:
+            hook.remove()
+
+    def _read(self, tokens: Tensor) -> Tensor:
+        with self._as_chosen():
+            logits: Tensor = self._model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
+        return logits
+
+    def _row(self, sequence: TokenSequence) -> NDArray[np.int32]:
+        row = super()._row(sequence)
+        if self._longest is not None and len(row) > self._longest:
+            raise NotMeasurableError(
+                f"a text of {len(row)} tokens, special ones included, is longer than the {self._longest} that {self.name!r} can read; "
+                "give shorter texts"
+            )
+        return row
+
+    def _numbers(self, length: int, answers: int) -> int:
+        projected = answers if self._picks_early else length
+        return max(projected * self._tokenizer.size, widest_layer(self._model.config, length))
+
+    @torch.inference_mode()
+    def _can_pick_early(self) -> bool:
+        """Whether hidden places can be picked before the projection to the vocabulary, told by trying it."""
+        rows = np.array([[*self._opening, self._mask, self._mask, *self._closing]] * 2)
+        which, places = np.array([0, 1, 1]), np.array([0, 0, len(self._opening)])
+        self._picks_early = False
+        plain = self._logits_at(rows, which, places)
+        self._picks_early = True
+        try:
+            picked = self._logits_at(rows, which, places)
+        except (TypeError, ValueError, AttributeError, IndexError, RuntimeError):
+            return False
+        return picked.shape == plain.shape and torch.allclose(picked, plain, rtol=0.01, atol=0.01)
+
+
+def from_masked(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str = "model",
+    origin: dict[str, Any] | None = None,
+) -> MaskedTransformer | SpanCorruptionModel:
+    """A live model that fills gaps and its tokenizer, as an audit sees them: BERT-like, or T5 with its sentinels.
+
+    A PEFT model is read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    opening, closing = special_tokens_around(backend)
+    size = int(cast("Any", model.config).vocab_size)
+    make: Any
+    if getattr(model.config, "is_encoder_decoder", False):
+        from coalmine.models.transformers.span_corruption import (
+            SpanCorruptionModel,
+            decoder_start,
+            sentinels_of,
+        )
+
+        start = decoder_start(model.config)
+        make = SpanCorruptionModel
+        tokens: dict[str, Any] = {"sentinels": sentinels_of(backend), "start": start, "closing": closing}
+        separator = start
+    else:
+        if tokenizer.mask_token_id is None or not opening:
+            raise ModelError(
+                "the tokenizer must have a mask token and put a special token before a text; it has "
+                f"{tokenizer.mask_token!r} and puts {len(opening)} there: use the tokenizer that the model was trained with"
+            )
+        make = MaskedTransformer
+        tokens = {"mask": int(tokenizer.mask_token_id), "opening": opening, "closing": closing}
+        separator = opening[0]
+    subwords = SubwordTokenizer(backend, size=size, separator=separator)
+    facts = dict(origin or {})
+    reference = None
+    if hasattr(model, "disable_adapter"):
+        reference = make(
+            model,
+            subwords,
+            **tokens,
+            name=f"{name} without its adapter",
+            origin={**facts, "adapter_in_use": False},
+            adapter=False,
+        )
+        facts["adapter_in_use"] = True
+    return cast(
+        "MaskedTransformer | SpanCorruptionModel",
+        make(model, subwords, **tokens, name=name, origin=facts, reference=reference),
+    )
+
+
+def load_masked(directory: Path, *, device: str, precision: str) -> MaskedTransformer | SpanCorruptionModel:
+    """A masked model, T5 or a PEFT adapter of one from a local directory."""
+    config = read_object((base_of_adapter(directory) or directory) / CONFIG_FILE)
+    made_as = architectures_of(config)
+    if made_as and not any(each.endswith(_TRAINED_HEADS) for each in made_as):
+        raise ModelError(
+            f"{directory} was saved as {made_as[0]}, which has no trained head that fills gaps; save the model with the head that it "
+            "was trained with, such as BertForMaskedLM"
+        )
+    pairs = bool(config.get("is_encoder_decoder"))
+    found = load_pretrained(
+        directory,
+        "AutoModelForSeq2SeqLM" if pairs else "AutoModelForMaskedLM",
+        "a model trained by span corruption" if pairs else "a masked language model",
+        device=device,
+        precision=precision,
+    )
+    return from_masked(found.model, found.tokenizer, name=found.name, origin=found.origin)
+
+
+def special_tokens_around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that a tokenizer puts before and behind a text."""
+    backend = type(backend).from_str(backend.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    written = encoded(backend, "a", special=True)
+    own = [place for place, special in enumerate(written.special_tokens_mask) if not special]
+    if not own:
+        raise ModelError(
+            "the tokenizer makes no token of the text 'a'; use one that the model was trained with"
+        )
+    return tuple(written.ids[: own[0]]), tuple(written.ids[own[-1] + 1 :])
+
+
+def _longest_row(model: PreTrainedModel) -> int | None:
+    """How many tokens fit a model's table of positions, or what its config says where it has no such table."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            # RoBERTa and its kin count positions from behind that of padding.
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    said = getattr(model.config, "max_position_embeddings", None)
+    return said if isinstance(said, int) and said > 0 else None

@@ -1,0 +1,191 @@
+"""What a model's directory holds, checked before a library opens it: JSON that can be read, and weights in safetensors only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coalmine.errors import ModelError
+from coalmine.storage.decoding import UndecodableError, decode_python_json
+
+CONFIG_FILE = "config.json"
+ADAPTER_FILE = "adapter_config.json"
+WEIGHTS_FILE = "model.safetensors"
+ADAPTER_WEIGHTS_FILE = "adapter_model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+# The JSON files that the libraries read beside these.
+_FURTHER_JSON = (
+    "added_tokens.json",
+    "chat_template.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+)
+_SAFE = ".safetensors"
+_INDEX = ".index.json"
+# Files of these kinds are pickles, or archives of pickles: opening one can run any code.
+_PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
+# What trainers leave beside a model's weights.
+_NOT_WEIGHTS = re.compile(r"training_args\.bin|(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth")
+# What each process of a distributed training wrote; transformers prefers these to whole weights.
+_OF_ONE_PROCESS = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
+_SAVE_AGAIN = "save the model again as safetensors, which is what save_pretrained writes"
+
+
+class Held(NamedTuple):
+    """What some weight files hold, told by their headers."""
+
+    floats: frozenset[str]  # the names of tensors of floating-point numbers
+    others: frozenset[str]  # of integers and truth values: masks and positions, and no weights
+    numbers: int
+
+    @property
+    def tensors(self) -> int:
+        """How many there are."""
+        return len(self.floats) + len(self.others)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model's directory, or a ModelError that names the file."""
+    try:
+        if not path.is_file():
+            raise ModelError(f"{path} is not a file; save the model again")
+        found = decode_python_json(path.read_bytes())
+    except OSError as problem:
+        raise ModelError(
+            f"{path} cannot be read ({problem.strerror or type(problem).__name__}); check the directory"
+        ) from None
+    except UndecodableError as problem:
+        raise ModelError(f"{path} is not valid JSON ({problem}); save the model again") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} must hold a JSON object, and holds {_kind_of(found)}; save the model again")
+    return found
+
+
+def architectures_of(config: dict[str, Any]) -> list[str]:
+    """The classes that a config says its model was saved as."""
+    found = config.get("architectures")
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def check_json(directory: Path) -> None:
+    """Read every JSON file that a library would read, so that a damaged one is named."""
+    names = (CONFIG_FILE, ADAPTER_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, *_FURTHER_JSON)
+    for name in names:
+        if (directory / name).exists():
+            read_object(directory / name)
+
+
+def checkpoint_files(directory: Path) -> list[Path]:
+    """The files that hold a checkpoint's weights: one, or the shards that its index names."""
+    shards = _indexed(directory, WEIGHTS_FILE)
+    if any(_OF_ONE_PROCESS.fullmatch(name) for name in _names(directory)):
+        raise ModelError(
+            f"{directory} holds the shards of a distributed training, which are not one model yet; consolidate them, and save the model "
+            "again"
+        )
+    if (directory / WEIGHTS_FILE).is_file():
+        return [directory / WEIGHTS_FILE]
+    if shards:
+        return shards
+    _refuse_pickles(directory)
+    raise ModelError(f"{directory} has no {WEIGHTS_FILE}; {_SAVE_AGAIN}")
+
+
+def adapter_file(directory: Path) -> Path:
+    """The file that holds an adapter's weights; without it, PEFT would look for one in a hub."""
+    if _indexed(directory, ADAPTER_WEIGHTS_FILE):
+        raise ModelError(
+            f"{directory} holds an adapter in shards, of which PEFT would read none; save it again as one {ADAPTER_WEIGHTS_FILE}"
+        )
+    if (directory / ADAPTER_WEIGHTS_FILE).is_file():
+        return directory / ADAPTER_WEIGHTS_FILE
+    _refuse_pickles(directory)
+    raise ModelError(
+        f"{directory} has no {ADAPTER_WEIGHTS_FILE}, so there is no adapter to measure, and none is fetched from a hub; save the adapter "
+        "again"
+    )
+
+
+def held_in(files: Iterable[Path]) -> Held:
+    """What weight files hold; a file that is not safetensors, whatever its name, is refused without reading its values."""
+    from safetensors import SafetensorError, safe_open
+
+    floats: set[str] = set()
+    others: set[str] = set()
+    numbers = 0
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - not a dictionary
+                    if name in floats or name in others:
+                        raise ModelError(
+                            f"{path} holds {name}, which another shard holds too, so one of the two would not be used; save the model again"
+                        )
+                    part = tensors.get_slice(name)
+                    (floats if "F" in part.get_dtype() else others).add(name)
+                    size = 1
+                    for length in part.get_shape():
+                        size *= length
+                    numbers += size
+        except (
+            SafetensorError,
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as problem:  # the last of a file that cannot be mapped
+            raise ModelError(
+                f"{path} is not a whole safetensors file ({_first_line(problem)}); {_SAVE_AGAIN}"
+            ) from None
+    if not numbers:
+        raise ModelError(f"{path} holds no tensors; {_SAVE_AGAIN}")
+    return Held(frozenset(floats), frozenset(others), numbers)
+
+
+def _indexed(directory: Path, whole: str) -> list[Path]:
+    """The shards that an index names in place of a whole file, each a safetensors file in the directory itself."""
+    index = directory / f"{whole}{_INDEX}"
+    if not index.exists():
+        return []
+    weights = read_object(index).get("weight_map")
+    if not isinstance(weights, dict) or not weights:
+        raise ModelError(f"{index} does not say which files hold the weights; save the model again")
+    shards = []
+    for name in sorted({str(name) for name in weights.values()}):
+        if "/" in name or "\\" in name or not name.endswith(_SAFE):
+            raise ModelError(
+                f"{index} names {name}, and only safetensors files in the same directory are opened; {_SAVE_AGAIN}"
+            )
+        if not (directory / name).is_file():
+            raise ModelError(f"{index} names {name}, which is not there; copy the missing file")
+        shards.append(directory / name)
+    return shards
+
+
+def _refuse_pickles(directory: Path) -> None:
+    """Name the pickle that is there in place of the weights."""
+    for name in _names(directory):
+        held = name.removesuffix(_INDEX)
+        if held.endswith(_PICKLES) and not _NOT_WEIGHTS.fullmatch(held):
+            raise ModelError(
+                f"{directory / name} is a pickle or points to one, which can run any code when it is opened, and was not opened; "
+                f"{_SAVE_AGAIN}"
+            )
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except OSError as problem:
+        raise ModelError(f"{directory} cannot be read ({problem.strerror}); check the directory") from None
+
+
+def _kind_of(value: object) -> str:
+    return {list: "a list", str: "a text", type(None): "null"}.get(type(value), "a number or truth value")
+
+
+def _first_line(problem: BaseException) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]

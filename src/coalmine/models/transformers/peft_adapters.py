@@ -1,0 +1,190 @@
+"""PEFT adapters at rest: put on their base only where every tensor of the file is used, and the base stays what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.transformers.adapter_tensors import (
+    check_base,
+    check_in_use,
+    check_names,
+    check_rows,
+    every_tensor,
+    read_tensors,
+    tensors_of_base,
+    too_few_rows,
+)
+from coalmine.models.transformers.building import no_larger_than
+from coalmine.models.transformers.libraries import as_model_error
+from coalmine.models.transformers.model_files import ADAPTER_FILE, Held, adapter_file, held_in, read_object
+
+# Kinds whose tensors are all in one file. Others load further models by names in their config, or are not tried here.
+_KINDS = (
+    "ADALORA", "FOURIERFT", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "LORA", "OFT", "P_TUNING", "PREFIX_TUNING", "PROMPT_TUNING",
+    "TRAINABLE_TOKENS", "VERA",
+)  # fmt: skip
+# Options by which a config imports a module of its choice, or builds other layers than the base has.
+_REFUSED_OPTIONS = ("arrow_config", "layer_replication", "megatron_config")
+# Ways to begin a training that leave the weights of the base alone; others subtract from them what they give the adapter.
+_INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
+# Options that say how large an adapter is.
+_SIZES = ("encoder_hidden_size", "init_r", "n_frequency", "num_virtual_tokens", "r", "target_r")
+_SEVERAL_SIZES = ("n_frequency_pattern", "rank_pattern")
+# Options that name tokens with rows of their own.
+_TOKENS = ("trainable_token_indices", "token_indices")
+_MERGE = "merge it into its base (merge_and_unload), and save the whole model"
+
+
+def held_by_adapter(directory: Path) -> Held:
+    """What an adapter's file holds; refused where its config asks for what the file cannot be checked for."""
+    path = adapter_file(directory)
+    held = held_in([path])
+    _check_config(directory / ADAPTER_FILE, held)
+    return held
+
+
+def with_adapter(model: Any, directory: Path, held: Held) -> Any:
+    """The model with the adapter of a directory on it, unmerged; the model is in CPU memory, where it stays.
+
+    Only the adapter's own tensors are read from its file. PEFT's own loader would put every tensor of the file where its name fits,
+    over weights of the base too.
+    """
+    try:
+        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    except ImportError:
+        raise MissingExtraError("a PEFT adapter", "peft", "transformers") from None
+    cannot = f"the adapter in {directory} cannot be put on its base"
+    with as_model_error(cannot, "check both directories"):
+        config = PeftConfig.from_pretrained(str(directory))
+    _check_known(directory / ADAPTER_FILE, config)
+    config.inference_mode = True
+    base = [tensor for _, tensor in every_tensor(model)]
+    rows = int(model.config.get_text_config().vocab_size)
+    _check_tokens(directory / ADAPTER_FILE, config, rows)
+    with as_model_error(cannot, "check both directories"):
+        probe = _probe(rows, config)
+        alone = _logits(model, probe)
+        with no_larger_than(held, str(directory / ADAPTER_FILE)):
+            adapted: Any = get_peft_model(model, config)
+        own = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+        # A file may hold embeddings beside them, also those that the adapter replaces, by PEFT's own names.
+        built = get_peft_model_state_dict(adapted, save_embedding_layers=True)
+    path, names = adapter_file(directory), held.floats | held.others
+    of_base = tensors_of_base(adapted, base)
+    check_names(path, names, own, built.keys() | of_base.keys())
+    check_rows(path, built | of_base, rows)
+    check_base(path, of_base)
+    with as_model_error(cannot, "check both directories"):
+        set_peft_model_state_dict(adapted, read_tensors(path, own))
+        adapted.eval()
+        in_use = get_peft_model_state_dict(adapted, save_embedding_layers=True)
+    check_in_use(path, names - of_base.keys(), in_use)
+    with as_model_error(cannot, "check both directories"):
+        on = _logits(adapted, probe)
+        with adapted.disable_adapter():
+            off = _logits(adapted, probe)
+    _check_effect(directory, alone, on, off)
+    return adapted
+
+
+def _check_config(path: Path, held: Held) -> None:
+    """Refuse kinds and options that cannot be checked, before PEFT acts on them."""
+    config = read_object(path)
+    kind = config.get("peft_type")
+    if kind not in _KINDS:
+        raise ModelError(
+            f"{path} is of an adapter of the kind {kind!r}, which cannot be checked tensor by tensor; {_MERGE}"
+        )
+    for option in _REFUSED_OPTIONS:
+        if config.get(option):
+            raise ModelError(
+                f"{path} sets {option}, which loads more than the adapter's own tensors; {_MERGE}"
+            )
+    begun = config.get("init_lora_weights")
+    if not isinstance(begun, str | bool | None) or begun not in _INITIALIZATIONS:
+        raise ModelError(
+            f"{path} sets init_lora_weights to {begun!r}, which changes the weights of the base, so that the two cannot be measured side "
+            f"by side; {_MERGE}"
+        )
+    sizes = [config.get(name) for name in _SIZES]
+    for name in _SEVERAL_SIZES:
+        pattern = config.get(name)
+        sizes += list(pattern.values()) if isinstance(pattern, dict) else []
+    # An adapter of rank r has r numbers at the least.
+    if any(isinstance(size, int | float) and size > held.numbers for size in sizes):
+        raise ModelError(
+            f"{path} describes an adapter far larger than its file, which holds {held.numbers:,} numbers; save the adapter again"
+        )
+
+
+def _check_known(path: Path, config: Any) -> None:
+    """Refuse options that this version of PEFT would pass over, where they are in use: the adapter would compute other numbers."""
+    known = {field.name for field in dataclasses.fields(config)}
+    for name, value in sorted(read_object(path).items()):
+        if value and name not in known:
+            raise ModelError(
+                f"{path} sets {name}, which the installed version of PEFT does not know; install the version that the adapter was saved with"
+            )
+
+
+def _check_tokens(path: Path, config: Any, rows: int) -> None:
+    """Refuse trained tokens that the base has no row for."""
+    highest = max(_numbers_in([getattr(config, name, None) for name in _TOKENS]), default=-1)
+    if highest >= rows:
+        raise ModelError(too_few_rows(path, f"names the token {highest:,}", rows))
+
+
+def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> None:
+    """Refuse an adapter that changes nothing, and one that leaves another base behind when it is switched off."""
+    if torch.equal(on, alone):
+        raise ModelError(
+            f"the adapter in {directory} changes nothing: the model gives the same numbers with and without it, as before any training; name "
+            "the base model, if that is what you want to measure"
+        )
+    # Far above rounding.
+    closeness = 0.05 if alone.dtype in {torch.float16, torch.bfloat16} else 1e-4
+    if (off - alone).abs().max() > closeness * alone.abs().max():
+        raise ModelError(
+            f"the adapter in {directory} changes weights of its base that switching it off does not bring back, so that the two cannot be "
+            f"measured side by side; {_MERGE}"
+        )
+
+
+def _probe(size: int, config: Any) -> Tensor:
+    """A few tokens from all over the vocabulary, and those that an adapter is about."""
+    named = [getattr(config, name, None) for name in _TOKENS]
+    invoked = _numbers_in(getattr(config, "alora_invocation_tokens", None))
+    tokens = [
+        *((place * size) // 8 for place in range(8)),
+        *itertools.islice(_numbers_in(named), 16),
+        *itertools.islice(invoked, 32),
+        *((place * 7 + 4) % size for place in range(4)),
+    ]
+    return torch.tensor([[token % size for token in tokens]])
+
+
+def _numbers_in(value: object) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict):
+        yield from _numbers_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _numbers_in(one)
+
+
+@torch.inference_mode()
+def _logits(model: Any, probe: Tensor) -> Tensor:
+    """The logits of the probe's own tokens; what an adapter puts before them has logits too."""
+    model.eval()
+    further = {"decoder_input_ids": probe} if getattr(model.config, "is_encoder_decoder", False) else {}
+    logits: Tensor = model(input_ids=probe, **further).logits
+    return logits[:, -probe.shape[1] :]

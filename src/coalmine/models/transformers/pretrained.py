@@ -1,0 +1,232 @@
+"""Models of Hugging Face transformers at rest: safetensors only, no remote code, nothing from a hub, and every weight in use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coalmine.errors import MissingExtraError, ModelError
+from coalmine.models.offline import offline
+from coalmine.models.transformers.adapter_base import base_of_adapter
+from coalmine.models.transformers.building import no_larger_than
+from coalmine.models.transformers.libraries import as_model_error, quiet
+from coalmine.models.transformers.model_files import (
+    CONFIG_FILE,
+    TOKENIZER_FILE,
+    Held,
+    adapter_file,
+    check_json,
+    checkpoint_files,
+    held_in,
+    read_object,
+)
+from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
+from coalmine.storage.files import sha256_of_file
+
+# Weights that take no part in predicting tokens, whatever the architecture: value heads of reinforcement learning, and what older
+# versions of transformers saved beside weights.
+_OF_NO_USE = re.compile(r"^v_head\.|(^|\.)(inv_freq|masked_bias|position_ids|version)$")
+# Heads for whole texts, which some architectures have.
+_OF_WHOLE_TEXTS = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\.")
+# Settings that count parts of a network, each of which has a tensor of its own, or classes that a library lists one by one.
+_COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
+_USUAL_COUNT = 1000
+# Libraries compare ids with tensors, which hold no larger numbers.
+_MOST_IDS = 1 << 31
+
+
+class Pretrained(NamedTuple):
+    """A model and its tokenizer as transformers gives them, with what the record of a run says of them."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+    origin: dict[str, Any]
+
+
+def load_pretrained(
+    directory: Path, auto_class: str, kind: str, *, device: str, precision: str
+) -> Pretrained:
+    """What lies in a local directory, by the class of transformers that reads its kind; a PEFT adapter is put on its base, unmerged."""
+    try:
+        import torch
+        import transformers
+
+        from coalmine.models.transformers.peft_adapters import held_by_adapter, with_adapter
+    except ImportError:
+        raise MissingExtraError("a transformers checkpoint", "transformers", "transformers") from None
+    with offline(), quiet():
+        base = base_of_adapter(directory)
+        check_json(directory)
+        # An adapter that cannot be used is told before its base, which may be large, is loaded.
+        adapter = None if base is None else held_by_adapter(directory)
+        files = checkpoint_files(base or directory)
+        model = _checkpoint(
+            base or directory, files, getattr(transformers, auto_class), kind, getattr(torch, precision)
+        )
+        if adapter is not None:
+            model = with_adapter(model, directory, adapter)
+            files = [*files, adapter_file(directory)]
+        with as_model_error(f"the model cannot be put on {device!r}", "use device='cpu'"):
+            model.to(device)
+        own_tokenizer = base is None or (directory / TOKENIZER_FILE).is_file()
+        home = directory if own_tokenizer or base is None else base
+        tokenizer = load_tokenizer(home)
+        if getattr(tokenizer, "backend_tokenizer", None) is not None:
+            check_written_ids(home, tokenizer.backend_tokenizer)
+            check_ids(tokenizer.backend_tokenizer, _rows(model), f"the tokenizer of {home}")
+    origin = {"weights": directory.name, "weights_sha256": [sha256_of_file(path) for path in files]}
+    return Pretrained(model, tokenizer, directory.resolve().name, origin)
+
+
+def _rows(model: Any) -> int | None:
+    """How many tokens a model has rows for; None for models of pairs, whose two sides may differ."""
+    config = model.config
+    return None if getattr(config, "is_encoder_decoder", False) else int(config.get_text_config().vocab_size)
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer of a local directory, as transformers reads it."""
+    from transformers import AutoTokenizer
+
+    check_json(directory)
+    check_vocabulary(directory)
+    with (
+        offline(),
+        quiet(),
+        as_model_error(
+            f"the tokenizer of {directory} cannot be loaded", f"save it again, with its {TOKENIZER_FILE}"
+        ),
+    ):
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False
+        )
+    if not (directory / TOKENIZER_FILE).is_file():
+        _check_vocabulary(directory, tokenizer)
+    return tokenizer
+
+
+def _check_vocabulary(directory: Path, tokenizer: Any) -> None:
+    """Refuse a tokenizer without its files: transformers makes one without words, which writes no text, or a text as single letters."""
+    needed = {
+        str(name)
+        for role, name in tokenizer.vocab_files_names.items()
+        if role in {"vocab_file", "merges_file"}
+    }
+    missing = sorted(name for name in needed or {TOKENIZER_FILE} if not (directory / name).is_file())
+    if missing:
+        raise ModelError(
+            f"{directory} has no {TOKENIZER_FILE}, and no {missing[0]} to make one from; save the tokenizer beside the model"
+        )
+
+
+def _checkpoint(directory: Path, files: list[Path], auto_class: Any, kind: str, dtype: Any) -> Any:
+    check_json(directory)
+    held = held_in(files)
+    settings = directory / CONFIG_FILE
+    _check_settings(settings, held)
+    with (
+        as_model_error(f"{directory} cannot be loaded as {kind}", "check the directory"),
+        no_larger_than(held, str(settings), outlines_only=True),
+    ):
+        model, loading = auto_class.from_pretrained(
+            directory,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    _check_all_used(directory, kind, model, loading, held)
+    return model
+
+
+def _check_settings(path: Path, held: Held) -> None:
+    """Refuse settings by which a library would read other files than were checked, or build without end."""
+    from transformers import CONFIG_MAPPING
+
+    document = read_object(path)
+    if document.get("auto_map") and str(document.get("model_type")) not in CONFIG_MAPPING:
+        raise ModelError(
+            f"{path} names code of its own (auto_map) for its model type, which transformers does not have, and no code that comes with a "
+            "model is run; write an adapter for it (docs/adapters.md)"
+        )
+    for name, value in _settings(document):
+        if name == "quantization_config" and value:
+            raise ModelError(
+                f"{path} says that the weights are quantized, and only weights that are stored as plain numbers can be checked and measured; "
+                "dequantize the model, and save it again"
+            )
+        if name == "transformers_weights" and value:
+            raise ModelError(
+                f"{path} names a weights file of its own (transformers_weights), and only the usual names are read; remove the setting"
+            )
+        if name in {"attn_implementation", "_attn_implementation"} and "/" in str(value):
+            raise ModelError(
+                f"{path} names code in a hub as its {name}, and no code is fetched; remove the setting"
+            )
+        if name.endswith("token_id") and isinstance(value, int) and abs(value) > _MOST_IDS:
+            raise ModelError(f"{path} sets {name} to {value:.3g}, which no token has; save the model again")
+        if (
+            _COUNTS.search(name)
+            and isinstance(value, int | float)
+            and value > max(_USUAL_COUNT, held.tensors)
+        ):
+            raise ModelError(
+                f"{path} sets {name} to {value:,}, and the weights hold {held.tensors:,} tensors only; save the model again"
+            )
+
+
+def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every setting of a config, those of its parts among them."""
+    waiting: list[Any] = [document]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield from one.items()
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _check_all_used(directory: Path, kind: str, model: Any, loading: dict[str, Any], held: Held) -> None:
+    """Refuse weights that are missing, of another shape, or not used: another model than the file's would be measured."""
+    cannot = f"{directory} cannot be loaded as {kind}"
+    missing = set(loading["missing_keys"])
+    if missing:  # they would be made of random numbers, and every score with them
+        raise ModelError(f"{cannot} (its weights have no {min(missing)}); save the whole model again")
+    for name, *shapes in loading["mismatched_keys"]:
+        written, built = (" x ".join(map(str, shape)) for shape in shapes)
+        raise ModelError(
+            f"{cannot} (its weights have {name} as {written}, and {CONFIG_FILE} describes it as {built}); save the model again"
+        )
+    # Names may have been converted, so that one that is not in the file counts as a weight.
+    unused = {
+        name for name in loading["unexpected_keys"] if name not in held.others and not _OF_NO_USE.search(name)
+    }
+    if any(_OF_WHOLE_TEXTS.search(name) for name in unused):
+        with as_model_error(cannot, "check the directory"):
+            unused -= _heads_for_whole_texts(model)
+    if unused:
+        raise ModelError(
+            f"{cannot} ({len(unused):,} of its weights would not be used, such as {min(unused)}); check that {CONFIG_FILE} belongs to them"
+        )
+
+
+def _heads_for_whole_texts(model: Any) -> set[str]:
+    """The tensors of the heads that a model's architecture has for whole texts, which models of tokens are saved with and do not use."""
+    import torch
+    from transformers import MODEL_FOR_PRETRAINING_MAPPING, MODEL_MAPPING
+
+    found: set[str] = set()
+    mappings: list[Any] = [MODEL_MAPPING, MODEL_FOR_PRETRAINING_MAPPING]
+    for classes in mappings:
+        if type(model.config) in classes:
+            with torch.device("meta"):  # names without numbers
+                whole = classes[type(model.config)](model.config)
+            names = {name for name in whole.state_dict() if _OF_WHOLE_TEXTS.search(name)}
+            found |= names | {f"{model.base_model_prefix}.{name}" for name in names}
+    return found

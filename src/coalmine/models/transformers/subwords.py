@@ -1,0 +1,182 @@
+"""Subword tokenizers of the Hugging Face kind, as the search sees them: ids, their bytes, and the one way to cut a text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from coalmine.errors import ModelError
+from coalmine.models.transformers.libraries import as_model_error
+from coalmine.models.transformers.token_ids import check_ids
+
+_BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+# Texts that show what a tokenizer puts before a word; the first that it can write is used.
+_PROBES = ("a", "e", "0", "1", "A", ".")
+# What a decoder of word pieces puts behind a word without a space.
+_ATTACHED = (".", "?", "!", ",")
+
+
+class SubwordTokenizer:
+    """A fast tokenizer with the document separator that its model was trained with.
+
+    `size` is that of the model's vocabulary, which may be larger than the tokenizer's: ids beyond it stand for no text. Added
+    tokens, special or not, stand for their own text, as they do when it occurs in a document; only the separator stands for none.
+
+    Attributes:
+        decided_by_pairs: whether tokens are those of a text exactly when each pair of neighbors is (true of byte-pair encodings,
+            but for what is done to a text before these see it).
+        byte_tokens: the tokens by which a character without a token is written in bytes.
+        added_tokens: the tokens that are found in a text before anything else is, with their texts.
+        marks_after_added: whether the space that marks the first word also stands behind each added token.
+    """
+
+    unambiguous: ClassVar[bool] = False
+
+    def __init__(self, backend: Any, *, size: int, separator: int) -> None:
+        # A copy that neither truncates nor pads: what the tokenizer was last used for must not cut a text that is scored.
+        check_ids(backend, size)
+        with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
+            backend = type(backend).from_str(backend.to_str())
+            backend.no_truncation()
+            backend.no_padding()
+        self._backend = backend
+        self.size = size
+        self.separator = separator
+        description = json.loads(backend.to_str())
+        model = description.get("model") or {}
+        decoder = str(description.get("decoder"))
+        self.decided_by_pairs = model.get("type") == "BPE" and not model.get("dropout")
+        self._unknown = _unknown_token(backend, model)
+        self._byte_level = "ByteLevel" in decoder
+        self._is_word_pieces = model.get("type") == "WordPiece"
+        falls_back = bool(model.get("byte_fallback"))
+        # Such an encoding leaves out what it has no token for, without a trace.
+        self._drops = self.decided_by_pairs and not (
+            falls_back or self._byte_level or self._unknown is not None
+        )
+        added: dict[int, str] = {
+            token["id"]: token["content"] for token in description.get("added_tokens") or ()
+        }
+        self.added_tokens = added
+        self.byte_tokens = frozenset(
+            token
+            for token in range(size if falls_back else 0)
+            if token not in added and _BYTE_FALLBACK.fullmatch(backend.id_to_token(token) or "")
+        )
+        self._further = self._pieces_of(added, model)
+        first = self._probe("")
+        self._marks_first_word = first is not None and (self._further[first] or b"").startswith(b" ")
+        self.marks_after_added = not self._is_word_pieces and any(
+            (behind := self._probe(content)) is not None and (self._further[behind] or b"").startswith(b" ")
+            for content in added.values()
+        )
+        self._first = self._first_pieces()
+
+    def encode(self, text: str) -> list[int]:
+        """The canonical tokens of a text, without special ones but for those that the text itself names."""
+        tokens: list[int] = encoded(self._backend, text).ids
+        if (self._unknown is not None and self._unknown in tokens) or (
+            self._drops and self.decode(tokens) != text
+        ):
+            raise ModelError(
+                "the model's tokenizer has no token for a part of a text, so the text cannot be scored; choose a format that "
+                "it can write"
+            )
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens."""
+        parts: list[bytes] = []
+        fresh = True
+        for token in tokens:
+            piece = self._first[token] if fresh else None
+            parts.append(piece if piece is not None else self._further[token] or b"")
+            fresh = self.marks_after_added and token in self.added_tokens
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def pieces(self, *, first: bool) -> list[bytes | None]:
+        """The bytes of each token; a leading space that only marks the first word is none there."""
+        return self._first if first else self._further
+
+    def in_bytes(self, character: str) -> tuple[int, ...]:
+        """The tokens by which a character is written in bytes; none where it has a token of its own, or is not written so."""
+        if not self.byte_tokens:
+            return ()
+        tokens = tuple(token.id for token in self._backend.model.tokenize(character))
+        return tokens if tokens and self.byte_tokens.issuperset(tokens) else ()
+
+    def stays_apart(self, *tokens: int) -> bool:
+        """Whether tokens that stand within one word, or within one character, are what the encoding makes of them together."""
+        written = "".join(self._backend.id_to_token(token) or "" for token in tokens)
+        return [token.id for token in self._backend.model.tokenize(written)] == list(tokens)
+
+    def _pieces_of(self, added: dict[int, str], model: dict[str, Any]) -> list[bytes | None]:
+        byte_of = _byte_level_alphabet()
+        prefix = str(model.get("continuing_subword_prefix") or "##")
+        pieces: list[bytes | None] = []
+        for token in range(self.size):
+            written = self._backend.id_to_token(token)
+            if written is None or (token == self.separator and token in added) or token == self._unknown:
+                pieces.append(None)
+            elif token in added:
+                pieces.append((" " * self._is_word_pieces + added[token]).encode())
+            elif self._byte_level:
+                pieces.append(bytes(byte_of[character] for character in written if character in byte_of))
+            elif token in self.byte_tokens:
+                pieces.append(bytes([int(written[3:5], 16)]))
+            elif self._is_word_pieces:
+                joined = written.startswith(prefix)
+                apart = "" if joined or written in _ATTACHED else " "
+                pieces.append((apart + (written[len(prefix) :] if joined else written)).encode())
+            else:
+                pieces.append(written.replace("▁", " ").encode())
+        return pieces
+
+    def _first_pieces(self) -> list[bytes | None]:
+        if not self._marks_first_word:
+            return self._further
+        kept = {} if self._is_word_pieces else self.added_tokens
+        return [
+            piece
+            if piece is None or token in kept or (self._is_word_pieces and piece.decode() in _ATTACHED)
+            else piece[1:]
+            if piece.startswith(b" ") and token not in self.byte_tokens
+            else None
+            for token, piece in enumerate(self._further)
+        ]
+
+    def _probe(self, before: str) -> int | None:
+        """The token that a word begins with behind a text that is one token, or none."""
+        length = 1 if before else 0
+        for probe in _PROBES:
+            tokens = encoded(self._backend, before + probe).ids
+            if len(tokens) > length and self._unknown not in tokens:
+                return int(tokens[length]) if tokens[length] < self.size else None
+        return None
+
+
+def encoded(backend: Any, text: str, *, special: bool = False) -> Any:
+    """A text as the library encodes it, with the special tokens that it puts around one, or without."""
+    with as_model_error(
+        "the model's tokenizer cannot write a text", "choose another format, or check the tokenizer"
+    ):
+        return backend.encode(text, add_special_tokens=special)
+
+
+def _unknown_token(backend: Any, model: dict[str, Any]) -> int | None:
+    if model.get("unk_id") is not None:
+        return int(model["unk_id"])
+    unknown = model.get("unk_token")
+    found = None if unknown is None else backend.token_to_id(unknown)
+    return None if found is None else int(found)
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """The characters by which byte-level vocabularies write bytes: printable ones as themselves, the rest from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }

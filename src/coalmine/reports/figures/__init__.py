@@ -1,1 +1,0 @@
-"""Figures as Vega-Lite data, one module a figure."""

@@ -1,0 +1,1 @@
+"""The automaton of a format in the tokens of a model."""

@@ -1,0 +1,188 @@
+"""Members as paths of tokens, made by following the pieces of tokens through the format's automaton.
+
+This needs no member to be written out, so it works for spaces of any size. A token may stand for several characters, or for a part
+of one, so it may take several edges of the automaton at once; where a text could be cut into tokens in several ways, pairs of
+neighbors decide which is a path.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from coalmine.errors import ModelError
+from coalmine.formats.format import Format
+from coalmine.models.protocols import Tokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.search.tree.byte_automaton import ByteAutomaton
+from coalmine.search.tree.canonical import NOTHING, START, Neighbors, Spelling
+from coalmine.search.tree.token_states import TokenState, in_order
+
+# A trie of pieces, by bytes; the ids of pieces that end at a node stand under _TOKEN, which is no byte.
+_Trie = dict[int, Any]
+_TOKEN = -1
+
+
+class _Fitting(NamedTuple):
+    """A token or unit, the place in the automaton it leads to, and how many members come before those with its text.
+
+    `mark` is a token before it that stands for nothing but that a text begins.
+    """
+
+    token: int
+    target: int
+    before: int
+    mark: int | None = None
+
+
+class _Key(NamedTuple):
+    """A state: a place in the automaton, and what decides which of the tokens that fit there may come next."""
+
+    place: int
+    fresh: bool  # whether a word that begins here is marked as the first of a text is
+    allowed: tuple[int, ...]  # where texts can be cut in several ways, which of the fitting may come next
+    spelling: Spelling  # what could become an added token
+    inside: tuple[int, ...] = ()  # of a unit, the tokens that were read
+
+
+# Edges of the largest tree that is built; beyond it the memory would be gigabytes.
+MOST_EDGES = 20_000_000
+
+
+def follow_pieces(form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer) -> list[TokenState]:
+    """All paths that the pieces allow, for tokens that cut a text in one way only, or whose pairs of neighbors decide the way.
+
+    A state is a place in the automaton and the set of tokens that may come next: last tokens that allow the same ones are not told
+    apart, so that a thousand tokens of digits make a handful of states.
+    """
+    return _Lifting(form, automaton, tokenizer).states()
+
+
+class _Lifting:
+    def __init__(self, form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer) -> None:
+        self._form, self._automaton = form, automaton
+        self._neighbors: Neighbors | None = None
+        if isinstance(tokenizer, SubwordTokenizer):
+            self._neighbors = Neighbors(tokenizer, _characters(form))
+            tables = [self._neighbors.pieces(fresh=fresh) for fresh in (False, True)]
+        else:
+            pieces = [tokenizer.pieces(first=first) for first in (False, True)]
+            tables = [
+                {token: piece for token, piece in enumerate(table) if piece is not None} for table in pieces
+            ]
+        self._tries = [_trie(table) for table in tables]
+        self._marks = [token for token, piece in tables[True].items() if piece == b""]
+        self._fitting: dict[tuple[int, bool], list[_Fitting]] = {}
+        self._allowed_after: dict[tuple[int, bool, int], tuple[int, ...]] = {}
+
+    def states(self) -> list[TokenState]:
+        start = self._state_after(0, START, NOTHING)
+        edges_of: dict[_Key, list[tuple[int, _Key, int]]] = {}
+        pending, total = [start], 0
+        while pending:
+            state = pending.pop()
+            if state in edges_of:
+                continue
+            for key, edges in self._edges(state).items():
+                edges_of[key] = edges
+                total += len(edges)
+                pending.extend(following for _, following, _ in edges if not following.inside)
+            if total > MOST_EDGES:
+                raise ModelError(
+                    f"{self._form.template!r} in the model's tokens has more than {MOST_EDGES:,} edges; "
+                    "use a smaller format, or a method that needs no walk"
+                )
+        order = in_order(start, edges_of)
+        number = {state: place for place, state in enumerate(order)}
+        return [
+            TokenState(
+                not state.inside and state.place in self._automaton.accepting,
+                [(token, number[following], before) for token, following, before in edges_of[state]],
+            )
+            for state in order
+        ]
+
+    def _edges(self, state: _Key) -> dict[_Key, list[tuple[int, _Key, int]]]:
+        """The edges of a state, and of those inside the units that go on from it."""
+        fitting = self._fitting[state.place, state.fresh]
+        chosen = fitting if self._neighbors is None else [fitting[place] for place in state.allowed]
+        found: dict[_Key, list[tuple[int, _Key, int]]] = {state: []}
+        already: dict[_Key, int] = {state: 0}  # how many members come before those behind a state
+        for one in chosen:
+            spelling = self._spelling_after(state, one)
+            if spelling is None:
+                continue
+            here, after = state, self._state_after(one.target, one.token, spelling)
+            *inner, last = self._spelled(one)
+            for token in inner:
+                deeper = state._replace(inside=(*here.inside, token))
+                if deeper not in found:
+                    found[deeper], already[deeper] = [], one.before
+                    found[here].append((token, deeper, one.before - already[here]))
+                here = deeper
+            found[here].append((last, after, one.before - already[here]))
+        return found
+
+    def _spelled(self, one: _Fitting) -> tuple[int, ...]:
+        units = {} if self._neighbors is None else self._neighbors.units
+        own = units[one.token][1] if one.token in units else (one.token,)
+        return own if one.mark is None else (one.mark, *own)
+
+    def _spelling_after(self, state: _Key, one: _Fitting) -> Spelling | None:
+        if self._neighbors is None:
+            return state.spelling
+        fresh = state.fresh and one.mark is None
+        return self._neighbors.spelling_after(state.spelling, one.token, fresh=fresh)
+
+    def _state_after(self, place: int, before: int, spelling: Spelling) -> _Key:
+        """A place in the automaton with what may come next behind `before`."""
+        fresh = before == START if self._neighbors is None else self._neighbors.is_fresh_after(before)
+        if (place, fresh) not in self._fitting:
+            self._fitting[place, fresh] = self._fitting_at(place, fresh=fresh)
+        if self._neighbors is None:
+            return _Key(place, fresh, (), spelling)
+        key = (place, fresh, before)
+        if key not in self._allowed_after:
+            self._allowed_after[key] = tuple(
+                number
+                for number, one in enumerate(self._fitting[place, fresh])
+                if self._neighbors.allows(before if one.mark is None else one.mark, one.token)
+            )
+        return _Key(place, fresh, self._allowed_after[key], spelling)
+
+    def _fitting_at(self, place: int, *, fresh: bool) -> list[_Fitting]:
+        found: list[_Fitting] = []
+        _collect(self._automaton, self._tries[fresh], place, 0, found)
+        if fresh and self._marks and self._neighbors is not None:
+            # A mark stands before what does not hold it itself; an added token is found before there are marks.
+            further: list[_Fitting] = []
+            _collect(self._automaton, self._tries[False], place, 0, further)
+            behind = [one for one in further if one.token not in self._neighbors.added]
+            found += [one._replace(mark=mark) for mark in self._marks for one in behind]
+        return found
+
+
+def _characters(form: Format) -> set[str]:
+    automaton = form.automaton
+    return {character for state in range(automaton.state_count) for character, _ in automaton.edges(state)}
+
+
+def _collect(automaton: ByteAutomaton, pieces: _Trie, place: int, before: int, found: list[_Fitting]) -> None:
+    """Walk the automaton and the trie of pieces side by side; each piece that fits is an edge, a shorter one first."""
+    before += place in automaton.accepting
+    for byte, following in automaton.edges[place]:
+        deeper = pieces.get(byte)
+        if deeper is not None:
+            found.extend(_Fitting(token, following, before) for token in deeper.get(_TOKEN, ()))
+            _collect(automaton, deeper, following, before, found)
+        before += automaton.counts[following]
+
+
+def _trie(pieces: dict[int, bytes]) -> _Trie:
+    root: _Trie = {}
+    for token, piece in pieces.items():
+        if piece:
+            node = root
+            for byte in piece:
+                node = node.setdefault(byte, {})
+            node.setdefault(_TOKEN, []).append(token)
+    return root

@@ -1,0 +1,1 @@
+"""The batched frontier, and everything that walks the tree with it."""

@@ -1,0 +1,107 @@
+"""How many members cost no more than each of some thresholds? Exact, by cutting every subtree that costs more already.
+
+Whenever the search stops, everything below the cheapest waiting node is settled, and the rest is bounded from both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.search.walks.best_first import BestFirstSearch
+from coalmine.search.walks.frontier import Frontier, Nodes
+from coalmine.search.walks.open_nodes import MEMORY_BYTES
+from coalmine.search.walks.thresholds import ThresholdCounter
+
+
+class RankBounds(NamedTuple):
+    """What is proven of one threshold's rank; the rank is exact where both are equal."""
+
+    least: int
+    most: int
+
+
+class BoundedSearch(BestFirstSearch):
+    """Counts, for each threshold, the members that cost no more.
+
+    Attributes:
+        thresholds: in bits; members that cost no more count.
+        counter: what was counted, also for values within `margins` of the thresholds, and the costs of the members in `noting`.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        thresholds: NDArray[np.float64],
+        *,
+        margins: NDArray[np.float64] | None = None,
+        noting: tuple[int, ...] = (),
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        super().__init__(frontier, memory_bytes=memory_bytes)
+        self.thresholds = np.asarray(thresholds, dtype=np.float64)
+        self.counter = ThresholdCounter(self.thresholds, margins, noting)
+
+    @property
+    def limit(self) -> float:
+        """The largest threshold, with its margin."""
+        return self.counter.largest
+
+    def is_settled(self) -> bool:
+        """Whether every node that any threshold could need was expanded."""
+        return not len(self.open)
+
+    def keep(self, leaves: Nodes) -> None:
+        """Count members."""
+        self.counter.add(leaves.costs, leaves.indices)
+
+    @property
+    def known(self) -> NDArray[np.int64]:
+        """For each threshold, in the order given, how many members are known to count."""
+        return self.counter.counts
+
+    def bounds(self) -> list[RankBounds]:
+        """For each threshold what is proven so far."""
+        known = self.known.tolist()
+        behind = self.most_behind(self.thresholds)
+        pairs = zip(known, behind, strict=True)
+        return [RankBounds(least, min(self.frontier.tree.size, least + more)) for least, more in pairs]
+
+    def most_behind(self, thresholds: NDArray[np.float64]) -> list[int]:
+        """For each threshold how many members that cost no more may lie behind waiting nodes, at most.
+
+        Behind a waiting node at cost c, no more members can cost at most t than lie behind it. Of members none of which begins
+        another, no more than 2^(t - c) can, because each has at least that share of the node's probability; where members go
+        on from others, that holds for each of the sets that they can be sorted into by how many of them they go on from.
+        """
+        sets = math.log2(1 + self.frontier.tree.most_stops)
+        waiting = self.open.all()
+        costs, log2_behind = waiting["cost"], self.frontier.tree.log2_behind[waiting["state"]]
+        found = []
+        for threshold in thresholds.tolist():
+            inside = costs <= threshold
+            most_bits = np.minimum(log2_behind[inside], threshold - costs[inside] + sets)
+            found.append(_at_least_sum_of_powers(most_bits))
+        return found
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """With the counts."""
+        return {**super().snapshot(), **self.counter.state()}
+
+    def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
+        """With the counts."""
+        super().restore(snapshot)
+        self.counter.restore(snapshot)
+
+
+def _at_least_sum_of_powers(bits: NDArray[np.float64]) -> int:
+    """A whole number that is at least the sum of the whole parts of 2^bits, also where that is beyond a float."""
+    if not len(bits):
+        return 0
+    most = math.floor(float(bits.max()))
+    # The sum of whole parts is at most the whole part of the sum; the factor covers the rounding of the sum.
+    scaled = float(np.exp2(bits - most).sum()) * (1 + 1e-9)
+    return math.floor(scaled * 2**most) if most < 50 else math.ceil(scaled * 2**50) << (most - 50)

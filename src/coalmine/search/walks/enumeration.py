@@ -1,0 +1,83 @@
+"""Every member of a secret space with its log-perplexity: each shared prefix is read once, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from coalmine.search.walks.frontier import Block, Frontier, Nodes
+
+# The members of a unit of work: enough that starting one costs nothing beside it, few enough to lose one when killed.
+UNIT_MEMBERS = 1_000_000
+
+
+def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
+    """Batches of leaves: `indices` are places in the format's order, `costs` are log-perplexities in bits.
+
+    The walk is depth-first over batches, so at most one batch of states for each level of the tree is held. The model is
+    asked about each inner node once: 111,110 times for the million fillings of six digits.
+    """
+    block = frontier.root()
+    if frontier.tree.is_leaf[0]:
+        yield block.nodes
+    yield from _below(frontier, block)
+
+
+def enumerate_unit(frontier: Frontier, unit: Nodes) -> Iterator[Nodes]:
+    """Batches of the leaves behind the one node of a unit."""
+    block = frontier.read_again(unit) if unit.depths[0] else frontier.root()
+    yield from _below(frontier, block)
+
+
+def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tuple[list[Nodes], Nodes]:
+    """Nodes that are enumerated one by one, so that work can stop after each and go on with the next.
+
+    They hold all members between them, in order, but for the leaves above them, which come back beside them.
+    """
+    tree = frontier.tree
+    block = frontier.root()
+    above = [block.nodes.select(tree.is_leaf[block.nodes.states])]
+    if tree.size <= most_members:
+        return [block.nodes], above[0]
+    units: list[Nodes] = []
+    pending: list[tuple[Block, Iterator[Nodes]]] = []
+
+    def unfold(block: Block) -> None:
+        children = frontier.children(block)
+        above.append(frontier.leaves(children))
+        children = frontier.open(children)
+        small = tree.log2_members[children.states] <= np.log2(most_members)
+        units.extend(children.select([row]) for row in np.flatnonzero(small))
+        pending.append((block, frontier.batches(children.select(~small))))
+
+    unfold(block)
+    while pending:
+        block, batches = pending[-1]
+        batch = next(batches, None)
+        if batch is None:
+            pending.pop()
+        else:
+            unfold(frontier.advance(block, batch))
+    units.sort(key=lambda unit: unit.indices[0])
+    return units, Nodes(*(np.concatenate(column) for column in zip(*above, strict=True)))
+
+
+def _below(frontier: Frontier, block: Block) -> Iterator[Nodes]:
+    pending: list[tuple[Block, Iterator[Nodes]]] = []
+
+    def unfold(block: Block) -> Nodes:
+        children = frontier.children(block)
+        pending.append((block, frontier.batches(frontier.open(children))))
+        return frontier.leaves(children)
+
+    yield unfold(block)
+    while pending:
+        block, batches = pending[-1]
+        batch = next(batches, None)
+        if batch is None:
+            pending.pop()
+            continue
+        leaves = unfold(frontier.advance(block, batch))
+        if len(leaves.states):
+            yield leaves

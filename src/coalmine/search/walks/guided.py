@@ -1,0 +1,213 @@
+"""Members drawn where the model expects them, each with the exact probability with which it was drawn.
+
+A draw starts at one of the nodes that a bounded search left open, chosen in proportion to its probability, and follows the
+model's own distribution, at each step renormalized over the tokens from which the format can still be finished. A share of
+the draws is uniform instead, so that no member is drawn too rarely to be weighed. Draws that pass through the same node share
+its state, so the model is asked about each different prefix once. Each draw has random numbers of its own: where it goes depends
+neither on other draws nor on the order in which nodes are read, and so not on memory, batches or stops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.models.protocols import IntArray
+from coalmine.search.walks.frontier import Block, Frontier, Nodes
+from coalmine.search.walks.open_nodes import OpenNodes
+
+UNIFORM_SHARE = 0.1
+
+
+class Draws(NamedTuple):
+    """Independent draws from the members behind some nodes; arrays are (draws,)."""
+
+    indices: NDArray[Any]
+    # Log-perplexities in bits. A draw that came to cost more than any threshold was left there: its cost is that of a
+    # prefix, and too much to count.
+    costs: NDArray[np.float64]
+    # Minus log2 of the probability with which this member is drawn.
+    log2_weights: NDArray[np.float64]
+    # Of the nodes that draws start from: their probability, the members behind them, and `TokenTree.most_stops`.
+    log2_mass: float
+    log2_members: float
+    most_stops: int
+
+    def most_log2_weight(self, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The most that any member that costs no more than a threshold can weigh, drawn or not.
+
+        Such a member has at least the share 2^-threshold of the model's probability, and of the nodes' that over their mass;
+        renormalizing only raises it, and each state at which a member may end halves it at most.
+        """
+        by_model = self.log2_mass + thresholds + self.most_stops - math.log2(1 - UNIFORM_SHARE)
+        by_uniform = self.log2_members - math.log2(UNIFORM_SHARE)
+        return np.minimum(by_model, by_uniform)
+
+
+class _Walkers(NamedTuple):
+    """Draws at some nodes, and how likely a guided one was to come to each node."""
+
+    draws: IntArray  # (draws,), their numbers
+    rows: IntArray  # (draws,), the node that each is at
+    log2_guided: NDArray[np.float64]  # (nodes,)
+
+    def select(self, nodes: IntArray) -> _Walkers:
+        """Those at some of the nodes."""
+        place = np.full(len(self.log2_guided), -1)
+        place[nodes] = np.arange(len(nodes))
+        rows = place[self.rows]
+        here = rows >= 0
+        return _Walkers(self.draws[here], rows[here], self.log2_guided[nodes])
+
+
+class _Arrival(NamedTuple):
+    """Where draws ended; each array is (draws,)."""
+
+    draws: IntArray
+    indices: NDArray[Any]
+    costs: NDArray[np.float64]
+    log2_guided: NDArray[np.float64]
+
+
+class _Chance:
+    """A stream of random numbers for each draw, by SplitMix64; `is_uniform` says which draws are not guided."""
+
+    def __init__(self, number: int, generator: np.random.Generator) -> None:
+        self._seeds = generator.integers(2**64, size=number, dtype=np.uint64)
+        self.all = np.arange(number)
+        self.is_uniform = self.of(self.all, np.zeros(number, dtype=np.int64)) < UNIFORM_SHARE
+
+    def of(self, draws: IntArray, places: IntArray) -> NDArray[np.float64]:
+        """For each of some draws the number, in [0, 1), at a place of its stream."""
+        bits = self._seeds[draws] + (places.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53)
+
+
+def draw_members(
+    frontier: Frontier, open_nodes: OpenNodes, number: int, generator: np.random.Generator, limit: float
+) -> Draws:
+    """Draw members from behind the open nodes; nodes stay open.
+
+    Draws that come to cost more than `limit` count for no threshold up to it, and are not followed further.
+    """
+    tree = frontier.tree
+    open_nodes.leave_room(tree.depth)
+    starts = open_nodes.all()
+    starts = starts[
+        np.argsort(starts["index"], kind="stable")
+    ]  # the same draws in whatever order nodes were left
+    cheapest = float(starts["cost"].min())
+    mass = np.exp2(cheapest - starts["cost"])
+    log2_mass = math.log2(mass.sum()) - cheapest
+    log2_behind = tree.log2_behind[starts["state"]]
+    behind = np.exp2(log2_behind - log2_behind.max())
+    log2_members = float(log2_behind.max() + math.log2(behind.sum()))
+    chance = _Chance(number, generator)
+    where = chance.of(chance.all, np.ones(number, dtype=np.int64))
+    chosen = np.where(chance.is_uniform, _picked(behind, where), _picked(mass, where))
+    places, rows = np.unique(chosen, return_inverse=True)
+    starts = starts[places]
+    walkers = _Walkers(chance.all, rows, -starts["cost"] - log2_mass)
+    arrivals = []
+    for block in open_nodes.expand(starts, keep=True):
+        here = np.searchsorted(starts["index"], block.nodes.indices)
+        arrivals += list(_walk(frontier, block, walkers.select(here), chance, limit))
+    draws, indices, costs, log2_guided = (np.concatenate(column) for column in zip(*arrivals, strict=True))
+    order = np.argsort(draws)
+    log2_q = np.logaddexp2(
+        math.log2(1 - UNIFORM_SHARE) + log2_guided[order], math.log2(UNIFORM_SHARE) - log2_members
+    )
+    return Draws(
+        indices=indices[order],
+        costs=costs[order],
+        log2_weights=-log2_q,
+        log2_mass=log2_mass,
+        log2_members=log2_members,
+        most_stops=tree.most_stops,
+    )
+
+
+def _picked(shares: NDArray[np.float64], where: NDArray[np.float64]) -> IntArray:
+    """Where the running sum of some shares passes each part, in [0, 1), of the whole."""
+    ends = np.cumsum(shares)
+    return np.asarray(np.minimum(np.searchsorted(ends, where * ends[-1], side="right"), len(shares) - 1))
+
+
+def _walk(
+    frontier: Frontier, block: Block, walkers: _Walkers, chance: _Chance, limit: float
+) -> Iterator[_Arrival]:
+    """Lead all draws at the nodes of a block to their ends, depth-first, one batch of states for each level of the tree."""
+    pending: list[tuple[Block, Iterator[tuple[Nodes, _Walkers]]]] = []
+    while True:
+        children, arrived = _scatter(frontier, block, walkers, chance)
+        lost = children.costs > limit
+        ends = frontier.tree.is_leaf[children.states] & ~lost
+        goes_on = (frontier.tree.edge_count[children.states] > 0) & ~lost
+        stops = ~goes_on[arrived.rows]
+        both = ends & goes_on
+        if both.any():
+            # A guided draw has as much left of its probability whichever way it takes.
+            stops |= both[arrived.rows] & _stopping(frontier, children, arrived, chance)
+            arrived = arrived._replace(log2_guided=arrived.log2_guided - both)
+        rows = arrived.rows[stops]
+        yield _Arrival(
+            arrived.draws[stops], children.indices[rows], children.costs[rows], arrived.log2_guided[rows]
+        )
+        going = arrived._replace(draws=arrived.draws[~stops], rows=arrived.rows[~stops])
+        onward = np.unique(going.rows)
+        pending.append((block, _batches(frontier, children.select(onward), going.select(onward))))
+        while (following := next(pending[-1][1], None)) is None:
+            pending.pop()
+            if not pending:
+                return
+        nodes, walkers = following
+        block = frontier.advance(pending[-1][0], nodes)
+
+
+def _batches(frontier: Frontier, nodes: Nodes, walkers: _Walkers) -> Iterator[tuple[Nodes, _Walkers]]:
+    for start in reversed(range(0, len(nodes.costs), frontier.batch)):
+        part = np.arange(start, min(start + frontier.batch, len(nodes.costs)))
+        yield nodes.select(part), walkers.select(part)
+
+
+def _scatter(frontier: Frontier, block: Block, walkers: _Walkers, chance: _Chance) -> tuple[Nodes, _Walkers]:
+    """Send each draw from its node to a child; only children that a draw came to are returned."""
+    children = frontier.children(block)
+    parents = children.parents
+    counts = np.bincount(parents, minlength=len(block.nodes.costs))
+    firsts = np.cumsum(counts) - counts
+    place = np.arange(len(parents)) - firsts[parents]  # of a child among its siblings
+    likely = np.zeros((len(counts), counts.max()))
+    likely[parents, place] = np.exp2(block.nodes.costs[parents] - children.costs)
+    likely /= likely.sum(axis=1, keepdims=True)
+    even = np.zeros_like(likely)
+    log2_members = frontier.tree.log2_members[children.states]
+    even[parents, place] = np.exp2(log2_members - log2_members.max())
+    even /= even.sum(axis=1, keepdims=True)
+    where = chance.of(walkers.draws, 2 * block.nodes.depths[walkers.rows] + 2)
+    uniform = chance.is_uniform[walkers.draws]
+    child = np.empty(len(where), dtype=np.int64)
+    for shares, which in ((likely, ~uniform), (even, uniform)):
+        rows = walkers.rows[which]
+        # One ascending array of all running sums: that of row r goes from r to r + 1.
+        ends = (np.cumsum(shares, axis=1) + np.arange(len(shares))[:, None]).ravel()
+        found = np.searchsorted(ends, rows + where[which], side="right") - rows * shares.shape[1]
+        child[which] = firsts[rows] + np.clip(found, 0, counts[rows] - 1)
+    came, rows = np.unique(child, return_inverse=True)
+    log2_step = np.log2(likely[parents[came], place[came]])
+    return children.select(came), _Walkers(
+        walkers.draws, rows, walkers.log2_guided[parents[came]] + log2_step
+    )
+
+
+def _stopping(frontier: Frontier, nodes: Nodes, arrived: _Walkers, chance: _Chance) -> NDArray[np.bool_]:
+    """Where a member ends and others go on, a guided draw ends with probability 1/2, and a uniform one as it should."""
+    where = chance.of(arrived.draws, 2 * nodes.depths[arrived.rows] + 1)
+    even = np.exp2(-frontier.tree.log2_members[nodes.states])
+    return where < np.where(chance.is_uniform[arrived.draws], even[arrived.rows], 0.5)

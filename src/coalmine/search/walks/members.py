@@ -1,0 +1,106 @@
+"""The members of a format as one model is asked about them: walked token by token where that is possible, else scored one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.formats.format import Format
+from coalmine.models.protocols import Model, PairModel, Scorer, Stepper, TextScorer
+from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.walks.frontier import BATCH, MEMORY_BYTES, Frontier
+from coalmine.search.walks.scoring import score_texts
+from coalmine.search.walks.thresholds import in_steps
+
+TEXTS_OF_AN_ENDPOINT = 128
+
+
+class Members:
+    """A format and the model that is asked about it.
+
+    A model of pairs is asked about each member given its source, which `sources` makes from the same fillings. Every member then
+    has a source of its own, nothing is shared between members, and no walk is possible.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        form: Format,
+        *,
+        sources: Format | None = None,
+        given: str = "",
+        batch: int = BATCH,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        """`given` is a beginning that is known already; only members with it are asked about. `memory_bytes` bounds a walk's states."""
+        self.model, self.format, self.given = model, form, given
+        # An endpoint is slow enough that a large batch would show no progress for minutes.
+        self.batch = min(batch, TEXTS_OF_AN_ENDPOINT) if isinstance(model, TextScorer) else batch
+        self.memory_bytes = memory_bytes
+        # A model of single texts was trained on the target side, and is asked about that.
+        self.sources = sources if isinstance(model, PairModel) else None
+        if isinstance(model, PairModel) and sources is None:
+            raise NotMeasurableError(
+                f"{model.name!r} is a model of pairs and needs a source for each text; plant pairs (a source format beside each "
+                "format), or hold one source fixed"
+            )
+
+    @cached_property
+    def _tree(self) -> TokenTree | str:
+        """The tree, or why there is none."""
+        if self.sources is not None:
+            return "each member has a source of its own"
+        if not isinstance(self.model, Stepper):
+            return "it does not support incremental decoding"
+        try:
+            return TokenTree(self.format, self.model.tokenizer, given=self.given)
+        except ModelError as problem:
+            return str(problem)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the members cannot be walked, or None where they can."""
+        return self._tree if isinstance(self._tree, str) else None
+
+    def frontier(self, purpose: str, advice: str, *, batch: int | None = None) -> Frontier:
+        """A walk of the tree; a clear error for `purpose`, with advice, where there is none."""
+        if isinstance(self._tree, str) or not isinstance(self.model, Stepper):
+            raise NotMeasurableError(
+                f"{purpose} is not applicable to {self.model.name!r}: {self.obstacle}; {advice}"
+            )
+        rows = self.batch if batch is None else min(batch, self.batch)
+        return Frontier(self.model, self._tree, batch=rows, memory_bytes=self.memory_bytes)
+
+    def score(self, texts: Sequence[str], names: Sequence[str] | None = None) -> NDArray[np.float64]:
+        """The log-perplexity of some members in bits."""
+        if not isinstance(self.model, Scorer):
+            raise NotMeasurableError(
+                f"{self.model.name!r} does not give the probability of a text, so texts cannot be ranked by it"
+            )
+        sources = None
+        if self.sources is not None:
+            sources = [self.sources.fill(self.format.fillings(text)) for text in texts]
+        bits = score_texts(self.model, texts, names, sources=sources)
+        # Some endpoints give no probability of the first token; where it is not the same for all members, ranks would be wrong.
+        unscored = getattr(self.model, "unscored", None)
+        if unscored is not None and max(unscored(texts), default=0) > len(self.format.prefix):
+            raise NotMeasurableError(
+                f"{self.model.name!r} gives no probability of the first token of a text, which holds a part of the secret here, so texts "
+                "cannot be ranked by it; give the model a context, or begin the format with a text"
+            )
+        return in_steps(bits)
+
+    def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
+        """Every member with its log-perplexity, in batches of (places in the order of the format, bits); nothing is shared."""
+        for start in range(0, self.format.size, self.batch):
+            indices = range(start, min(start + self.batch, self.format.size))
+            chosen = [
+                (index, text) for index in indices if (text := self.format.at(index)).startswith(self.given)
+            ]
+            if chosen:
+                yield np.array([index for index, _ in chosen]), self.score([text for _, text in chosen])

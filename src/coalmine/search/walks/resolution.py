@@ -1,0 +1,98 @@
+"""How far apart the log-perplexities of a model must be for their order to be known, measured by asking it in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coalmine.errors import ModelOutputError
+from coalmine.models.protocols import TextScorer
+from coalmine.models.resolution import UP_TO_BITS, allowed_bits
+from coalmine.search.walks.members import Members
+from coalmine.search.walks.paths import walked_costs
+from coalmine.search.walks.thresholds import STEP_BITS
+
+# Texts that are asked about together and alone.
+ASKED_ALONE = 4
+# The order of two costs is known where they differ by this many times the largest difference seen: there are two of them, the worst of
+# a few texts is not the worst of all, and ways that agree share what the precision itself loses.
+MARGIN = 4.0
+# The share of what the precision allows that is taken where the ways of asking agree by chance.
+LEAST_SHARE = 1 / 640
+# Below this many bits the rounding of a log-perplexity no longer shrinks with it.
+LEAST_SCALE_BITS = 8.0
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """Log-perplexities of about c bits are in a known order where they differ by more than `relative` * c, or `least_bits`."""
+
+    relative: float
+    least_bits: float
+    # The largest difference between two ways of asking about one text, and how many texts were asked about; None where a server
+    # was asked, whose resolution was found when it was first tried.
+    measured_bits: float | None
+    texts: int
+
+    def at(self, bits: ArrayLike) -> NDArray[np.float64]:
+        """The resolution (bits) at costs of this size."""
+        return np.asarray(np.maximum(self.least_bits, self.relative * np.asarray(bits, dtype=np.float64)))
+
+
+def measure_resolution(
+    members: Members, texts: Sequence[str], names: Sequence[str], scored: NDArray[np.float64]
+) -> Resolution:
+    """Compare texts as they were scored in a batch with the same texts scored alone and, where that is possible, walked.
+
+    `scored` has their log-perplexities in bits. A ModelOutputError where two answers differ by more than rounding explains.
+    """
+    model = members.model
+    declared = model.resolution_bits
+    if isinstance(model, TextScorer):
+        return Resolution(
+            relative=0.0, least_bits=max(declared, STEP_BITS), measured_bits=None, texts=len(texts)
+        )
+    some = range(0, len(texts), max(1, -(-len(texts) // ASKED_ALONE)))
+    spread = np.zeros(len(texts))
+    for place in some:
+        alone = members.score([texts[place]], [names[place]])
+        spread[place] = abs(float(alone[0] - scored[place]))
+    if members.obstacle is None:
+        frontier = members.frontier("a walk", "score the texts instead")
+        numbers = [frontier.tree.index_of(text) for text in texts]
+        together = walked_costs(frontier, numbers)
+        spread = np.maximum(spread, np.abs(together - scored))
+        for place in some:
+            walked = float(walked_costs(frontier, [numbers[place]])[0])
+            spread[place] = max(spread[place], abs(walked - together[place]), abs(walked - scored[place]))
+    check_same(members, names, spread, scored)
+    relative = MARGIN * float((spread / np.maximum(scored, LEAST_SCALE_BITS)).max(initial=0.0))
+    most = declared / UP_TO_BITS
+    relative = min(max(relative, most * LEAST_SHARE), most)
+    return Resolution(
+        relative=relative,
+        least_bits=max(relative * LEAST_SCALE_BITS, STEP_BITS),
+        measured_bits=float(spread.max(initial=0.0)),
+        texts=len(texts),
+    )
+
+
+def check_same(
+    members: Members,
+    names: Sequence[str],
+    differences: NDArray[np.float64],
+    bits: NDArray[np.float64],
+    allowed: NDArray[np.float64] | None = None,
+) -> None:
+    """Refuse differences between two answers about texts of so many bits that rounding does not explain."""
+    most = (allowed_bits(members.model.resolution_bits, bits) if allowed is None else allowed) + STEP_BITS
+    wrong = np.flatnonzero(differences > most)
+    if len(wrong):
+        place = int(wrong[0])
+        raise ModelOutputError(
+            f"the model {members.model.name!r} scores {names[place]} differently when it is asked a second time, by "
+            f"{differences[place]:.2g} bits where its resolution allows {most[place]:.2g}; "
+            "its adapter does not conform: run coalmine.models.conformance.check_model on it"
+        )

@@ -1,0 +1,1 @@
+"""Exposure from scores: exact, sampled, weighted, split, extrapolated; and exposure without memorization."""

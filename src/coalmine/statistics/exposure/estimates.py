@@ -1,0 +1,251 @@
+"""How many bits does a model give away about a canary?
+
+Exposure is log2|R| - log2 rank, where the rank of a canary is the number of members of the secret space R that are no
+more surprising to the model than it is, itself included (so ties count against it). Scores are log-perplexities in
+bits: lower means better remembered. Three routes are here: the exact rank; the rank within a uniform sample of R; and
+the rank among references, which were drawn like the canary and never trained on. `coalmine.statistics.exposure.tail` adds a
+fourth, which extrapolates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coalmine.errors import InputError
+from coalmine.records import Estimate
+from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
+
+SAMPLE_ASSUMPTIONS = ("the samples are independent and uniform draws from the whole secret space",)
+REFERENCE_ASSUMPTIONS = (
+    "the references are independent draws from the distribution of the canary, never trained on",
+)
+
+
+def exposure_bits(rank: int, size: int) -> float:
+    """log2(size) - log2(rank), in bits, for whole numbers of any size with 1 <= rank <= size.
+
+    >>> exposure_bits(1, 10**9) == math.log2(10**9)
+    True
+    >>> exposure_bits(2**100, 2**110)
+    10.0
+    >>> exposure_bits(10**40, 10**40)
+    0.0
+    """
+    rank, size = checked_count(rank, "rank"), checked_count(size, "size")
+    if rank > size:
+        raise InputError(
+            f"rank must not exceed the size of the secret space, got rank {rank} of {size}; check both"
+        )
+    return _log2_ratio(size, rank)
+
+
+def exact_exposure(rank: int, size: int, *, least: int | None = None, most: int | None = None) -> Estimate:
+    """The exposure of a canary whose rank among all `size` members is known; its interval is the number itself.
+
+    Members so close to the canary that the model's arithmetic cannot tell their order leave the rank anywhere from `least` to
+    `most`; the interval then goes from the exposure at `most` to that at `least`.
+
+    >>> exact_exposure(1, 1024).statement
+    'rank 1 of 1,024: exposure is exactly 10.00 bits'
+    >>> exact_exposure(4, 1024, least=4, most=5).statement
+    'rank 4 of 1,024, or 4 to 5 within the resolution of the model: exposure is 8.00 bits (7.67 to 8.00)'
+    """
+    least, most = rank if least is None else least, rank if most is None else most
+    if not least <= rank <= most:
+        raise InputError(f"a rank must lie between its bounds, got {rank} with {least} to {most}; check them")
+    low, bits, high = (exposure_bits(one, size) for one in (most, rank, least))
+    if least == most:
+        statement = f"rank {int(rank):,} of {int(size):,}: exposure is exactly {bits:.2f} bits"
+    else:
+        statement = (
+            f"rank {int(rank):,} of {int(size):,}, or {least:,} to {most:,} within the resolution of the model: exposure is "
+            f"{bits:.2f} bits ({math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f})"
+        )
+    return Estimate(
+        method="exact",
+        status="measured",
+        value=bits,
+        low=low,
+        high=high,
+        confidence=None,
+        n=int(size),
+        statement=statement,
+    )
+
+
+def sampled_exposure(
+    canary_score: float,
+    sample_scores: ArrayLike,
+    size: int,
+    confidence: float = 0.95,
+    *,
+    canary_id: str | None = None,
+) -> Estimate:
+    """The exposure in bits of one canary from a uniform sample of its secret space; see `sampled_exposures`.
+
+    >>> print(sampled_exposure(20.0, [30.0, 19.0, 41.0, 22.0], size=10**9).statement)
+    exposure is 2.00 bits (95% interval 0.31 to 7.31): 1 of 4 samples is no more surprising
+    """
+    ids = None if canary_id is None else [canary_id]
+    return sampled_exposures([canary_score], sample_scores, size, confidence, canary_ids=ids)[0]
+
+
+def sampled_exposures(
+    canary_scores: ArrayLike,
+    sample_scores: ArrayLike,
+    size: int,
+    confidence: float = 0.95,
+    *,
+    canary_ids: Sequence[str] | None = None,
+) -> list[Estimate]:
+    """The exposure in bits of each canary, in the order given, from a uniform sample of their secret space.
+
+    Exposure is -log2 of the probability p that a member of the space, drawn at random, is no more surprising than the
+    canary. The sample gives p as a proportion; its Clopper-Pearson interval gives the interval, clipped to what is
+    possible (0 to log2 of `size`, because the canary is itself a member). A canary that beats every sample has no
+    value, only a lower bound; one that beats none has an exposure of 0, which is a measurement.
+
+    >>> [e.statement for e in sampled_exposures([5.0, 45.0], [30.0, 40.0], size=1024)]  # doctest: +NORMALIZE_WHITESPACE
+    ['less surprising than all 2 samples: exposure is at least 0.24 bits (95% confidence)',
+     'exposure is 0.00 bits (95% interval 0.00 to 2.66): 2 of 2 samples are no more surprising']
+    """
+    counts, n = _counts_no_more_surprising(canary_scores, sample_scores, "samples", canary_ids)
+    level = checked_confidence(confidence)
+    ceiling = math.log2(checked_count(size, "size"))
+    low_p, high_p = clopper_pearson(counts, n, level)
+    lows = np.minimum(_bits(high_p), ceiling)
+    highs = np.minimum(_bits(np.maximum(low_p, np.finfo(float).tiny)), ceiling)
+    highs[counts == 0] = ceiling
+    estimates = []
+    for count, low, high in zip(counts.tolist(), lows.tolist(), highs.tolist(), strict=True):
+        value = min(_log2_ratio(n, count), ceiling) if count else None
+        estimates.append(
+            Estimate(
+                method="sampled",
+                status="lower_bound" if value is None else "measured",
+                value=value,
+                low=low,
+                high=high,
+                confidence=level,
+                n=n,
+                statement=_statement(value, (low, high), level, count=count, n=n, what="sample"),
+                assumptions=SAMPLE_ASSUMPTIONS,
+            )
+        )
+    return estimates
+
+
+def reference_exposure(
+    canary_score: float,
+    reference_scores: ArrayLike,
+    confidence: float = 0.95,
+    *,
+    canary_id: str | None = None,
+) -> Estimate:
+    """The exposure in bits of one canary among references; see `reference_exposures`.
+
+    >>> print(reference_exposure(20.0, [30.0, 19.0, 41.0, 22.0]).statement)
+    exposure is 1.00 bits (95% interval 0.31 to 7.31): 1 of 4 references is no more surprising
+    """
+    ids = None if canary_id is None else [canary_id]
+    return reference_exposures([canary_score], reference_scores, confidence, canary_ids=ids)[0]
+
+
+def reference_exposures(
+    canary_scores: ArrayLike,
+    reference_scores: ArrayLike,
+    confidence: float = 0.95,
+    *,
+    canary_ids: Sequence[str] | None = None,
+) -> list[Estimate]:
+    """The exposure in bits of each canary, in the order given, among `n` references that were never trained on.
+
+    The rank of a canary is 1 plus the number of references that are no more surprising, from 1 to n + 1, and its
+    exposure is log2 n - log2 rank (0 at rank n + 1, where the formula would fall a little below). The interval is
+    that of -log2 p, where p is the probability that a further reference is no more surprising, by Clopper-Pearson;
+    where the value lies outside it by the 1 that the rank adds, the interval is widened to the value.
+
+    At rank 1 the formula gives log2 n whatever the model remembers: it says how many references there are. So the
+    estimate is then a lower bound without a value, and without an upper limit (`high` is None), because no number of
+    references can show how small p is.
+
+    >>> best = reference_exposures([1.0], [30.0, 40.0, 50.0])[0]
+    >>> best.status, best.value, best.high
+    ('lower_bound', None, None)
+    >>> print(best.statement)
+    less surprising than all 3 references: exposure is at least 0.49 bits (95% confidence)
+    """
+    counts, n = _counts_no_more_surprising(canary_scores, reference_scores, "references", canary_ids)
+    level = checked_confidence(confidence)
+    low_p, high_p = clopper_pearson(counts, n, level)
+    lows, highs = _bits(high_p), _bits(np.maximum(low_p, np.finfo(float).tiny))
+    estimates = []
+    for count, low, high in zip(counts.tolist(), lows.tolist(), highs.tolist(), strict=True):
+        value = _log2_ratio(n, min(count + 1, n)) if count else None
+        lowest = low if value is None else min(low, value)
+        estimates.append(
+            Estimate(
+                method="references",
+                status="lower_bound" if value is None else "measured",
+                value=value,
+                low=lowest,
+                high=None if value is None else high,
+                confidence=level,
+                n=n,
+                statement=_statement(value, (lowest, high), level, count=count, n=n, what="reference"),
+                assumptions=REFERENCE_ASSUMPTIONS,
+            )
+        )
+    return estimates
+
+
+def _counts_no_more_surprising(
+    canary_scores: ArrayLike, other_scores: ArrayLike, what: str, canary_ids: Sequence[str] | None
+) -> tuple[NDArray[np.int64], int]:
+    """For each canary how many of the others have a score <= its own, and how many others there are."""
+    canaries = canary_array(canary_scores, canary_ids)
+    others = sample_array(other_scores, what)
+    # side="right" counts ties, as the definition of rank does.
+    counts = np.searchsorted(np.sort(others), canaries, side="right")
+    return counts.astype(np.int64), len(others)
+
+
+def _log2_ratio(larger: int, smaller: int) -> float:
+    """log2(larger / smaller) of whole numbers of any size, exact to the last digits also where they are close."""
+    ceiling = math.log2(larger)
+    if larger >= 2 * smaller:
+        try:
+            return min(math.log2(larger / smaller), ceiling)
+        except OverflowError:
+            return ceiling - math.log2(smaller)
+    return min(math.log1p((larger - smaller) / smaller) / math.log(2.0), 1.0, ceiling)
+
+
+def _bits(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    # np.abs turns the -0.0 of a probability of 1 into 0.0.
+    return np.abs(np.log2(probabilities))
+
+
+def _statement(
+    value: float | None, interval: tuple[float, float], level: float, *, count: int, n: int, what: str
+) -> str:
+    low, high = interval
+    percent = f"{100 * level:g}%"
+    if value is None:
+        others = f"all {n:,} {what}s" if n > 1 else f"the only {what}"
+        # Rounded down: a sentence that says "at least" must not promise more than the bound.
+        return (
+            f"less surprising than {others}: "
+            f"exposure is at least {math.floor(low * 100) / 100:.2f} bits ({percent} confidence)"
+        )
+    are = "is" if count == 1 else "are"
+    whats = what if n == 1 else f"{what}s"
+    return (
+        f"exposure is {value:.2f} bits ({percent} interval {low:.2f} to {high:.2f}): "
+        f"{count:,} of {n:,} {whats} {are} no more surprising"
+    )

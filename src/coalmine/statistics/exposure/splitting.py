@@ -1,0 +1,282 @@
+"""How exposed is a canary, by several runs of splitting?
+
+A run holds members that are uniform below each of a row of falling levels. The product of the shares that lie below the next level,
+times the share below the canary's own log-perplexity, is an unbiased estimate of the probability that a random member is no more
+surprising than the canary. Members that were known before the runs are counted, and only the others are estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coalmine.errors import InputError
+from coalmine.records import Estimate
+from coalmine.statistics.exposure.estimates import exposure_bits
+from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count
+
+SPLITTING_ASSUMPTIONS: tuple[str, ...] = (
+    "members that are no more surprising than the canary are reached from uniform draws, or from known canaries, by refilling parts",
+    "the estimates of the runs scatter about as log-normal numbers do",
+)
+FREE_ASSUMPTIONS: tuple[str, ...] = (
+    "the first members of the runs are independent and uniform draws from the whole secret space",
+)
+
+# A number is given where at least this share of the runs saw it, and where they are worth this share of equally large ones.
+SEEN_BY, WORTH = 0.8, 0.5
+# Intervals of so few runs are a little too narrow: at a nominal 95% they held the truth in 92% to 93% of 200 audits before this.
+WIDENED = 1.2
+# Below this many of the first members whose descendants count, the runs may all have missed the same region.
+FEW_LINES = 10
+
+FloatArray = NDArray[np.float64]
+
+
+class SplittingRun(NamedTuple):
+    """The members that one run held: uniform on the whole space at first, then below each level.
+
+    Attributes:
+        costs: (levels + 1, particles), log-perplexities in bits; infinite after a level below which nothing was found.
+        known: (levels + 1, particles), whether each was known before the run.
+        ancestors: (levels + 1, particles), from which of the first members each descends.
+    """
+
+    costs: FloatArray
+    known: NDArray[np.bool_]
+    ancestors: NDArray[np.int32]
+
+
+class _Below(NamedTuple):
+    """What the runs say about the members up to one cost: an estimate of their share of the space by each run."""
+
+    log2_every: FloatArray  # (runs,)
+    log2_others: FloatArray  # (runs,), without the known
+    lines: int
+
+
+class Runs:
+    """Several runs through the same levels."""
+
+    def __init__(self, runs: Sequence[SplittingRun], levels: Sequence[float]) -> None:
+        if len(runs) < 2:
+            raise InputError(f"the spread of runs needs at least two of them, got {len(runs)}; make more")
+        self.levels = np.array(levels, dtype=np.float64)
+        self.costs = np.stack([run.costs for run in runs])  # (runs, stages, particles)
+        self.known = np.stack([run.known for run in runs])
+        self.ancestors = np.stack([run.ancestors for run in runs])
+        if (np.diff(self.levels) >= 0).any() or self.costs.shape[1] != len(self.levels) + 1:
+            raise InputError(
+                f"levels must fall, and runs must have one row more than the {len(self.levels)} levels"
+            )
+        with np.errstate(divide="ignore"):
+            kept = np.log2((self.costs[:, :-1] <= self.levels[None, :, None]).mean(axis=2))
+        self.log2_weights = np.concatenate([np.zeros((len(runs), 1)), np.cumsum(kept, axis=1)], axis=1)
+
+    def stage(self, cost: float) -> int:
+        """The last stage all of whose members may cost as much: its level is no lower."""
+        return int((self.levels >= cost).sum())
+
+    def below(self, cost: float) -> _Below:
+        """The members up to a cost."""
+        stage = self.stage(cost)
+        inside = self.costs[:, stage] <= cost
+        others = inside & ~self.known[:, stage]
+        lines = sum(
+            len(np.unique(one[row])) for one, row in zip(self.ancestors[:, stage], inside, strict=True)
+        )
+        with np.errstate(divide="ignore"):
+            weights = self.log2_weights[:, stage]
+            return _Below(
+                weights + np.log2(inside.mean(axis=1)), weights + np.log2(others.mean(axis=1)), lines
+            )
+
+    def first(self, cost: float) -> tuple[int, int]:
+        """How many of the first members of all runs cost no more, and how many there are."""
+        return int((self.costs[:, 0] <= cost).sum()), self.costs[:, 0].size
+
+
+def splitting_exposures(
+    thresholds: ArrayLike,
+    runs: Runs,
+    *,
+    known: Sequence[int],
+    proven: Sequence[int],
+    complete: Sequence[bool],
+    size: int,
+    scored: int,
+    confidence: float = 0.95,
+    canary_ids: Sequence[str] | None = None,
+) -> list[Estimate]:
+    """The exposure in bits of each canary, in the order given.
+
+    For each canary: `thresholds` (its log-perplexity in bits), `known` (how many of the members that are marked in the runs cost no
+    more), `proven` (how many members are known by now to cost no more, itself included) and `complete` (whether all members next to
+    the known canaries were looked at). `scored` is how many members the model was asked about.
+    """
+    limits = canary_array(thresholds, canary_ids)
+    level = checked_confidence(confidence)
+    size = checked_count(size, "size")
+    return [
+        _exposure(runs, float(limit), known[j], max(1, proven[j]), complete[j], size, scored, level)
+        for j, limit in enumerate(limits)
+    ]
+
+
+def _exposure(
+    runs: Runs,
+    cost: float,
+    known: int,
+    proven: int,
+    complete: bool,
+    size: int,
+    scored: int,
+    level: float,
+) -> Estimate:
+    below = runs.below(cost)
+    log2_size = math.log2(size)
+    if runs.stage(cost) == 0:
+        return _from_first(runs, cost, proven, size, scored, level)
+    if _supported(below.log2_others):
+        # What is known is counted, and only the others are estimated.
+        middle, low, high = (
+            _log2_add(math.log2(known) if known else -math.inf, log2_size + one)
+            for one in log2_mean_interval(below.log2_others, level)
+        )
+    elif _supported(below.log2_every):
+        middle, low, high = (log2_size + one for one in log2_mean_interval(below.log2_every, level))
+    else:
+        return _bounds(runs, cost, known, proven, complete, size, scored, level)
+    ceiling = exposure_bits(min(proven, size), size)
+    if log2_size - high > ceiling + 1e-9:
+        return _bounds(runs, cost, known, proven, False, size, scored, level)
+    value, least, most = (min(max(log2_size - one, 0.0), ceiling) for one in (middle, high, low))
+    seen = int(np.isfinite(below.log2_every).sum())
+    return Estimate(
+        method="splitting",
+        status="measured",
+        value=value,
+        low=least,
+        high=most,
+        confidence=level,
+        n=scored,
+        statement=(
+            f"exposure is {value:.2f} bits ({100 * level:g}% interval {least:.2f} to {most:.2f}): {seen} of {len(runs.costs)} runs of "
+            f"splitting reached it, with {scored:,} members scored; {_free(runs, cost, level)}"
+        ),
+        assumptions=SPLITTING_ASSUMPTIONS,
+        warnings=(
+            (f"what counts descends from only {below.lines} of the first members of all runs",)
+            if below.lines < FEW_LINES
+            else ()
+        ),
+    )
+
+
+def _from_first(runs: Runs, cost: float, proven: int, size: int, scored: int, level: float) -> Estimate:
+    """The canary is in the upper half: the uniform draws show it as exactly as anything."""
+    count, n = runs.first(cost)
+    low_p, high_p = clopper_pearson(count, n, level)
+    ceiling = exposure_bits(min(proven, size), size)
+    value, low, high = (
+        min(abs(math.log2(p)), ceiling) if p > 0 else ceiling for p in (count / n, high_p, low_p)
+    )
+    return Estimate(
+        method="splitting",
+        status="measured",
+        value=value,
+        low=low,
+        high=high,
+        confidence=level,
+        n=scored,
+        statement=(
+            f"exposure is {value:.2f} bits ({100 * level:g}% interval {low:.2f} to {high:.2f}): {count:,} of {n:,} uniform draws are no "
+            "more surprising"
+        ),
+        assumptions=FREE_ASSUMPTIONS,
+    )
+
+
+def _bounds(
+    runs: Runs, cost: float, known: int, proven: int, complete: bool, size: int, scored: int, level: float
+) -> Estimate:
+    """No run, or too few, came down to the canary: the members of the lowest level that they do show limit its rank from above."""
+    log2_size = math.log2(size)
+    ceiling = exposure_bits(min(proven, size), size)
+    above = [
+        float(limit)
+        for limit in runs.levels[runs.levels >= cost][::-1]
+        if _supported(runs.below(float(limit)).log2_others)
+    ]
+    free = _free_bits(runs, cost, level)
+    reason = "too few runs reached a member as unsurprising as this canary, so there is a bound and no value"
+    if above and complete:
+        _, _, high = log2_mean_interval(runs.below(above[0]).log2_others, level)
+        low = min(max(log2_size - _log2_add(math.log2(max(known, proven)), log2_size + high), 0.0), ceiling)
+        rank = math.ceil(min(2.0 ** min(log2_size - low, 1000.0), float(min(size, 2**1000))))
+        how = f"at most about {rank:,} members are no more surprising, by the lowest level that the runs show"
+        assumptions = SPLITTING_ASSUMPTIONS
+    else:
+        low = min(free, ceiling)
+        how = f"less surprising than all but a few of {runs.first(cost)[1]:,} uniform draws"
+        assumptions = FREE_ASSUMPTIONS
+        reason += (
+            "; the members around this canary are too many to be looked at one by one" if not complete else ""
+        )
+    return Estimate(
+        method="splitting",
+        status="lower_bound",
+        value=None,
+        low=low,
+        high=ceiling,
+        confidence=level,
+        n=scored,
+        statement=(
+            f"exposure is at least {math.floor(low * 100) / 100:.2f} bits ({100 * level:g}% confidence): {how}; {_free(runs, cost, level)}"
+        ),
+        assumptions=assumptions,
+        warnings=(reason,),
+    )
+
+
+def log2_mean_interval(log2_numbers: FloatArray, level: float) -> tuple[float, float, float]:
+    """The log2 of the mean of some independent numbers of at least 0, some of them larger by far, and of its limits."""
+    from scipy.special import stdtrit
+
+    n = len(log2_numbers)
+    top = float(log2_numbers.max())
+    numbers = np.exp2(log2_numbers - top)
+    mean = float(numbers.mean())
+    error = float(numbers.std(ddof=1)) / mean / math.sqrt(n)
+    reach = WIDENED * float(stdtrit(n - 1, (1 + level) / 2)) * error / math.log(2)
+    middle = top + math.log2(mean)
+    return middle, middle - reach, middle + reach
+
+
+def _supported(log2_numbers: FloatArray) -> bool:
+    """Whether enough of the runs saw something, and no few of them decide alone."""
+    seen = np.isfinite(log2_numbers)
+    if seen.mean() < SEEN_BY:
+        return False
+    numbers = np.exp2(log2_numbers - log2_numbers.max())
+    return bool(numbers.sum() ** 2 / (numbers @ numbers) >= WORTH * len(numbers))
+
+
+def _free_bits(runs: Runs, cost: float, level: float) -> float:
+    """A lower limit of the exposure from the uniform draws alone, which holds for every model."""
+    count, n = runs.first(cost)
+    return abs(math.log2(clopper_pearson(count, n, 2 * level - 1 if level > 0.5 else level)[1]))
+
+
+def _free(runs: Runs, cost: float, level: float) -> str:
+    bits = math.floor(_free_bits(runs, cost, level) * 100) / 100
+    return f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits:.2f} bits, whatever the model is"
+
+
+def _log2_add(first: float, second: float) -> float:
+    return float(np.logaddexp2(first, second))

@@ -1,0 +1,248 @@
+"""How exposed is a canary that beats every sample?
+
+The answer is an extrapolation: a skew-normal curve is fitted to the scores of a uniform sample of the secret space, and
+the exposure is -log2 of the curve's mass at or below the canary. It stands or falls with the curve, so a fifth of the
+sample is held out to test it by Kolmogorov and Smirnov, and the result says when the test rejects. A fifth and not half,
+because the test takes the curve as given: with halves its own error makes the test reject a true curve in one of six
+cases, with a fifth in about 7 of 100. The curve that is reported is the one that was tested, fitted to the other four
+fifths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.randomness import arrays
+from coalmine.records import Estimate
+from coalmine.statistics.exposure.skew_normal import SkewNormal
+from coalmine.statistics.exposure.skew_normal_fit import (
+    FEWEST_SCORES,
+    MOST_EXTREME_SHAPE,
+    WeightedSample,
+    fit_skew_normal,
+    group_scores,
+)
+from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
+
+__all__ = ["SkewNormal", "TailFit", "extrapolated_exposures", "fit_skew_normal", "fit_tail"]
+
+HELD_OUT_SHARE = 0.2
+REJECTION_LEVEL = 0.05
+# Far below the spread of the refits, which is what they are for.
+_REFIT_TOLERANCE = 1e-5
+ASSUMPTIONS = (
+    "the samples are independent and uniform draws from the whole secret space",
+    "the scores follow a skew-normal curve also beyond the lowest sample, where no test can look",
+)
+
+
+class TailFit(msgspec.Struct, frozen=True, kw_only=True):
+    """A skew-normal curve through a sample of scores, the test of it on held-out scores, and refits for intervals.
+
+    `curve` was fitted to `n_fit` scores and tested on `n_test` others. `refits` are (location, scale, shape) of fits to
+    resamples of the fitted scores; with them, intervals need neither the scores nor the model again.
+    """
+
+    curve: SkewNormal
+    ks_statistic: float
+    ks_p_value: float
+    n_fit: int
+    n_test: int
+    refits: tuple[tuple[float, float, float], ...]
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the held-out scores reject the curve at 5%."""
+        return self.ks_p_value < REJECTION_LEVEL
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with this fit whichever canary it is used for; empty if nothing is known to be."""
+        found = []
+        if self.rejected:
+            found.append(
+                f"the skew-normal fit is rejected (KS p = {_p_value_text(self.ks_p_value)} on {self.n_test:,} "
+                "held-out samples): do not rely on this number"
+            )
+        if abs(self.curve.shape) >= 0.999 * MOST_EXTREME_SHAPE:
+            found.append(
+                "the likelihood of the skew-normal fit has no maximum, because it rises with the shape without end: "
+                "do not rely on this number, and draw more samples"
+            )
+        return tuple(found)
+
+    def estimate(
+        self, canary_score: float, size: int, confidence: float = 0.95, *, canary_id: str | None = None
+    ) -> Estimate:
+        """The extrapolated exposure in bits of one canary; see `estimates`."""
+        ids = None if canary_id is None else [canary_id]
+        return self.estimates([canary_score], size, confidence, canary_ids=ids)[0]
+
+    def estimates(
+        self,
+        canary_scores: ArrayLike,
+        size: int,
+        confidence: float = 0.95,
+        *,
+        canary_ids: Sequence[str] | None = None,
+    ) -> list[Estimate]:
+        """The extrapolated exposure in bits of each canary, in the order given, with percentile bootstrap intervals.
+
+        It is not capped at log2 of `size`: beyond that it no longer tells a rank, only how far the canary stands out,
+        and a warning says so. In simulations with 400 to 2,000 scores that are skew-normal indeed, intervals at 95%
+        from 200 refits covered the truth in 93 to 97 of 100 cases, at 3, 10 and 30 bits alike. They know nothing of
+        scores that are not skew-normal.
+        """
+        canaries = canary_array(canary_scores, canary_ids)
+        level = checked_confidence(confidence)
+        ceiling = math.log2(checked_count(size, "size"))
+        if len(self.refits) < 2.0 / (1.0 - level):
+            raise InputError(
+                f"an interval at {100 * level:g}% needs at least {math.ceil(2.0 / (1.0 - level))} bootstraps, "
+                f"but the fit has {len(self.refits)}; fit with more, or ask for less confidence"
+            )
+        values = np.atleast_1d(self.curve.exposure_bits(canaries))
+        resampled = np.array([SkewNormal(*refit).exposure_bits(canaries) for refit in self.refits])
+        tail = (1.0 - level) / 2.0
+        # Of B refits the k-th lowest stands for k / (B + 1); the default of NumPy would make the interval too short.
+        lows, highs = np.quantile(resampled, [tail, 1.0 - tail], axis=0, method="weibull")
+        _refuse_overflow(values, lows, highs)
+        # A percentile interval need not hold the estimate itself; one that does not is widened to it.
+        lows, highs = np.minimum(lows, values), np.maximum(highs, values)
+        return [
+            self._estimate(value, (low, high), level, ceiling)
+            for value, low, high in zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
+        ]
+
+    def _estimate(
+        self, value: float, interval: tuple[float, float], level: float, ceiling: float
+    ) -> Estimate:
+        low, high = interval
+        warnings = self.warnings
+        if value > ceiling:
+            excess = (
+                f"the estimate exceeds {ceiling:.2f} bits, the most that a secret space of this size allows: "
+                "it says how far the canary stands out, not its rank"
+            )
+            warnings = (*warnings, excess)
+        return Estimate(
+            method="extrapolated",
+            status="measured",
+            value=value,
+            low=low,
+            high=high,
+            confidence=level,
+            n=self.n_fit + self.n_test,
+            statement=(
+                f"exposure is about {value:.2f} bits ({100 * level:g}% interval {low:.2f} to {high:.2f}), "
+                f"extrapolated by a skew-normal fit to {self.n_fit:,} samples"
+            ),
+            assumptions=ASSUMPTIONS,
+            warnings=warnings,
+        )
+
+
+def fit_tail(sample_scores: ArrayLike, *, seed: int, bootstraps: int = 200) -> TailFit:
+    """Fit a skew-normal curve to four fifths of a sample of scores (bits), and test it on the rest.
+
+    The split and the `bootstraps` resamples follow from `seed`, and not from the order of anything but the scores. The
+    resamples are of the grouped scores, and each refit starts from the fit, so a fit to 10^4 scores with 200 of them
+    takes a fraction of a second.
+
+    >>> fit = fit_tail(arrays(0, "doctest").normal(30.0, 4.0, size=2_000), seed=0, bootstraps=40)
+    >>> fit.n_fit, fit.n_test, fit.rejected
+    (1600, 400, False)
+    >>> estimate = fit.estimate(14.0, size=10**9)
+    >>> estimate.low < -math.log2(3.167e-5) < estimate.high
+    True
+    """
+    scores = sample_array(sample_scores, "sample scores")
+    fewest = math.ceil(FEWEST_SCORES / (1.0 - HELD_OUT_SHARE))
+    if len(scores) < fewest:
+        raise NotMeasurableError(
+            f"a curve through {len(scores)} sample scores says nothing about their tail; "
+            f"give at least {fewest}, and better thousands"
+        )
+    n_test = int(len(scores) * HELD_OUT_SHARE)
+    shuffled = arrays(seed, "tail", "split").permutation(scores)
+    held_out, fitted = shuffled[:n_test], shuffled[n_test:]
+    curve = fit_skew_normal(fitted)
+    statistic, p_value = _kolmogorov_smirnov(held_out, curve)
+    return TailFit(
+        curve=curve,
+        ks_statistic=statistic,
+        ks_p_value=p_value,
+        n_fit=len(fitted),
+        n_test=n_test,
+        refits=_refits(fitted, curve, seed, checked_count(bootstraps, "bootstraps")),
+    )
+
+
+def extrapolated_exposures(
+    canary_scores: ArrayLike,
+    sample_scores: ArrayLike,
+    size: int,
+    *,
+    seed: int,
+    confidence: float = 0.95,
+    bootstraps: int = 200,
+    canary_ids: Sequence[str] | None = None,
+) -> list[Estimate]:
+    """The extrapolated exposure in bits of each canary, in the order given; one fit serves them all.
+
+    `fit_tail` gives the fit itself, for a report of its parameters and of its test.
+
+    >>> sample = arrays(0, "doctest").normal(30.0, 4.0, size=2_000)
+    >>> near, far = extrapolated_exposures([26.0, -10.0], sample, 10**9, seed=0, bootstraps=40)
+    >>> round(near.value, 1), len(near.warnings)
+    (2.6, 0)
+    >>> far.warnings[0][:65]
+    'the estimate exceeds 29.90 bits, the most that a secret space of '
+    """
+    canaries = canary_array(canary_scores, canary_ids)
+    checked_confidence(confidence)
+    checked_count(size, "size")
+    fit = fit_tail(sample_scores, seed=seed, bootstraps=bootstraps)
+    return fit.estimates(canaries, size, confidence, canary_ids=canary_ids)
+
+
+def _kolmogorov_smirnov(held_out: NDArray[np.float64], curve: SkewNormal) -> tuple[float, float]:
+    from scipy.stats import kstest
+
+    result = kstest(curve.cdf(held_out), "uniform")
+    return float(result.statistic), float(result.pvalue)
+
+
+def _refits(
+    fitted: NDArray[np.float64], curve: SkewNormal, seed: int, bootstraps: int
+) -> tuple[tuple[float, float, float], ...]:
+    """Fits to resamples; one whose scores are all equal (possible if few scores differ) has no fit and is redrawn."""
+    values, counts = group_scores(fitted)
+    generator = arrays(seed, "tail", "bootstrap")
+    refits: list[tuple[float, float, float]] = []
+    while len(refits) < bootstraps:
+        resampled = generator.multinomial(len(fitted), counts / len(fitted)).astype(np.float64)
+        drawn = resampled > 0
+        if np.count_nonzero(drawn) > 1:
+            refit = WeightedSample.of(values[drawn], resampled[drawn]).fit(
+                start=curve, tolerance=_REFIT_TOLERANCE
+            )
+            refits.append((refit.location, refit.scale, refit.shape))
+    return tuple(refits)
+
+
+def _refuse_overflow(*arrays_of_bits: NDArray[np.float64]) -> None:
+    if not all(np.all(np.isfinite(bits)) for bits in arrays_of_bits):
+        raise NotMeasurableError(
+            "a canary lies so far from the sample that its exposure is not a number; check the scores of both"
+        )
+
+
+def _p_value_text(p_value: float) -> str:
+    return f"{p_value:.3f}" if p_value >= 0.0005 else f"{p_value:.0e}"

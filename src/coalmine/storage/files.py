@@ -1,0 +1,359 @@
+"""Files that are whole or not there at all, and private where they hold secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import msgspec
+
+from coalmine.errors import CoalmineError, InputError, ReadError, UnflushedError, WriteError
+from coalmine.storage.refusals import unreadable, write_error
+from coalmine.storage.work_files import new_work_file
+
+PRIVATE = 0o600
+PUBLIC = 0o644
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[Path]:
+    """A path to write to; it takes the final name when the block ends well, and is removed when it does not.
+
+    The temporary file is beside the final one, so the rename is atomic, and it has the final mode from its first byte, so a
+    secret is never readable by others for a moment. Only a regular file is ever replaced. What the operating system refuses is a
+    WriteError; whatever else the block raises passes as it is. Within `together`, the name is taken when that block ends.
+    """
+    final = _checked(path)
+    make_directory(final.parent)
+    check_replaceable(final)
+    new, group = _NewFile(final, mode), _GROUP.get()
+    with new.removed_if_refused():
+        yield new.temporary
+        new.finish()
+        if group is None:
+            new.take_name()
+    if group is None:
+        new.flush_directory()
+    else:
+        group.add(new)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[FileGroup]:
+    """Files that belong together: each is complete on the disk before the first of them takes its name.
+
+    Those that are written later tell of those before them. Therefore old ones are removed first, the last at first: at no moment
+    does a file tell of another one than is there. A full disk is noticed before any of that, and changes nothing.
+    """
+    group = FileGroup()
+    token = _GROUP.set(group)
+    try:
+        yield group
+        group.put_in_place()
+    finally:
+        _GROUP.reset(token)
+        group.close()
+
+
+class FileGroup:
+    """The files of one `together`."""
+
+    def __init__(self) -> None:
+        self._new: list[_NewFile] = []
+        self._old: list[Path] = []
+
+    def add(self, new: _NewFile) -> None:
+        """A file that is complete and waits for its name."""
+        self._new.append(new)
+
+    def remove(self, path: Path) -> None:
+        """A file that would tell of what is no longer there; it goes before the first new one takes its name."""
+        self._old.append(path)
+
+    def where(self, path: Path) -> Path:
+        """Where the content of one of the files is until it takes its name."""
+        return next((new.temporary for new in reversed(self._new) if new.final == path), path)
+
+    def put_in_place(self) -> None:
+        """Remove what is old, and give the new files their names."""
+        for place in [*self._old, *(new.final for new in self._new)]:
+            check_replaceable(place)
+        for old in [*self._old, *(new.final for new in reversed(self._new[1:]))]:
+            remove_file(old)
+        for new in self._new:
+            try:
+                new.take_name()
+            except OSError as error:
+                left = "files that belong with it are missing or new; run the same command again"
+                raise write_error(new.final, error, left) from error
+        for folder in dict.fromkeys(new.final.parent for new in self._new):
+            next(new for new in self._new if new.final.parent == folder).flush_directory()
+
+    def close(self) -> None:
+        """Remove what did not take its name."""
+        for new in self._new:
+            new.abandon()
+
+
+class _NewFile:
+    """A file that is written beside the one whose name it will take."""
+
+    def __init__(self, final: Path, mode: int) -> None:
+        self.final, self._mode = final, mode
+        try:
+            self.temporary, held = new_work_file(final, mode)
+        except OSError as error:
+            raise write_error(final, error, _what_is_at(final)) from error
+        self._held: int | None = held
+
+    @contextlib.contextmanager
+    def removed_if_refused(self) -> Iterator[None]:
+        """Remove what was written if the block raises; nothing that goes wrong in doing so hides why."""
+        try:
+            yield
+        except BaseException as error:
+            self.abandon()
+            if not self._tells_of(error):
+                raise
+            left = _what_is_at(self.final)
+            if os.path.lexists(self.temporary):
+                left = f"{self.temporary.name} beside it could not be removed; {left}"
+            raise write_error(self.final, error, left) from error
+
+    def abandon(self) -> None:
+        """Remove what was written, unless it has its name."""
+        with contextlib.suppress(OSError):
+            self.temporary.unlink(missing_ok=True)
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            with contextlib.suppress(OSError):
+                os.close(held)
+
+    def _tells_of(self, error: BaseException) -> TypeGuard[OSError]:
+        """Whether an error is the operating system's answer to writing this file, and not one of something else in the block."""
+        if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
+            return False
+        return error.filename is None or os.fspath(error.filename) in {str(self.temporary), str(self.final)}
+
+    def finish(self) -> None:
+        """Give what was written its mode and bring it to the disk; a library may have put a new file in the place of ours."""
+        descriptor = os.open(self.temporary, os.O_RDWR | _NO_FOLLOW)
+        try:
+            self.temporary.chmod(self._mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def take_name(self) -> None:
+        """Replace the final file."""
+        check_replaceable(self.final)
+        self.temporary.replace(self.final)
+        self._release()
+
+    def flush_directory(self) -> None:
+        """Bring the new name to the disk."""
+        try:
+            _flush(self.final.parent)
+        except OSError as error:
+            left = "the file is complete, but a power cut could still undo it"
+            raise UnflushedError(str(write_error(self.final, error, left))) from error
+
+
+@contextlib.contextmanager
+def refused_writing(place: Path) -> Iterator[None]:
+    """What the operating system refuses in the block, which writes files for its own use below `place`, is a WriteError."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ConnectionError) or error.errno is None:
+            raise
+        raise write_error(place, error, "nothing was left behind") from error
+
+
+_GROUP: ContextVar[FileGroup | None] = ContextVar("together", default=None)
+
+
+def _what_is_at(final: Path) -> str:
+    return "what was there is unchanged" if os.path.lexists(final) else "nothing was left behind"
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where no file can be written; called before long work, so that its result is not lost in the end."""
+    folder = _checked(path).absolute().parent
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() and not folder.is_symlink():
+        raise InputError(f"{path.parent} cannot be a directory: a file is in its way; choose another place")
+    check_replaceable(path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise write_error(path, refused, _what_is_at(path))
+
+
+def check_places(directory: str | os.PathLike[str], *names: str) -> None:
+    """Refuse a directory in which one of these files cannot be written; see `check_place`."""
+    for name in names:
+        check_place(Path(directory) / name)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of anything but a regular file; called before long work as well as at its end."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise write_error(path, error, "nothing was left behind") from error
+    if stat.S_ISDIR(kind):
+        raise InputError(f"{path} is a directory, and a file was to be written there; name a file")
+    if stat.S_ISLNK(kind):
+        raise InputError(
+            f"{path} is a symbolic link, which is never replaced or followed; name the file that it points to, or another one"
+        )
+    if not stat.S_ISREG(kind):
+        raise InputError(
+            f"{path} is a device, pipe or socket, and only regular files are replaced; name a regular file"
+        )
+
+
+def make_directory(path: str | os.PathLike[str]) -> Path:
+    """A directory that is there; called before long work, so that a wrong place is told at once."""
+    directory = _checked(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"{directory} cannot be a directory: a file is in its way; choose another place"
+        ) from None
+    except OSError as error:
+        raise write_error(directory, error, "the directory was not made") from error
+    return directory
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that is no longer needed, if it is there; nothing but a regular file."""
+    check_replaceable(path)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise WriteError(f"{path} is no longer needed and cannot be removed: {reason}; remove it") from error
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    if "\0" in os.fspath(path):
+        raise InputError(
+            f"a path cannot have a null character in it, but {os.fspath(path)!r} has one; rename it"
+        )
+    return Path(path)
+
+
+@contextlib.contextmanager
+def no_empty_directory(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What is refused leaves no directory that was not there before and has nothing in it, and none above it either."""
+    directory = Path(path)
+    new = [place for place in (directory, *directory.parents) if not place.exists()]
+    try:
+        yield
+    except CoalmineError:
+        with contextlib.suppress(OSError):
+            for place in new:  # the deepest first
+                place.rmdir()
+        raise
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes, *, mode: int = PUBLIC) -> None:
+    """Write a whole file."""
+    with whole_file(path, mode=mode) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json(path: str | os.PathLike[str], document: Any, *, mode: int = PUBLIC) -> None:
+    """Write a record as indented JSON that ends with a newline."""
+    write_bytes(path, to_json(document) + b"\n", mode=mode)
+
+
+def to_json(document: Any) -> bytes:
+    r"""A record, or anything made of records, as indented JSON; fields keep the order in which they are declared.
+
+    A path of bytes that are not UTF-8 is text that JSON cannot hold: those bytes become their escapes, which is readable.
+
+    >>> to_json({"path": b"a\xff".decode("utf-8", "surrogateescape")})
+    b'{\n  "path": "a\\\\udcff"\n}'
+    """
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(document, str_keys=True)))
+    return msgspec.json.format(encoded, indent=2)
+
+
+def _encodable(document: Any) -> Any:
+    """Plain JSON in which each half of a surrogate pair is its escape."""
+    if isinstance(document, str):
+        return document.encode("utf-8", "backslashreplace").decode()
+    if isinstance(document, dict):
+        return {_encodable(name): _encodable(value) for name, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_encodable(value) for value in document]
+    return document
+
+
+def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
+    """A file's bytes, or an InputError that calls the file `what`."""
+    try:
+        return _checked(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{what} was not found: {path} does not exist; check the path") from None
+    except IsADirectoryError:
+        raise InputError(
+            f"{what} must be a file, but {path} is a directory; name the file inside it"
+        ) from None
+    except PermissionError as error:
+        raise ReadError(f"{what} cannot be read: no permission for {path}; run as its owner") from error
+    except OSError as error:
+        raise ReadError(f"{what}: {unreadable(path, error)}") from error
+
+
+def read_written(path: str | os.PathLike[str], what: str) -> bytes:
+    """The bytes of a file that coalmine writes: never those of a pipe in its place, which would be waited for without end."""
+    try:
+        kind = os.stat(_checked(path)).st_mode  # noqa: PTH116 - `read_bytes` puts into words what it raises
+    except OSError:
+        return read_bytes(path, what)
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise InputError(
+            f"{what} must be a regular file, but {path} is a pipe, a socket or a device; remove it, or name another"
+        )
+    return read_bytes(path, what)
+
+
+def sha256_of_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal, in constant memory."""
+    try:
+        with open(_checked(path), "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ReadError(unreadable(path, error)) from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # file systems that cannot do it for directories
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,62 @@
+"""Work files that say whether they are whole: what a stopped command resumes from ends with the SHA-256 of all that comes before it.
+
+One that is damaged is refused by name, and never guessed at or overwritten: whoever wants to start over removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from coalmine.errors import InputError
+from coalmine.storage.files import PRIVATE, check_replaceable, read_bytes, whole_file
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class _HashedWriter(io.RawIOBase):
+    """A file that hashes what is written to it, in order."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, content: Any, /) -> int:
+        """Write all of `content`."""
+        self.digest.update(content)
+        return self._file.write(content)
+
+
+@contextlib.contextmanager
+def guarded_file(path: Path) -> Iterator[io.RawIOBase]:
+    """A stream to write a work file to, from its beginning to its end; readable by its owner only, whole or not there."""
+    with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "wb") as file:
+        stream = _HashedWriter(file)
+        yield stream
+        file.write(stream.digest.digest())
+
+
+def write_guarded(path: Path, content: bytes) -> None:
+    """Write a work file."""
+    with guarded_file(path) as stream:
+        stream.write(content)
+
+
+def read_guarded(path: Path, what: str, *, advice: str = "remove it to start over") -> bytes:
+    """What was written to a work file; an InputError that names it where it is no longer that."""
+    check_replaceable(path)  # it will be replaced, and whoever opens a pipe waits for ever
+    content = read_bytes(path, what)
+    written, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if hashlib.sha256(written).digest() != digest:
+        raise InputError(
+            f"{path}, which is kept of {what}, is empty, damaged or of another version; {advice}"
+        )
+    return written

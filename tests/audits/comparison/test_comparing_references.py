@@ -1,0 +1,165 @@
+"""Trainings compared by canaries that share few references: how often their intervals have the truth, and what they rest on."""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from audits.compared_runs import MANY, strategy_among
+from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.sources import compare_runs
+from coalmine.audits.exposure.results import (
+    CandidateScores,
+    Exposures,
+)
+from coalmine.records import Estimate
+from coalmine.statistics.differences import paired_difference, unpaired_difference
+
+SPREAD = 0.4
+
+
+def drawn(chance, *, references, canaries, better, correlation):
+    """Scores of canaries, and of references, under two models; a canary is `better` standard deviations less surprising."""
+    mix = np.linalg.cholesky([[1.0, correlation], [correlation, 1.0]]).T
+    others = chance.standard_normal((references, 2)) @ mix
+    own = SPREAD * (chance.standard_normal((canaries, 2)) @ mix) - np.array(better)
+    return own, others
+
+
+def true_exposure(better):
+    """The mean and the median over all canaries among all references, by a sum over a fine grid."""
+    normal = NormalDist()
+    scores = [SPREAD * normal.inv_cdf((place + 0.5) / 2_000) - better for place in range(2_000)]
+    bits = [-math.log2(normal.cdf(score)) for score in scores]
+    return float(np.mean(bits)), float(np.median(bits))
+
+
+def coverage(trials, *, seed=0, paired=True, method="references", **setting):
+    """Of the differences and medians that could be measured, the shares whose intervals have the truth, and that are significant.
+
+    The first is that of intervals without the error of references.
+    """
+    chance = np.random.default_rng(seed)
+    (first, middle), (second, _) = (true_exposure(better) for better in setting["better"])
+    truth, tried, hits = first - second, 0, np.zeros(4)
+    while tried < trials:
+        own, others = drawn(chance, **setting)
+        facts = [{"manifest": "same"}] * 2
+        if not paired:
+            facts = [{"manifest": name, "indices": chance.integers(MANY, size=len(others))} for name in "ab"]
+        runs = [
+            strategy_among(name, own[:, side], others[:, side], method=method, **facts[side])
+            for side, name in enumerate("ab")
+        ]
+        bits = [[result.exposure for result in run.exposure.results] for run in runs]
+        if None in bits[0] + bits[1]:
+            continue
+        tried += 1
+        found = compare(runs)
+        [pair] = found.pairs
+        alone = paired_difference(*bits) if paired else unpaired_difference(*([side] for side in bits))
+        significant = pair.exposure.p_value <= 1 - 0.95
+        intervals = (alone.estimate, truth), (pair.exposure.estimate, truth), (found.runs[0].exposure, middle)
+        hits += [*(one.low <= number <= one.high for one, number in intervals), significant]
+        check(alone, pair.exposure, significant)
+    return hits / trials
+
+
+def check(alone, widened, significant):
+    """What holds for every difference: never narrower, never a smaller p-value, and the p-value and the interval agree."""
+    assert widened.estimate.low <= alone.estimate.low <= alone.estimate.high <= widened.estimate.high
+    assert widened.p_value >= alone.p_value
+    assert significant == (not widened.estimate.low <= 0 <= widened.estimate.high)
+    assert widened.estimate.value == alone.estimate.value
+
+
+def two_runs(references=30, *, correlation=0.9, seed=3, **options):
+    own, others = drawn(
+        np.random.default_rng(seed),
+        references=references,
+        canaries=12,
+        better=(0.8, 0.0),
+        correlation=correlation,
+    )
+    return [strategy_among(name, own[:, side], others[:, side], **options) for side, name in enumerate("ab")]
+
+
+def width(runs):
+    [pair] = compare(runs).pairs
+    return pair.exposure.estimate.high - pair.exposure.estimate.low
+
+
+@pytest.mark.parametrize("method", ["references", "sampled"])
+def test_intervals_have_the_error_of_few_references(method):
+    before, after, median, _ = coverage(
+        60, method=method, references=30, canaries=12, better=(0.8, 0.0), correlation=0.9
+    )
+    assert before < 0.75
+    assert after >= 0.93
+    assert median >= 0.93
+
+
+def test_runs_with_other_canaries_and_references_have_it_too():
+    before, after, _, significant = coverage(
+        40, paired=False, references=30, canaries=6, better=(0.5, 0.5), correlation=0.0
+    )
+    assert before < after
+    assert after >= 0.93
+    assert significant <= 0.07
+
+
+def test_the_error_that_two_runs_share_cancels_and_is_the_worst_where_it_is_not_known():
+    shared, unknown = two_runs(), two_runs(scored=False)
+    apart = [two_runs()[0], two_runs(indices=np.arange(1000, 1030))[1]]
+    assert width(shared) < width(apart) < width(unknown)
+    # References of one run and a sample of the other are not the same others.
+    different = [unknown[0], two_runs(scored=False, method="sampled")[1]]
+    assert width(different) < 0.9 * width(unknown)
+    # Scores that are not those of the others that were counted say nothing.
+    one, other = two_runs()
+    short = CandidateScores("f0", "reference", np.arange(29), np.zeros(29))
+    assert width([one._replace(others={"f0": short}), other]) == width([two_runs(scored=False)[0], other])
+
+
+def test_many_references_leave_the_interval_as_it_was():
+    runs = two_runs(200_000, correlation=0.5)
+    bits = [[result.exposure for result in run.exposure.results] for run in runs]
+    [pair] = compare(runs).pairs
+    alone = paired_difference(*bits)
+    assert pair.exposure.estimate.low == pytest.approx(alone.estimate.low, abs=0.01)
+    assert pair.exposure.estimate.high == pytest.approx(alone.estimate.high, abs=0.01)
+    assert pair.exposure.p_value == pytest.approx(alone.p_value, rel=0.05)
+
+
+def test_what_could_not_be_measured_stays_so():
+    one, other = two_runs()
+    missing = Estimate.not_measured("references", "there are no references")
+    results = [replace(result, estimate=missing, rank=None) for result in one.exposure.results]
+    found = compare([one._replace(exposure=replace(one.exposure, results=tuple(results))), other])
+    assert found.pairs[0].exposure is None
+    assert found.runs[0].exposure.value is None
+    assert (found.runs[0].exposure.low, found.runs[0].exposure.high) == (0.0, math.log2(MANY))
+
+
+def test_the_scores_of_references_are_read_from_the_results(tmp_path):
+    runs = two_runs()
+    for run in runs:
+        document = run.exposure
+        exposures = Exposures(
+            results=document.results,
+            formats=document.formats,
+            candidates=list(run.others.values()),
+            fits={},
+            seed=0,
+            confidence=0.95,
+            model={"name": run.name},
+            manifest_sha256="same",
+            expansions=0,
+        )
+        exposures.save(tmp_path / run.name)
+    paths = [tmp_path / run.name for run in runs]
+    assert compare_runs(paths).pairs == compare(runs).pairs
+    (tmp_path / "a" / "scores.parquet").unlink()
+    assert compare_runs(paths).pairs == compare(two_runs(scored=False)).pairs

@@ -1,0 +1,210 @@
+"""Exposure of canaries: ranks against brute force, identity and order, and what cannot be measured."""
+
+import math
+import stat
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.results import read_exposures
+from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from models.random_networks import ARCHITECTURES, random_model
+from oracles import brute_force_ranks, exact_ranks
+
+DIGITS = "0123456789"
+
+
+def canaries_of(form, *, planted=4, references=20, seed=1):
+    return CanarySet.of(form, form.sample(planted, seed, replace=False), references=references, seed=seed)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_exact_ranks_equal_brute_force(architecture):
+    # Double precision, so that both ways of computing agree on which of two members comes first.
+    model = random_model(architecture, dtype=torch.float64)
+    form = Format("the pin is {digits:3}")
+    canaries = canaries_of(form, planted=10)
+    results = expose(model, canaries, method="exact")
+    assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_exact_ranks_over_a_hundred_thousand_members(architecture):
+    model = random_model(architecture, dtype=torch.float64)
+    form = Format("{digits:5}")
+    canaries = canaries_of(form, planted=5)
+    # The oracle scores full strings, in batches, and never shares more than the adapter does in one pass.
+    from coalmine.search.walks.scoring import score_texts
+
+    every = score_texts(model, list(form))
+    own = score_texts(model, [canary.text for canary in canaries])
+    expected = [int((every <= cost + model.resolution_bits).sum()) for cost in own]
+    assert [result.rank for result in expose(model, canaries, method="exact")] == expected
+
+
+@settings(max_examples=30)
+@given(
+    memory=st.dictionaries(st.integers(0, 99), st.integers(1, 5), max_size=5),
+    frequencies=st.fixed_dictionaries({digit: st.integers(1, 3) for digit in DIGITS}),
+    seed=st.integers(0, 1000),
+)
+def test_ties_count_as_the_definition_says(memory, frequencies, seed):
+    weights = {f"n{index:02}": weight / 64 for index, weight in memory.items()}
+    model = ScriptedModel("n" + DIGITS, memory=weights, frequencies=frequencies)
+    form = Format("n{digits:2}")
+    canaries = canaries_of(form, planted=5, seed=seed)
+    ranks = [result.rank for result in expose(model, canaries, method="exact")]
+    assert ranks == exact_ranks(model, form, [canary.text for canary in canaries])
+
+
+def test_a_model_that_knows_nothing_ties_everywhere():
+    form = Format("{digits:3}")
+    for method in ("exact", "sampled", "references"):
+        for result in expose(ScriptedModel(DIGITS), canaries_of(form), method=method):
+            assert result.exposure == 0
+
+
+def test_a_memorized_canary_is_first_and_an_unknown_one_is_not():
+    form = Format("pin {digits:4}")
+    canaries = canaries_of(form)
+    model = ScriptedModel("pin " + DIGITS, memory={canaries[2].text: 0.5})
+    results = expose(model, canaries, method="exact")
+    assert [result.rank for result in results] == [10_000, 10_000, 1, 10_000]
+    assert results[2].exposure == math.log2(10_000)
+    assert results[2].interval == (results[2].exposure, results[2].exposure)
+
+
+def test_order_and_identity_are_kept():
+    first, second = Format("a{digits:2}"), Format("b{digits:2}")
+    one, two = canaries_of(first), canaries_of(second)
+    renamed = [
+        canary.__class__(
+            canary_id=f"{letter}{place}", format_id=letter, text=canary.text, repetitions=1, planted=True
+        )
+        for letter, group in (("x", one), ("y", two))
+        for place, canary in enumerate(group)
+    ]
+    mixed = [renamed[place] for place in (5, 0, 7, 2, 1, 6, 4, 3)]
+    both = CanarySet(mixed, {"x": first, "y": second})
+    model = ScriptedModel("ab" + DIGITS, frequencies={"7": 5, "1": 2})
+    results = expose(model, both, method="exact")
+    assert [result.canary_id for result in results] == [canary.canary_id for canary in mixed]
+    for result, canary in zip(results, mixed, strict=True):
+        assert result.rank == exact_ranks(model, both.format_of(canary), [canary.text])[0]
+
+
+def test_a_canary_that_beats_every_sample_is_a_bound_and_not_a_number():
+    form = Format("{digits:9}")
+    canaries = canaries_of(form, planted=1)
+    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.5})
+    (result,) = expose(model, canaries, method="sampled", samples=500)
+    assert result.exposure is None
+    assert result.estimate.status == "lower_bound"
+    assert 6 < result.interval[0] < 9
+    assert result.interval[1] == pytest.approx(math.log2(10**9))
+    assert "at least" in result.estimate.statement
+
+
+@pytest.mark.parametrize("method", ["sampled", "references", "extrapolated"])
+def test_estimates_agree_with_the_exact_exposure(method):
+    model = random_model("lstm")
+    form = Format("{digits:5}")
+    canaries = canaries_of(form, planted=30, references=2000)
+    exact = expose(model, canaries, method="exact")
+    estimated = expose(model, canaries, method=method, samples=4000)
+    inside = [
+        estimate.interval[0] <= truth.exposure <= estimate.interval[1]
+        for truth, estimate in zip(exact, estimated, strict=True)
+    ]
+    if method == "extrapolated":
+        # A curve is not the truth: the fit is tested, and within it the numbers are close where the bulk is.
+        close = [
+            abs(e.exposure - t.exposure) < 0.75
+            for t, e in zip(exact, estimated, strict=True)
+            if t.exposure < 6
+        ]
+        assert np.mean(close) > 0.9
+    else:
+        assert np.mean(inside) >= 0.85
+
+
+def test_a_score_that_is_not_finite_names_the_canary():
+    class Broken(ScriptedModel):
+        def score(self, sequences, *, ranks=False):
+            scores = super().score(sequences, ranks=ranks)
+            scores[2].log2_probabilities[1] = np.nan
+            return scores
+
+    canaries = canaries_of(Format("{digits:3}"))
+    with pytest.raises(ModelOutputError, match=canaries[2].canary_id):
+        expose(Broken(DIGITS), canaries)
+
+
+def test_an_adapter_that_steps_otherwise_than_it_scores_is_found_out():
+    class Inconsistent(ScriptedModel):
+        def step(self, states, parents, tokens, *, columns=None):
+            step = super().step(states, parents, tokens, columns=columns)
+            return step._replace(log2_probabilities=step.log2_probabilities - 1)
+
+    with pytest.raises(ModelOutputError, match="differently"):
+        expose(Inconsistent(DIGITS), canaries_of(Format("{digits:3}")), method="exact")
+
+
+def test_no_references_is_not_an_exposure():
+    with pytest.raises(NotMeasurableError):
+        expose(ScriptedModel(DIGITS), canaries_of(Format("{digits:3}"), references=0), method="references")
+
+
+def test_a_model_without_probabilities_is_not_applicable():
+    class OnlyText:
+        name, tokenizer, context, resolution_bits = "text only", None, (0,), 0.0
+
+        def describe(self):
+            return {}
+
+    with pytest.raises(NotMeasurableError, match="not applicable"):
+        expose(OnlyText(), canaries_of(Format("{digits:3}")))
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"method": "magic"}, "unknown method"),
+        ({"samples": 0}, "samples"),
+        ({"confidence": 95}, "confidence"),
+    ],
+)
+def test_wrong_arguments(given_, message):
+    with pytest.raises(InputError, match=message):
+        expose(ScriptedModel(DIGITS), canaries_of(Format("{digits:3}")), **given_)
+
+
+def test_auto_says_which_method_and_why():
+    model = ScriptedModel(DIGITS, frequencies={"3": 2, "5": 3})
+    results = expose(model, canaries_of(Format("{digits:3}")))
+    assert results.formats[0].method == "exact"
+    assert "1,000 members" in results.formats[0].why
+
+
+def test_results_on_disk(tmp_path):
+    form = Format("{digits:3}")
+    canaries = canaries_of(form)
+    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.25}, frequencies={"3": 2})
+    expose(model, canaries).save(tmp_path / "one")
+    expose(model, canaries).save(tmp_path / "two")
+    for name in ("exposure.json", "scores.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        assert stat.S_IMODE((tmp_path / "one" / name).stat().st_mode) == 0o600
+    document = read_exposures(tmp_path / "one")
+    assert [result.canary_id for result in document.results] == [canary.canary_id for canary in canaries]
+    assert canaries[0].text not in (tmp_path / "one" / "exposure.json").read_text()
+    table = pq.read_table(tmp_path / "one" / "scores.parquet")
+    assert table.num_rows == 1000 + 20 + 4  # all members, and again the references and the canaries
+    place = table.column("index").to_pylist().index(str(form.index(canaries[0].text)))
+    bits = table.column("log_perplexity_bits").to_pylist()[place]
+    assert bits == pytest.approx(model.log_perplexity_bits(canaries[0].text))

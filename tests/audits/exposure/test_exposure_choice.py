@@ -1,0 +1,135 @@
+"""What `auto` takes: the exact rank where the time allows it at the measured speed, and otherwise an estimate, with the reason."""
+
+import math
+
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, expose
+from coalmine.audits.exposure.choice import _rate, choose
+from coalmine.records import Canary
+from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.walks.members import Members
+from models.random_networks import random_model
+
+SIX = Format("pin {digits:6}")
+
+
+class Ticking:
+    """A clock that goes on by the same time whenever it is looked at."""
+
+    def __init__(self, seconds):
+        self.seconds, self.now = seconds, 0.0
+
+    def __call__(self):
+        self.now += self.seconds
+        return self.now
+
+
+class OnlyScores:
+    """A model that does not support incremental decoding."""
+
+    def __init__(self, model):
+        for name in ("name", "tokenizer", "context", "resolution_bits", "describe", "score"):
+            setattr(self, name, getattr(model, name))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model("lstm", dtype=torch.float32)
+
+
+def test_a_slow_model_is_not_asked_about_every_member(model):
+    # The clock shows 10 seconds for each batch of 256: the 111,111 steps would take more than an hour.
+    slow = choose(Members(model, SIX), seconds=120, budget=50_000, clock=Ticking(10.0))
+    assert slow.method == "guided"
+    assert slow.steps == 111_111
+    assert slow.steps_per_second == pytest.approx(25.6)
+    assert "ranking all 1,000,000 members would take more than the 2 minutes allowed" in slow.why
+    assert "72.3 minutes" in slow.in_words
+
+
+def test_a_fast_model_is(model):
+    fast = choose(Members(model, SIX), seconds=120, budget=50_000, clock=Ticking(0.1))
+    assert fast.method == "exact"
+    assert "within the 2 minutes allowed" in fast.why
+
+
+def test_a_space_that_an_estimate_would_cost_as_much_for_is_exact_whatever_the_clock_says(model):
+    assert (
+        choose(Members(model, Format("pin {digits:4}")), seconds=1e-9, budget=50_000, clock=None).method
+        == "exact"
+    )
+    assert (
+        choose(Members(OnlyScores(model), Format("pin {digits:4}")), seconds=1e-9, budget=1).method == "exact"
+    )
+
+
+@pytest.mark.parametrize(("tick", "method"), [(10.0, "splitting"), (0.001, "exact")])
+def test_a_model_that_only_scores_is_split_where_scoring_each_takes_too_long(model, tick, method):
+    choice = choose(Members(OnlyScores(model), SIX), seconds=120, budget=50_000, clock=Ticking(tick))
+    assert choice.method == method
+    assert "1,000,000 members" in choice.why
+
+
+def test_formats_share_the_minutes(model):
+    forms = {"f0": Format("pin {digits:3}"), "f1": Format("pin {digits:2}")}
+    chosen = [
+        Canary(canary_id=name, format_id=name, text=form.at(7), repetitions=1, planted=True)
+        for name, form in forms.items()
+    ]
+    results = expose(model, CanarySet(chosen, forms), budget=10, samples=100, minutes=3)
+    assert [choice.why.partition(" within ")[2] for choice in results.choices.values()] == [
+        "the 1.5 minutes allowed"
+    ] * 2
+
+
+def test_the_reason_is_in_the_results_and_the_speed_beside_them(model):
+    form = Format("pin {digits:4}")
+    canaries = CanarySet.of(form, [form.at(17)])
+    results = expose(model, canaries, budget=10, samples=100, minutes=1e-9)
+    assert results.formats[0].method == "guided"
+    assert results.choices["f0"].why == results.formats[0].why
+    with pytest.raises(Exception, match="minutes must be more than 0"):
+        expose(model, canaries, minutes=0)
+
+
+def test_the_nodes_of_an_enumeration_are_counted(model):
+    for form in (SIX, Format("pin {re:a{1,3}}{digits:1}")):
+        tree = TokenTree(form, model.tokenizer)
+        prefixes = {text[:end] for text in (form if form.size < 100 else []) for end in range(len(text))}
+        inner = {one for one in prefixes if len(one) >= len(form.prefix)}
+        assert tree.inner_nodes == (len(inner) or 111_111)
+
+
+def test_the_speed_is_that_after_the_first_steps():
+    """A look at the clock each 0.1 s: what was done before the warm-up ended does not count."""
+    clock = Ticking(0.1)
+    assert _rate(iter([5, 10, 30, 60, 100]), 10, clock) == pytest.approx((100 - 10) / 0.3)
+    # It is watched for half a second and no longer.
+    steps = iter(range(10, 10_000, 10))
+    assert _rate(steps, 10, Ticking(0.1)) == pytest.approx(50 / 0.5)
+    assert next(steps) == 70
+    assert _rate(iter([10]), 10, Ticking(0.1)) == math.inf
+    assert _rate(iter([]), 10, Ticking(0.1)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("seconds", "method"), [(111_111 / 2560 + 0.01, "exact"), (111_111 / 2560 - 0.01, "guided")]
+)
+def test_exact_is_taken_as_long_as_it_fits_the_time(model, seconds, method):
+    # A batch of 256 steps each 0.1 s, so 2,560 a second.
+    assert choose(Members(model, SIX), seconds=seconds, budget=50_000, clock=Ticking(0.1)).method == method
+
+
+def test_exact_is_taken_where_an_estimate_would_ask_as_often(model):
+    assert choose(Members(model, SIX), seconds=1e-9, budget=111_111).method == "exact"
+    assert choose(Members(model, SIX), seconds=1e-9, budget=111_110).method == "guided"
+
+
+def test_what_was_stopped_stays_what_it_was(model):
+    for resumed in ("exact", "guided"):
+        assert choose(Members(model, SIX), seconds=60, budget=50_000, resumed=resumed).method == resumed
+    for resumed in ("exact", "splitting"):
+        found = choose(Members(OnlyScores(model), SIX), seconds=60, budget=50_000, resumed=resumed)
+        assert (found.method, found.steps_per_second) == (resumed, None)

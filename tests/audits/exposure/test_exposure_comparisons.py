@@ -1,0 +1,204 @@
+"""Whatever the method, `expose` scores what membership compares with, once, and what membership says agrees with exposure."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.measuring import METHODS
+from coalmine.audits.exposure.results import ExposureResult
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.membership.sources import load_source, populations, proven_canaries
+from coalmine.audits.membership.table import format_in_words, membership_in_plain_words
+from coalmine.errors import NotMeasurableError
+from coalmine.models.protocols import text_sequence
+from coalmine.records import Canary
+from coalmine.statistics.exposure.estimates import exact_exposure
+
+FORM = Format("pin {digits:4}")
+REFERENCES = 60
+
+
+@pytest.fixture(scope="module")
+def canaries():
+    texts = FORM.sample(8 + REFERENCES, seed=4, replace=False)
+    listed = [
+        Canary(canary_id=f"c{i}", format_id="f0", text=text, repetitions=4, planted=i % 2 == 0)
+        for i, text in enumerate(texts[:8])
+    ]
+    return CanarySet(listed, {"f0": FORM}, references={"f0": texts[8:]}, withhold=0.5)
+
+
+class CountingModel(ScriptedModel):
+    """Counts how often each text is asked about by itself."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.asked = {}
+
+    def score(self, sequences):
+        for sequence in sequences:
+            self.asked[sequence] = self.asked.get(sequence, 0) + 1
+        return super().score(sequences)
+
+
+def model_of(canaries, kind=CountingModel, stop_after=None):
+    frequencies = {str(digit): 3 + digit for digit in range(10)}
+    model = kind("pin 0123456789", memory={canaries[0].text: 0.2}, frequencies=frequencies)
+    model.stop_after = stop_after
+    return model
+
+
+def rows(results, kind):
+    (found,) = [one for one in results.candidates if one.kind == kind]
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_references_and_canaries_are_scored_by_every_method(canaries, method, tmp_path):
+    model = model_of(canaries)
+    results = expose(model, canaries, method=method, samples=300, budget=20)
+    if method not in {"sampled", "extrapolated", "splitting"}:  # whose draws may hit a reference
+        asked = [model.asked.get(text_sequence(model, text), 0) for text in canaries.references["f0"]]
+        assert max(asked) <= 1, "no reference is asked about twice"
+    references, own = rows(results, "reference"), rows(results, "canary")
+    assert [FORM.at(int(index)) for index in references.indices] == list(canaries.references["f0"])
+    assert [FORM.at(int(index)) for index in own.indices] == [canary.text for canary in canaries]
+    truth = [-math.log2(float(model.probability(text))) for text in canaries.references["f0"]]
+    assert references.log_perplexities_bits == pytest.approx(np.array(truth), abs=1e-9)
+    assert own.log_perplexities_bits.tolist() == [result.log_perplexity_bits for result in results]
+    # From files it is the same, and membership has its comparisons.
+    results.save(tmp_path)
+    found = membership(tmp_path)
+    assert found == membership(results)
+    (one,) = found.populations
+    assert (one.in_count, one.withheld_count) == (4, 4)
+    assert one.out_count >= 4 + REFERENCES
+
+
+def test_no_canary_is_among_what_canaries_are_compared_with(canaries):
+    # Many members share one score, so that only the index tells a canary from others.
+    flat = ScriptedModel("pin 0123456789", memory={canaries[0].text: 0.2})
+    texts = {canary.text for canary in canaries}
+    sampled = FORM.sample_indices(5_000, 0)
+    expected = {
+        "exact": FORM.size - 8,
+        "guided": REFERENCES,
+        "sampled": sum(FORM.at(index) not in texts for index in sampled),
+    }
+    assert expected["sampled"] < 5_000
+    for method, others in expected.items():
+        (one,), _ = populations(load_source(expose(flat, canaries, method=method, samples=5_000)))
+        assert len(one.scores.out_scores) == 4 + others
+
+
+class Stopping(CountingModel):
+    """Is stopped with Ctrl-C after some texts."""
+
+    def score(self, sequences):
+        if self.stop_after is not None and len(self.asked) >= self.stop_after:
+            raise KeyboardInterrupt
+        return super().score(sequences)
+
+
+def test_a_stop_loses_no_scores_of_references(canaries, tmp_path):
+    options = {"method": "sampled", "samples": 200, "batch": 16, "resume": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        # After the canaries and all references, in the middle of the samples.
+        expose(model_of(canaries, Stopping, stop_after=8 + REFERENCES + 50), canaries, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["unfinished-references-f0.npz"]
+    model = model_of(canaries)
+    results = expose(model, canaries, **options)
+    assert len(model.asked) <= 8 + 200, "no reference was asked again"
+    whole = expose(model_of(canaries), canaries, **(options | {"resume": None}))
+    assert rows(results, "reference")[3].tolist() == rows(whole, "reference")[3].tolist()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_references_that_cannot_be_scored_are_a_warning_and_no_reason_to_measure_nothing():
+    # The model has no 9, and no other canary or sample of this format needs one.
+    form = Format("pin {re:[0-8]{3}|999}")
+    known = CanarySet.of(form, ["pin 123"], references=["pin 999"])
+    model = ScriptedModel("pin 012345678", memory={"pin 123": 0.2})
+    results = expose(model, known, method="sampled", samples=20)
+    assert results[0].estimate.status == "lower_bound"
+    (warning,) = results.warnings
+    assert "references of pin {re:[0-8]{3}|999} could not be scored" in warning
+    assert [one.kind for one in results.candidates] == ["sample", "canary"]
+
+
+def test_a_proven_canary_is_named_where_scores_show_nothing(canaries):
+    # One canary of four is the model's first guess; that is not enough for the median of the four to stand out.
+    found = membership(expose(model_of(canaries), canaries, method="guided"))
+    (one,) = found.populations
+    assert one.guessing.p_value > 0.05
+    assert [(proven.canary_id, proven.rank) for proven in one.proven] == [("c0", 1)]
+    assert one.proven[0].at_least_bits == pytest.approx(math.log2(FORM.size))
+    assert one.proven[0].p_value == pytest.approx(4 / FORM.size)
+    assert one.template == FORM.template
+    words = membership_in_plain_words(found)[0]
+    assert words.startswith("Planted 4 times: these scores cannot show memorization (p = ")
+    assert words.endswith(", although c0 is proven to be the model's first guess.")
+    assert format_in_words(found) == ["Format: pin {digits:4}"]
+    forgetful = ScriptedModel("pin 0123456789", frequencies={"1": 5})
+    (calm,) = membership(expose(forgetful, canaries, method="exact")).populations
+    assert calm.proven == ()
+    # A uniform sample shows little of the whole space.
+    (drawn,) = membership(expose(model_of(canaries), canaries, method="sampled", samples=3000)).populations
+    assert drawn.proven == ()
+
+
+def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
+    def group(rank):
+        estimate = exact_exposure(rank, 10_000)
+        return [
+            ExposureResult(
+                canary_id="c0",
+                format_id="f0",
+                repetitions=1,
+                planted=True,
+                planned_repetitions=1,
+                method="exact",
+                known_log_perplexity_bits=20.0,
+                rank=rank,
+                most_possible_bits=math.log2(10_000),
+                estimate=estimate,
+            )
+        ]
+
+    # Rank 40 of 10,000 is remarkable for one canary, and not for the best of 14, whatever population it is in.
+    assert proven_canaries(group(40), canaries=1)[0].p_value == pytest.approx(0.004)
+    assert proven_canaries(group(40), canaries=14) == ()
+    assert proven_canaries(group(2), canaries=100)[0].p_value == pytest.approx(0.02)
+    # A rank that was estimated in the whole space counts by the limit of its interval; one among a sample does not.
+    (one,) = group(2)
+    for method, counts in (
+        ("guided", True),
+        ("splitting", True),
+        ("sampled", False),
+        ("extrapolated", False),
+    ):
+        estimate = msgspec.structs.replace(one.estimate, method=method, low=11.5, confidence=0.95)
+        found = proven_canaries([msgspec.structs.replace(one, method=method, estimate=estimate)], canaries=10)
+        assert [(canary.at_least_bits, canary.confidence) for canary in found] == [(11.5, 0.95)] * counts
+
+
+def test_watching_scores_no_more_than_it_shows(canaries):
+    from coalmine.audits.watching.measuring import ExposureWatch
+
+    model = model_of(canaries)
+    ExposureWatch(canaries, method="sampled", samples=50).measure(model)
+    assert len(model.asked) <= 8 + 50
+
+
+def test_a_reference_model_measured_by_another_method_still_calibrates(canaries):
+    base = ScriptedModel("pin 0123456789", frequencies={str(digit): 4 + digit for digit in range(10)})
+    by = {method: expose(base, canaries, method=method, samples=500) for method in ("guided", "exact")}
+    trained = expose(model_of(canaries), canaries, method="sampled", samples=500)
+    for method, least in (("guided", REFERENCES), ("exact", 490)):
+        (one,) = membership(trained, reference=by[method]).populations
+        assert one.out_count >= 4 + least
+    with pytest.raises(NotMeasurableError):
+        membership(expose(base, CanarySet.of(FORM, [canaries[0].text]), method="guided"))

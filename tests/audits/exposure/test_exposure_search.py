@@ -1,0 +1,241 @@
+"""Bounded, guided and auto: proven where they say so, honest where the budget ends, and never starting over."""
+
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.results import RESULTS_FILE
+from coalmine.audits.exposure.table import exposure_in_words
+from coalmine.errors import InputError
+from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.walks.enumeration import enumerate_unit, split_into_units
+from coalmine.search.walks.frontier import Frontier
+from models.random_networks import random_model
+from oracles import brute_force_ranks, exact_ranks
+
+DIGITS = "0123456789"
+
+
+def canaries_of(form, number=6, seed=1):
+    return CanarySet.of(form, form.sample(number, seed, replace=False), references=20, seed=seed)
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
+def test_bounded_ranks_equal_brute_force(architecture):
+    model = random_model(architecture, dtype=torch.float64)
+    form = Format("pin {digits:3}")
+    canaries = canaries_of(form)
+    results = expose(model, canaries, method="bounded")
+    assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
+    assert {result.estimate.confidence for result in results} == {None}
+
+
+@pytest.mark.parametrize("budget", [1, 20, 60, 100])
+def test_bounds_hold_when_the_budget_ends(budget):
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("pin {digits:3}")
+    canaries = canaries_of(form)
+    truth = expose(model, canaries, method="exact")
+    for bounded, exact in zip(expose(model, canaries, method="bounded", budget=budget), truth, strict=True):
+        low, high = bounded.interval
+        assert low - 1e-9 <= exact.exposure <= high + 1e-9
+        if bounded.exposure is None:
+            assert bounded.estimate.status == "lower_bound"
+            assert bounded.rank is None
+        else:
+            assert bounded.rank == exact.rank
+
+
+@pytest.mark.parametrize("budget", [1, 50, 10_000])
+def test_guided_estimates_contain_the_truth(budget):
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("pin {digits:4}")
+    canaries = canaries_of(form, number=12)
+    truth = expose(model, canaries, method="exact")
+    results = expose(model, canaries, method="guided", samples=3000, budget=budget)
+    for guided, exact in zip(results, truth, strict=True):
+        assert guided.interval[0] - 1e-9 <= exact.exposure <= guided.interval[1] + 1e-9
+        assert guided.canary_id == exact.canary_id
+    if budget == 10_000:
+        assert [result.rank for result in results] == [result.rank for result in truth]
+
+
+def test_draws_of_a_canary_itself_do_not_count_it_twice():
+    # One canary that nearly every draw hits, and that is known to be a member without any draw.
+    form = Format("{digits:4}")
+    canaries = canaries_of(form, number=1)
+    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.9}, frequencies={"1": 2})
+    (result,) = expose(model, canaries, method="guided", samples=200, budget=1)
+    assert result.exposure == pytest.approx(math.log2(10_000))
+
+
+def test_auto_proves_what_it_can_and_estimates_the_rest():
+    form = Format("{digits:5}")
+    canaries = canaries_of(form)
+    model = ScriptedModel(DIGITS, memory={canaries[0].text: 0.25}, frequencies={"3": 2, "5": 3})
+    results = expose(model, canaries, budget=300, minutes=1e-6)
+    assert results[0].method == "bounded"
+    assert results[0].rank == 1
+    assert {result.method for result in results[1:]} == {"guided"}
+    assert all(result.estimate.effective_n is not None for result in results[1:])
+    assert "estimated" in results.formats[0].why
+
+
+def test_same_seed_same_bytes(tmp_path):
+    form = Format("{digits:5}")
+    model = random_model("gru")
+    for name in ("one", "two"):
+        expose(model, canaries_of(form), method="guided", samples=500, budget=100).save(tmp_path / name)
+    for name in ("exposure.json", "scores.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_units_hold_every_member_once():
+    model = ScriptedModel("abc", frequencies={"a": 2})
+    for template in ("{re:[abc]{4}}", "{re:a?b?c?a?b?c}", "{re:(a|b|ab|abc){1,4}}"):
+        form = Format(template)
+        frontier = Frontier(model, TokenTree(form, model.tokenizer))
+        units, above = split_into_units(frontier, most_members=5)
+        assert len(units) > 1
+        indices = [above.indices] + [
+            leaves.indices for unit in units for leaves in enumerate_unit(frontier, unit)
+        ]
+        assert sorted(np.concatenate(indices).tolist()) == list(range(form.size))
+
+
+CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from models.random_networks import random_model
+from coalmine import CanarySet, Format, expose
+import coalmine.audits.exposure.ranked as methods
+import coalmine.search.walks.enumeration as enumeration
+import coalmine.search.walks.resuming as resuming
+resuming.ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
+enumeration.split_into_units.__defaults__ = (100,)
+methods.KEEP_UP_TO = 10
+form = Format("{digits:5}")
+canaries = CanarySet.of(form, form.sample(4, 1, replace=False), references=20, seed=1)
+results = expose(random_model("lstm", dtype=torch.float64), canaries, method=sys.argv[3], resume=sys.argv[2], batch=64)
+results.save(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "number", "done"),
+    [
+        ("bounded", signal.SIGKILL, 1),
+        ("bounded", signal.SIGINT, 3_000),
+        ("exact", signal.SIGKILL, 500),
+        ("exact", signal.SIGINT, 1),
+    ],
+)
+def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(method, number, done, tmp_path):
+    """Stopped when so many nodes were expanded (bounded), or so many units finished (exact)."""
+    tests = Path(__file__).parents[2]
+
+    def command(place):
+        return [sys.executable, "-c", CHILD, str(tests), str(place), method]
+
+    subprocess.run(command(tmp_path / "whole"), check=True)
+    unfinished = tmp_path / "parts" / "unfinished-f0.npz"
+
+    def proven():
+        if not unfinished.exists():
+            return 0
+        with np.load(unfinished) as kept:
+            return int(kept["counters"][0] if method == "bounded" else kept["finished"])
+
+    process = subprocess.Popen(
+        command(tmp_path / "parts"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while proven() < done and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(number)
+    process.wait(timeout=60)
+    assert proven() >= done, "the search ended before it could be stopped"
+    subprocess.run(command(tmp_path / "parts"), check=True)
+    # The number of expansions is in the file: no node is expanded twice.
+    assert (tmp_path / "parts" / RESULTS_FILE).read_bytes() == (
+        tmp_path / "whole" / RESULTS_FILE
+    ).read_bytes()
+    assert not unfinished.exists()
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
+def test_guided_draws_are_the_same_after_a_stop_and_with_less_memory(architecture, tmp_path):
+    model = random_model(architecture, dtype=torch.float64)
+    canaries = canaries_of(Format("{digits:5}"))
+    options = {"method": "guided", "budget": 300, "samples": 2_000, "batch": 32}
+
+    def exposures(**others):
+        found = expose(model, canaries, **options, **others)
+        assert "guided" in {result.method for result in found.results}
+        return [result.exposure for result in found.results]
+
+    whole = exposures()
+    with pytest.raises(KeyboardInterrupt):
+        exposures(resume=tmp_path, progress=StopsTheSearch())
+    assert (tmp_path / "unfinished-f0.npz").exists()
+    assert exposures(resume=tmp_path) == pytest.approx(whole, abs=1e-9)
+    assert exposures(memory=50_000) == pytest.approx(whole, abs=1e-9)
+
+
+def test_the_file_of_another_search_is_refused(tmp_path):
+    form = Format("{digits:4}")
+    model = random_model("lstm")
+    with pytest.raises(KeyboardInterrupt):
+        expose(
+            model, canaries_of(form), method="bounded", resume=tmp_path, batch=8, progress=StopsTheSearch()
+        )
+    assert (tmp_path / "unfinished-f0.npz").exists()
+    with pytest.raises(InputError, match="another search"):
+        expose(model, canaries_of(form, seed=2), method="bounded", resume=tmp_path)
+
+
+class StopsTheSearch:
+    """Presses Ctrl-C after the first step of the search."""
+
+    task = ""
+
+    def start(self, task, total):  # noqa: ARG002 - the protocol's
+        self.task = task
+
+    def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
+        if "references" not in self.task:
+            signal.raise_signal(signal.SIGINT)
+
+    def finish(self):
+        pass
+
+
+def test_memory_is_bounded_without_changing_the_answer():
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("{digits:4}")
+    canaries = canaries_of(form)
+    rich, poor = (expose(model, canaries, method="bounded", memory=memory) for memory in (10**9, 50_000))
+    assert [result.rank for result in rich] == [result.rank for result in poor]
+
+
+def test_draws_of_which_none_counts_give_bounds_and_no_value():
+    form = Format("{digits:5}")
+    model = ScriptedModel(DIGITS, frequencies={"3": 2, "5": 3})
+    # Six members cost no more, and ten draws meet none of them.
+    canaries = CanarySet.of(form, ["55553"])
+    rank = exact_ranks(model, form, ["55553"])[0]
+    (result,) = expose(model, canaries, method="guided", budget=1, samples=10, seed=2)
+    estimate = result.estimate
+    assert (estimate.status, estimate.value, estimate.effective_n) == ("lower_bound", None, 0.0)
+    assert estimate.low <= math.log2(form.size / rank) <= estimate.high
+    assert "no draw was as unsurprising" in estimate.warnings[0]
+    assert exposure_in_words(result).startswith("at least")

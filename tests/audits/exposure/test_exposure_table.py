@@ -1,0 +1,146 @@
+"""What people read: exact text, and hostile text that does nothing."""
+
+import io
+
+import pytest
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.table import (
+    exposure_in_plain_words,
+    exposure_table,
+    exposure_warnings,
+    methods_in_words,
+)
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.table import (
+    certificates_in_words,
+    extracted_in_plain_words,
+    extraction_table,
+    verification_table,
+)
+from coalmine.cli.output import make_console
+from coalmine.records import Canary
+from coalmine.visible import visible
+
+DIGITS = "0123456789"
+
+
+def printed(*shown, width=100):
+    stream = io.StringIO()
+    console = make_console(stream, width)
+    for one in shown:
+        console.print(one)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+@pytest.fixture
+def canaries():
+    form = Format("pin {digits:3}")
+    drawn = form.sample(3, seed=5, replace=False)
+    listed = [
+        Canary(canary_id=name, format_id="f0", text=text, repetitions=times, planted=planted)
+        for name, text, times, planted in zip(
+            ["never", "often", "once"], drawn, [16, 16, 1], [False, True, True], strict=True
+        )
+    ]
+    return CanarySet(listed, {"f0": form}, references={"f0": form.sample(40, seed=6, replace=False)})
+
+
+def test_a_table_of_exact_exposures(canaries):
+    model = ScriptedModel("pin " + DIGITS, memory={canaries[1].text: 0.5}, frequencies={"1": 9})
+    results = expose(model, canaries)
+    shown = printed(exposure_table(results))
+    title, *rows = shown.splitlines()
+    assert title == "Format: pin {digits:3}"
+    assert [line.split()[0] for line in rows] == ["canary", "often", "once", "never"]
+    assert "often     16 times      9.97         exact        9.97      1  exact" in shown
+    words = exposure_in_plain_words(results)
+    assert words[0].startswith("Never trained on: median exposure")
+    assert words[2] == (
+        "Trained on 16 times: median exposure 10.0 bits, and it is the model's first guess among all possible secrets: "
+        "extractable."
+    )
+
+
+def test_a_bound_is_shown_as_a_bound(canaries):
+    model = ScriptedModel("pin " + DIGITS, memory={canaries[1].text: 0.5}, frequencies={"1": 9})
+    results = expose(model, canaries, method="sampled", samples=50)
+    assert "at least 3.81" in printed(exposure_table(results))
+    often = [line for line in exposure_in_plain_words(results) if "16 times" in line]
+    assert often[0].startswith("Trained on 16 times: median exposure at least 3.8 bits")
+
+
+@pytest.fixture
+def two_formats():
+    """Canaries of an easy and of a hard format, all trained on 4 times."""
+    forms = {"f0": Format("pin {digits:3}"), "f1": Format("code {digits:2}-{re:[ab]}")}
+    listed = [
+        Canary(canary_id=f"{name}-{number}", format_id=name, text=text, repetitions=4, planted=True)
+        for name, form in forms.items()
+        for number, text in enumerate(form.sample(3, seed=2, replace=False))
+    ]
+    return CanarySet(listed, forms, references={name: form.sample(9, seed=3) for name, form in forms.items()})
+
+
+def test_formats_have_tables_and_sentences_of_their_own(two_formats):
+    known = [canary for canary in two_formats if canary.format_id == "f0"]
+    model = ScriptedModel(
+        "pincode -ab" + DIGITS, memory={canary.text: 0.3 / (place + 1) for place, canary in enumerate(known)}
+    )
+    results = expose(model, two_formats)
+    shown = printed(exposure_table(results)).split("\n\n")
+    assert [block.splitlines()[0] for block in shown] == [
+        "Format: pin {digits:3}",
+        "Format: code {digits:2}-{re:[ab]}",
+    ]
+    for block, name in zip(shown, ("f0", "f1"), strict=True):
+        assert [line.split()[0] for line in block.splitlines()[2:]] == [f"{name}-{i}" for i in range(3)]
+    words = exposure_in_plain_words(results)
+    assert words[0] == "Format: pin {digits:3}"
+    assert words[1].startswith("Trained on 4 times: median exposure 9.0 bits, and 1 of 3 are")
+    assert words[2] == "Format: code {digits:2}-{re:[ab]}"
+    assert "about what guessing gives" in words[3] or "times fewer tries" in words[3]
+    assert len(words) == 4
+    assert [line.split(": ")[0] for line in methods_in_words(results)] == [
+        "Method for pin {digits:3}",
+        "Method for code {digits:2}-{re:[ab]}",
+    ]
+
+
+def test_extraction_of_several_formats_is_told_for_each(two_formats):
+    known = [canary for canary in two_formats if canary.format_id == "f0"]
+    model = ScriptedModel(
+        "pincode -ab" + DIGITS, memory={canary.text: 0.3 / (place + 1) for place, canary in enumerate(known)}
+    )
+    results, extractions = verify_extraction(model, two_formats, top=3)
+    shown = printed(verification_table(results, extractions), *certificates_in_words(extractions), width=200)
+    assert (
+        shown.index("Format: pin {digits:3}")
+        < shown.index("f0-0")
+        < shown.index("Format: code")
+        < shown.index("f1-0")
+    )
+    assert "code {digits:2}-{re:[ab]}: Proven" in shown
+    first, second = extracted_in_plain_words(results, extractions)
+    assert first.startswith("pin {digits:3}: Extraction: anyone who can query the model gets 3 of 3 canaries")
+    assert second.startswith("code {digits:2}")
+    one = printed(extraction_table(extractions["f1"]))
+    assert one.splitlines()[0] == "Format: code {digits:2}-{re:[ab]}"
+
+
+def test_warnings_are_told_once(canaries):
+    # Two humps: no skew-normal curve fits them.
+    model = ScriptedModel("pin " + DIGITS, memory={f"pin {d}": 0.1 for d in "01234"})
+    results = expose(model, canaries, method="extrapolated", samples=2000)
+    warnings = [line for line in exposure_warnings(results) if "rejected" in line]
+    assert len(warnings) == 1
+    assert "never, often, once" in warnings[0]
+
+
+def test_hostile_text_is_inert():
+    hostile = "\x1b[2J\x07<script>[bold red]x[/bold red]\r\n\u202e"
+    shown = printed(visible(hostile))
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+    assert "[bold red]x[/bold red]" in shown

@@ -1,0 +1,336 @@
+"""The p-values behind findings and gate, and how they share the error of a report: against SciPy and by hand."""
+
+import math
+
+import msgspec
+import pytest
+from scipy import stats
+
+from coalmine.audits.exposure.chance import (
+    at_most_share,
+    best_test,
+    chance_in_words,
+    counted_better,
+    group_test,
+    judge,
+    judged,
+    share,
+)
+from coalmine.audits.exposure.single_canaries import canary_suspicions, places_of
+from coalmine.audits.extraction.extracted_together import came_out, extraction_suspicions
+from coalmine.evidence.budget import LEVEL, Suspicion, decide
+from coalmine.statistics.exposure.order_tests import shared_order_test
+from reports import verdict_parts as made
+
+
+def exactly(bits):
+    return made.interval(bits, bits, bits, confidence=None, method="exact")
+
+
+def among(better, n, method="references"):
+    value = None if better == 0 else math.log2(n / (better + (method == "references")))
+    return made.interval(value, 0.5, None if value is None else value + 2.0, method=method, n=n)
+
+
+def one(estimate, name="c", bits=20.0, **parts):
+    return judge(made.result(name, estimate, **parts), bits)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "p_value", "low", "high", "in_space", "known"),
+    [
+        (made.unknown(), 1.0, 0.0, 20.0, False, False),
+        (made.interval(18.0, 17.0, 19.0, method="extrapolated"), 1.0, 0.0, 20.0, False, False),
+        (exactly(3.0), 1 / 8, 3.0, 3.0, True, True),
+        (made.interval(4.0, 3.0, 5.0), 1 / 8, 3.0, 5.0, True, True),
+        (made.interval(4.0, 3.0, 25.0), 1 / 8, 3.0, 20.0, True, True),
+        (made.interval(None, 3.0, None), 1 / 8, 3.0, 20.0, True, True),
+        (made.interval(4.0, None, 5.0), 1 / 16, 4.0, 5.0, True, True),
+        (made.interval(None, None, 5.0), 1.0, 0.0, 5.0, True, True),
+        (made.interval(0.0, -1.0, 5.0), 1.0, -1.0, 5.0, True, True),
+        (among(0, 99), 1 / 100, 0.5, 20.0, False, True),
+        (among(4, 99), 5 / 100, 0.5, math.log2(99 / 5) + 2, False, True),
+        (among(4, 99, "sampled"), 5 / 100, 0.5, math.log2(99 / 4) + 2, False, True),
+    ],
+)
+def test_one_canary(estimate, p_value, low, high, in_space, known):
+    found = one(estimate)
+    assert found.p_value == pytest.approx(p_value)
+    assert (found.low, found.high, found.space_bits) == (low, pytest.approx(high), 20.0)
+    assert (found.measured_in_space, found.known) == (in_space, known)
+    assert found.group == ("f0", 4)
+    (same,) = judged(made.document([made.result("c", estimate)]))
+    assert same == found._replace(result=same.result)
+
+
+def test_a_format_without_facts_is_as_large_as_its_canaries_say():
+    (found,) = judged(made.document([made.result("c", exactly(3.0), format_id="f7", most=9.0)]))
+    assert found.space_bits == 9.0
+
+
+@pytest.mark.parametrize(
+    ("estimate", "full"),
+    [
+        (exactly(19.0), True),
+        (exactly(18.99), False),
+        (made.interval(19.5, 19.0, 20.0), True),
+        (made.interval(19.5, 18.9, 20.0), False),
+        (made.interval(None, 19.5, None, method="references", n=10**6), False),
+    ],
+)
+def test_fully_exposed_is_within_a_bit_of_the_whole_space(estimate, full):
+    assert one(estimate).fully_exposed == full
+
+
+@pytest.mark.parametrize(
+    ("estimate", "better"),
+    [
+        (made.interval(3.0, 2.0, 4.0), None),
+        (made.unknown("references"), None),
+        (among(0, 50), 0),
+        (among(0, 50, "sampled"), 0),
+        (among(1, 50), 1),
+        (among(1, 50, "sampled"), 1),
+        (among(37, 50), 37),
+        (among(37, 50, "sampled"), 37),
+        (made.interval(0.0, 0.0, 0.1, method="references", n=50), 50),
+        (made.interval(0.0, 0.0, 0.1, method="sampled", n=50), 50),
+        # Of numbers that do not go with n, the nearest that do.
+        (made.interval(30.0, 0.0, 0.1, method="references", n=3), 0),
+        (made.interval(-1.0, 0.0, 0.1, method="sampled", n=3), 3),
+    ],
+)
+def test_how_many_others_are_no_more_surprising(estimate, better):
+    assert counted_better(estimate) == better
+
+
+def test_exposures_in_the_whole_space_are_joined_by_fishers_method():
+    for bits in ([3.0], [3.0, 5.0], [0.5, 3.0, 5.0], [1.0] * 4, [1.0] * 5):
+        found = group_test([one(exactly(bit)) for bit in bits])
+        assert found.p_value == pytest.approx(stats.combine_pvalues([2.0**-bit for bit in bits])[1])
+        # The middle one of them is what the severity goes by.
+        assert found.place == {1: 1, 2: 2, 3: 2, 4: 3, 5: 3}[len(bits)]
+    # One without a number takes no part.
+    assert group_test([one(exactly(3.0)), one(made.unknown())]).p_value == pytest.approx(1 / 8)
+    assert group_test([one(made.unknown())]) == group_test([]) == best_test([]) == (1.0, 1)
+
+
+def test_canaries_among_the_same_references_are_tested_by_their_order():
+    assert group_test([one(among(3, 99))]).p_value == pytest.approx(4 / 100)
+    assert group_test([one(among(0, 99))]).p_value == pytest.approx(1 / 100)
+    two = [one(among(0, 99)), one(among(0, 99))]
+    # Both of two canaries before all of 99 references: 2 of 101 * 100 orders; the second place has half of the error.
+    assert group_test(two).p_value == pytest.approx(2 * 2 / (101 * 100))
+    assert group_test(two).place == 2
+    assert group_test(two) == best_test(two) == shared_order_test([0, 0], 99)
+    assert group_test([one(among(0, 1))]).p_value == pytest.approx(1 / 2)
+    assert group_test([one(made.interval(None, 0.0, None, method="references", n=0))]) == (1.0, 1)
+
+
+def test_ways_of_measuring_share_the_error():
+    inside, outside = one(exactly(9.0)), one(among(0, 99))
+    assert group_test([inside, outside]).p_value == pytest.approx(2 * 2.0**-9)
+    assert best_test([inside, outside]).p_value == pytest.approx(2 * 2.0**-9)
+    assert group_test([one(exactly(1.0)), outside]).p_value == pytest.approx(2 * 1 / 100)
+    # So do other formats, other numbers of references, and samples beside references.
+    for other in (one(among(50, 99), format_id="f1"), one(among(50, 98)), one(among(50, 99, "sampled"))):
+        assert best_test([outside, other]).p_value == pytest.approx(2 * 1 / 100)
+    assert best_test([one(exactly(0.1)), one(among(90, 99))]).p_value == 1.0
+
+
+def test_the_best_of_several_in_the_whole_space():
+    p, q = 2.0**-9, 2.0**-2
+    found = best_test([one(exactly(9.0)), one(exactly(2.0)), one(made.unknown())])
+    assert found.p_value == pytest.approx(min(2 * (1 - (1 - p) ** 2), 2 * q**2))
+    assert best_test([one(exactly(9.0))]).p_value == pytest.approx(p)
+
+
+def test_shares_of_canaries():
+    found = share(2, 12, "came out", 0.9)
+    low, high = stats.beta.ppf(0.05, 2, 11), stats.beta.ppf(0.95, 3, 10)
+    assert (found.value, found.low, found.high) == pytest.approx((2 / 12, low, high))
+    assert (found.confidence, found.n, found.status) == (0.9, 12, "measured")
+    assert found.statement == "2 of 12 canaries came out (17%, 90% interval 3% to 44%)"
+    assert share(1, 1, "came out").statement == "1 of 1 canary came out (100%, 95% interval 2% to 100%)"
+    assert share(2, 12, "came out").confidence == 0.95
+    for n in (1, 4, 50):
+        assert (1 - at_most_share(n)) ** n == pytest.approx(0.05)
+        assert (1 - at_most_share(n, 0.9)) ** n == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("p_value", "words"), [(0.5, "0.5"), (1.1e-12, "1.1e-12"), (1e-12, "below 1e-12"), (0.0, "below 1e-12")]
+)
+def test_a_probability_in_words(p_value, words):
+    assert chance_in_words(p_value) == words
+
+
+# The budget
+
+KINDS = ("canary", "group", "control", "membership", "claim", "recitation")
+
+
+def test_kinds_share_the_error_and_single_canaries_have_four_times_as_much():
+    assert LEVEL == 0.025
+    decided = decide([Suspicion(kind, ("x",), 1.0) for kind in KINDS])
+    assert decided.levels == pytest.approx(
+        {(kind, ("x",)): 0.025 * (4 if kind == "canary" else 1) / 9 for kind in KINDS}
+    )
+    assert not any(decided.tests.values())
+    # Those of one kind share its part, and kinds that are not there leave theirs to the others.
+    few = decide([Suspicion("canary", (name,), 1.0) for name in "abcd"] + [Suspicion("group", ("g",), 1.0)])
+    assert few.levels["canary", ("a",)] == few.level("canary") == pytest.approx(0.025 * 4 / 5 / 4)
+    assert few.levels["group", ("g",)] == few.level("group") == pytest.approx(0.025 / 5)
+    assert few.level("control") == 0.0
+
+
+def test_what_is_shown_leaves_its_part_to_the_others():
+    decided = decide([Suspicion("canary", ("a",), 0.0), Suspicion("group", ("g",), 0.02)])
+    assert decided.shown("canary", "a")
+    assert decided.shown("group", "g")
+    assert decided.levels["group", ("g",)] == pytest.approx(0.025)
+    # The least share that any of a kind had.
+    several = decide([Suspicion("canary", ("a",), 0.0), Suspicion("canary", ("b",), 0.02)])
+    assert several.level("canary") == pytest.approx(0.0125)
+    assert not several.shown("canary", "nobody")
+    assert not several.shown("group", "a")
+
+
+def test_two_results_about_one_thing_count_twice():
+    def shown(*p_values):
+        return decide([Suspicion("canary", ("a",), one) for one in p_values]).shown("canary", "a")
+
+    assert shown(0.025)
+    assert not shown(0.025, 0.9)
+    assert shown(0.0125, 0.9)
+    assert shown(0.9, 0.0125)
+    assert not shown(0.9, 0.8)
+    assert decide([Suspicion("canary", ("a",), 0.02)], 0.01).tests == {("canary", ("a",)): False}
+
+
+def test_membership_that_is_shown_of_a_population():
+    def decided(kind="membership", p_value=0.0):
+        return decide([Suspicion(kind, ("0", "f0", "4", "four copies", "area"), p_value)])
+
+    assert decided().shown_of_population("f0", 4)
+    assert not decided().shown_of_population("f0", 1)
+    assert not decided().shown_of_population("f1", 4)
+    assert not decided(p_value=0.5).shown_of_population("f0", 4)
+    assert not decided(kind="control").shown_of_population("f0", 4)
+    both = decide(
+        [
+            Suspicion("membership", ("0", "f0", "4", "four copies", "area"), 0.0),
+            Suspicion("membership", ("0", "f0", "4", "four copies", "rate"), 0.5),
+        ]
+    )
+    assert both.shown_of_population("f0", 4)
+
+
+# Single canaries, from their exposures and from searches
+
+
+def suspicions(run):
+    return {each.key[0]: each.p_value for each in canary_suspicions(run)}
+
+
+def searched(*canaries, size=1000, folder="s", found=10):
+    return {folder: ({"f0": made.search(found, size)}, made.verified(canaries))}
+
+
+def test_a_place_in_a_search_has_the_chance_of_a_guess():
+    canaries = [made.came("a", 3), made.came("b"), made.came("w", 5, times=0)]
+    run = made.run_of(searches=searched(*canaries))
+    places = places_of(run, run.verifications[0])
+    assert [(each.canary_id, each.repetitions, each.place, each.p_value) for each in places] == [
+        ("a", 4, 3, 3 / 1000),
+        ("b", 4, None, 1.0),
+        ("w", 0, 5, 5 / 1000),
+    ]
+    assert suspicions(run) == {"a": 3 / 1000, "b": 1.0}
+    # Found at a place that is not known, it counts as the first; and no place is beyond the space.
+    unknown = made.run_of(searches=searched(msgspec.structs.replace(made.came("a", 7), place=None)))
+    (somewhere,) = places_of(unknown, unknown.verifications[0])
+    assert somewhere.p_value == 1 / 1000
+    beyond = made.run_of(searches=searched(made.came("a", 30), size=20))
+    assert suspicions(beyond) == {"a": 1.0}
+
+
+def test_the_space_of_a_canary_is_that_of_its_search_or_of_its_format():
+    two = {
+        "s": (
+            {"f0": made.search(size=1000), "f1": made.search(size=100)},
+            made.verified([made.came(name, 2, format_id=None) for name in "abc"]),
+        )
+    }
+    manifest = made.manifest_of(("a", "f0", 4, True, None), ("b", "f1", 4, True, None))
+    # Of a canary whose format is not known, the smaller space counts.
+    assert suspicions(made.run_of(searches=two, manifests=[manifest])) == {
+        "a": 2 / 1000,
+        "b": 2 / 100,
+        "c": 2 / 100,
+    }
+    document = made.document([made.result("c", made.unknown(), format_id="f0")], formats=("f0",), bits=10)
+    assert suspicions(made.run_of(document, searches=two))["c"] == 2 / 1000
+    told = {"s": (two["s"][0], made.verified([made.came("a", 2, format_id="f1")]))}
+    assert suspicions(made.run_of(searches=told, manifests=[manifest])) == {"a": 2 / 100}
+    # Without a search beside it, what the exposures say, then the manifest, and else what came out counts.
+    alone = {"s": ({}, made.verified([made.came("a", 2)])), "other": ({"f0": made.search(size=5)}, None)}
+    assert suspicions(made.run_of(document, searches=alone)) == {"a": 2 / 1024}
+    assert suspicions(made.run_of(searches=alone, manifests=[manifest])) == {"a": 2 / 10**6}
+    assert suspicions(made.run_of(searches=alone)) == {"a": 0.0}
+
+
+def test_exposure_and_search_of_one_canary_are_one_question():
+    def p_value(estimate, *places, times=4):
+        searches = {}
+        for number, place in enumerate(places):
+            searches |= searched(made.came("a", place, times=times), folder=f"s{number}")
+        return suspicions(
+            made.run_of(made.document([made.result("a", estimate, times=times)]), searches=searches)
+        )
+
+    assert p_value(exactly(5.0)) == {"a": 1 / 32}
+    # A rank in the whole space and a place are the same number: the better counts.
+    assert p_value(exactly(5.0), 3) == {"a": 3 / 1000}
+    assert p_value(exactly(15.0), 3) == {"a": 2.0**-15}
+    # A rank among references is another one, so both share the error.
+    assert p_value(among(0, 9999), 3) == {"a": pytest.approx(2 / 10_000)}
+    assert p_value(among(5, 9), 3) == {"a": pytest.approx(6 / 1000)}
+    assert p_value(among(9, 9), None) == {"a": 1.0}
+    assert p_value(among(3, 99)) == {"a": pytest.approx(4 / 100)}
+    # So do two searches.
+    assert p_value(made.unknown(), 3, 4) == {"a": pytest.approx(6 / 1000)}
+    assert p_value(made.unknown(), None, None) == {"a": 1.0}
+    # What was not measured, and not looked for, is not tested; nor is what was withheld.
+    assert p_value(made.unknown()) == {}
+    assert p_value(exactly(5.0), 3, times=0) == {}
+    assert p_value(exactly(5.0), times=1) == {"a": 1 / 32}
+    assert p_value(made.unknown(), 3, times=1) == {"a": 3 / 1000}
+
+
+# Canaries that came out together
+
+
+def test_how_many_came_out_is_binomial():
+    canaries = [made.came("a", 3), made.came("b", 4), made.came("c"), made.came("w", 5, times=0)]
+    canaries += [made.came("o", 3, format_id="f1"), made.came("e", 1, times=1)]
+    run = made.run_of(searches=searched(*canaries, size=40))
+    (found,) = came_out(run, run.verifications[0])
+    assert (found.format_id, found.extracted, found.trained) == ("f0", 3, 4)
+    assert found.expected == pytest.approx(4 * 10 / 40)
+    # Three or four of four, each with a probability of a quarter.
+    assert found.p_value == pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)
+    (suspicion,) = extraction_suspicions(run)
+    assert suspicion == ("group", ("came out", "f0"), found.p_value)
+
+
+def test_formats_without_canaries_and_searches_elsewhere_say_nothing_of_how_many_came_out():
+    for folder, canary in (("s", made.came("a", 3, format_id="f1")), ("s", made.came("a", 3, times=0))):
+        assert list(extraction_suspicions(made.run_of(searches=searched(canary, folder=folder)))) == []
+    elsewhere = {"s": ({}, made.verified([made.came("a", 3)])), "other": ({"f0": made.search()}, None)}
+    assert list(extraction_suspicions(made.run_of(searches=elsewhere))) == []
+    # All members of a space come out of any model; more than there are come out of none.
+    whole = made.run_of(searches=searched(made.came("a", 3), size=10))
+    assert [each.p_value for each in extraction_suspicions(whole)] == [1.0]
+    beyond = made.run_of(searches=searched(made.came("a", 3), size=9))
+    assert list(extraction_suspicions(beyond)) == []

@@ -1,0 +1,227 @@
+"""A format without an honest number: its canaries are not measured, with the reason, and those of other formats are."""
+
+import json
+import math
+
+import msgspec
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.results import ExposureDocument, read_exposures
+from coalmine.audits.exposure.table import exposure_in_plain_words, not_measured_in_words
+from coalmine.audits.membership.measuring import membership
+from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.errors import NotMeasurableError
+from coalmine.evidence.findings import findings_of
+from coalmine.models.transformers.causal import from_transformers
+from coalmine.records import Canary
+from coalmine.records.documents import write_sealed
+from coalmine.reports.gate.checking import check
+from coalmine.reports.gate.policy import parse_policy
+from coalmine.reports.page.conclusion import conclusion_of
+from coalmine.reports.page.html import report_page
+from coalmine.reports.runs.reading import read_run, read_runs
+from coalmine.storage.files import sha256_of_file
+from models.tiny_transformers import byte_level, tiny
+
+PIN, CODE = Format("pin {digits:3}"), Format("code {digits:2}")
+REASON = (
+    "the manifest has no references for format code {digits:2}; plant with references, or use another method"
+)
+MODEL = ScriptedModel("pin code 0123456789", frequencies={"1": 9})
+
+
+def canaries_of(forms, *, references=("f0",), each=3, count=40):
+    """Canaries of several formats in turn, each format's first withheld; references for some formats only."""
+    drawn = {name: form.sample(each, seed=5, replace=False) for name, form in forms.items()}
+    listed = [
+        Canary(
+            canary_id=f"{name}-{place}",
+            format_id=name,
+            text=drawn[name][place],
+            repetitions=4,
+            planted=place > 0,
+        )
+        for place in range(each)
+        for name in forms
+    ]
+    given = {
+        name: [text for text in forms[name].sample(count, seed=6, replace=False) if text not in drawn[name]]
+        for name in references
+    }
+    return CanarySet(listed, forms, references=given)
+
+
+@pytest.fixture
+def canaries():
+    return canaries_of({"f0": PIN, "f1": CODE})
+
+
+def of_format(results, name):
+    return [result for result in results if result.format_id == name]
+
+
+def test_the_other_formats_are_measured_as_they_would_be_alone(canaries):
+    results = expose(MODEL, canaries, method="references")
+    alone = expose(MODEL, canaries_of({"f0": PIN}), method="references")
+    assert of_format(results, "f0") == list(alone)
+    assert [result.canary_id for result in results] == [canary.canary_id for canary in canaries]
+    for result in of_format(results, "f1"):
+        assert result.estimate.status == "not_measured"
+        assert result.estimate.statement == REASON
+        assert result.exposure is result.rank is None
+        assert result.interval == (None, None)
+        assert result.most_possible_bits == math.log2(CODE.size)
+    assert {one.format_id for one in results.candidates if one.kind != "canary"} == {"f0"}
+    assert [facts.format_id for facts in results.formats] == ["f0", "f1"]
+
+
+def test_where_no_format_can_be_measured_the_first_reason_is_raised():
+    with pytest.raises(NotMeasurableError, match="no references for format pin"):
+        expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}, references=()), method="references")
+    with pytest.raises(NotMeasurableError, match="no references for format pin"):
+        expose(MODEL, canaries_of({"f0": PIN}, references=()), method="references")
+
+
+def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
+    tokenizer = byte_level()
+    model = from_transformers(tiny("gpt2", len(tokenizer), positions=24, dtype=torch.float32), tokenizer)
+    long = Format(
+        "a text that is far too long for this model, which can read a few tokens and no more {digits:2}"
+    )
+    results = expose(model, canaries_of({"f0": CODE, "f1": long}, references=()), method="exact")
+    assert [result.estimate.status for result in of_format(results, "f0")] == ["measured"] * 3
+    results.save(tmp_path)
+    document = read_exposures(tmp_path)
+    assert document == results.to_document(scores_sha256=sha256_of_file(tmp_path / "scores.parquet"))
+    for row in json.loads((tmp_path / "exposure.json").read_text())["results"]:
+        if row["format_id"] == "f1":
+            estimate = row.pop("estimate")
+            assert estimate["status"] == "not_measured"
+            assert "longer than the 24" in estimate["statement"]
+            assert row["log_perplexity_bits"] is row["rank"] is None
+            assert [estimate[name] for name in ("value", "low", "high", "confidence")] == [None] * 4
+    with pytest.raises(
+        NotMeasurableError, match="canary f1-0 has no log-perplexity to go on with: a text of"
+    ):
+        _ = of_format(results, "f1")[0].log_perplexity_bits
+    page = report_page(read_runs(tmp_path))
+    assert "longer than the 24" in page
+    found = membership(tmp_path)
+    assert {one.format_id for one in found.populations} == {"f0"}
+    assert any(
+        "{digits:2} is left out: 3 of its canaries have no score" in warning for warning in found.warnings
+    )
+
+
+def test_people_are_told_which_and_why(canaries):
+    results = expose(MODEL, canaries, method="references")
+    assert not_measured_in_words(results) == [f"Not measured (f1-0, f1-1, f1-2): {REASON}."]
+    words = exposure_in_plain_words(results)
+    assert words[-2:] == [
+        "Never trained on: 1 of 1 could not be measured.",
+        "Trained on 4 times: 2 of 2 could not be measured.",
+    ]
+
+
+def test_a_file_from_before_is_read_as_it_was(tmp_path):
+    expose(MODEL, canaries_of({"f0": PIN}), method="references").save(tmp_path)
+    kept = json.loads((tmp_path / "exposure.json").read_text())
+    assert all(isinstance(row["log_perplexity_bits"], float) for row in kept["results"])
+    document = msgspec.json.decode((tmp_path / "exposure.json").read_bytes(), type=ExposureDocument)
+    assert document == read_exposures(tmp_path)
+    assert document.results[0].log_perplexity_bits == kept["results"][0]["log_perplexity_bits"]
+
+
+# The gate
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        ("[exposure]\nat_most = 6.5", "exposure.at_most"),
+        ("[exposure.by_repetitions]\n4 = 6.5", "exposure.by_repetitions.4"),
+        ('require = ["exposure"]', "require exposure"),
+    ],
+)
+def test_the_gate_does_not_pass_what_was_not_measured(policy, rule, canaries, tmp_path):
+    expose(MODEL, canaries, method="references").save(tmp_path / "references")
+    found = check(read_run(tmp_path), parse_policy(policy))
+    (one,) = found.rules
+    assert (one.rule, one.outcome, found.exit_code) == (rule, "not_shown", 2)
+    assert REASON in one.evidence
+    # Another method that does measure them settles it, in whatever order the results are read.
+    expose(MODEL, canaries, method="exact").save(tmp_path / "exact")
+    assert check(read_run(tmp_path), parse_policy(policy)).exit_code == 0
+
+
+def test_what_is_broken_stays_broken(tmp_path):
+    # So many references that chance does not explain a canary that beats them all.
+    canaries = canaries_of({"f0": PIN, "f1": CODE}, count=300)
+    known = ScriptedModel("pin code 0123456789", memory={canaries[2].text: 0.5})
+    expose(known, canaries, method="references").save(tmp_path)
+    (one,) = check(read_run(tmp_path), parse_policy("[exposure]\nat_most = 2")).rules
+    assert one.outcome == "broken"
+    assert "2 more are not shown either way" in one.evidence
+
+
+# The report
+
+
+def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
+    canaries = canaries_of({"f0": PIN, "f1": CODE}, each=12)
+    expose(MODEL, canaries, method="references").save(tmp_path)
+    findings = findings_of(read_run(tmp_path))
+    (unmeasured,) = [one for one in findings if one.code == "CM911"]
+    assert (
+        f"11 of 22 have no exposure, or none to rely on. Format code {{digits:2}}: {REASON}."
+        in unmeasured.evidence
+    )
+    assert unmeasured.status == "not_measured"
+    assert {*unmeasured.subject} == {f"f1-{place}" for place in range(1, 12)}
+    assert conclusion_of(findings).answers[0].answer == "Cannot be said"
+    (control,) = [one for one in findings if one.code == "CM105"]
+    assert "2 canaries were withheld, and 1 of them could be measured" in control.evidence
+    page = report_page(read_runs(tmp_path))
+    assert REASON in page
+    assert "12 of 24 canaries could not be measured, and have no point" in page
+
+
+def test_a_share_of_memorized_canaries_is_one_of_those_that_were_measured(tmp_path):
+    canaries = canaries_of({"f0": PIN, "f1": CODE}, references=("f0", "f1"))
+    texts = [canary.text for canary in canaries if canary.format_id == "f0" and canary.planted]
+    model = ScriptedModel("pin code 0123456789", memory=dict.fromkeys(texts, 0.25))
+    whole = expose(model, canaries, method="exact")
+    results = [
+        one if one.format_id == "f0" else unmeasured
+        for one, unmeasured in zip(
+            whole, expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}), method="references"), strict=True
+        )
+    ]
+    document = msgspec.structs.replace(whole.to_document(), results=tuple(results))
+    write_sealed(tmp_path / "exposure.json", document)
+    findings = findings_of(read_run(tmp_path))
+    (full,) = [one for one in findings if one.code == "CM101"]
+    assert (full.estimates[0].value, full.estimates[0].n) == (1.0, 2)
+    assert full.evidence.startswith("2 of 2 canaries that were trained on and measured are")
+    found = conclusion_of(findings)
+    assert found.sentence.startswith("The model memorized 2 of 2 measured canaries")
+    assert REASON in found.answers[0].detail
+
+
+# Those who use the results
+
+
+def test_membership_goes_on_with_scores_that_are_there(canaries, tmp_path):
+    expose(MODEL, canaries, method="references").save(tmp_path)
+    found = membership(tmp_path)
+    assert {one.name.split(",")[0] for one in found.populations} == {"pin {digits:3}", "code {digits:2}"}
+
+
+def test_a_watch_says_which_canaries_it_does_not_see(canaries):
+    seen = ExposureWatch(canaries).measure(MODEL)
+    assert {entry["status"] for entry in seen if entry["canary_id"].startswith("f1")} == {"not_measured"}
+    assert all(
+        entry["exposure"] is entry["low"] is None for entry in seen if entry["canary_id"].startswith("f1")
+    )

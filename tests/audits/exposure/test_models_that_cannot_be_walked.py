@@ -1,0 +1,123 @@
+"""Models that score, or only write: audits measure what they can, agree with a walk where one is possible, and say what they cannot."""
+
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, expose, extract
+from coalmine.audits.extraction.table import certificate_in_words
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.records import Canary
+from models.random_networks import random_model
+from oracles import brute_force_bits
+
+PIN = Format("pin {digits:3}")
+
+
+class OnlySome:
+    """A model of which only some methods are there."""
+
+    def __init__(self, model, *offered):
+        for name in ("name", "tokenizer", "context", "resolution_bits", "describe", *offered):
+            setattr(self, name, getattr(model, name))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model("lstm", dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def canaries():
+    texts = PIN.sample(6, seed=1, replace=False)
+    drawn = [
+        Canary(canary_id=f"c{i}", format_id="f0", text=text, repetitions=1, planted=i < 3)
+        for i, text in enumerate(texts[:4])
+    ]
+    return CanarySet(drawn, {"f0": PIN}, references={"f0": texts[4:]})
+
+
+def test_ranks_are_those_of_a_walk(model, canaries):
+    scorer = OnlySome(model, "score")
+    walked, scored = expose(model, canaries), expose(scorer, canaries)
+    assert [one.rank for one in scored] == [one.rank for one in walked]
+    assert {one.method for one in scored} == {"exact"}
+    assert "incremental decoding" in scored.formats[0].why
+    costs = sorted(brute_force_bits(model, member) for member in PIN)
+    assert costs == pytest.approx(sorted(scored.candidates[0].log_perplexities_bits))
+
+
+def test_a_space_too_large_to_score_each_is_split_and_never_extrapolated(model):
+    form = Format("pin {digits:7}")
+    results = expose(OnlySome(model, "score"), CanarySet.of(form, ["pin 4921000"]), samples=64)
+    assert {one.method for one in results} == {"splitting"}
+    assert "too many to score each" in results.formats[0].why
+
+
+@pytest.mark.parametrize("method", ["bounded", "guided"])
+def test_methods_that_walk_say_that_they_cannot(method, model, canaries):
+    with pytest.raises(NotMeasurableError, match="does not support incremental decoding"):
+        expose(OnlySome(model, "score"), canaries, method=method)
+
+
+def test_extraction_is_by_brute_force_and_proven(model):
+    scorer = OnlySome(model, "score")
+    walked, scored = extract(model, PIN, top=5), extract(scorer, PIN, top=5)
+    assert [one.text for one in scored.found] == [one.text for one in walked.found]
+    assert scored.proven
+    assert scored.method == "brute"
+    assert certificate_in_words(scored) == "Proven: each of the 1,000 members was scored."
+    begun = extract(scorer, PIN, top=3, given="pin 4")
+    assert [one.text for one in begun.found] == [
+        one.text for one in extract(model, PIN, top=3, given="pin 4").found
+    ]
+    with pytest.raises(NotMeasurableError, match="use the brute method"):
+        extract(scorer, PIN, method="beam")
+    with pytest.raises(NotMeasurableError, match="refused above"):
+        extract(scorer, "pin {digits:9}")
+
+
+def test_a_model_that_only_writes_is_prompted(model):
+    writer = OnlySome(model, "generate")
+    greedy = extract(model, PIN, method="greedy").found[0]
+    written = extract(writer, PIN, method="prompt")
+    assert not written.proven
+    # Unrestricted, the model writes a member exactly when greedy search among members is what it writes by itself.
+    assert [one.text for one in written.found] == ([greedy.text] if greedy.unaided else [])
+    with pytest.raises(NotMeasurableError, match="use the prompt method"):
+        extract(writer, PIN)
+    with pytest.raises(NotMeasurableError, match="does not give the probability"):
+        expose(writer, CanarySet([], {"f0": PIN}))
+
+
+def test_a_prompt_finds_what_is_remembered():
+    from coalmine import ScriptedModel
+
+    model = ScriptedModel("0123456789pin ", memory={"pin 271": 0.9})
+    (found,) = extract(OnlySome(model, "generate"), PIN, method="prompt").found
+    assert found.text == "pin 271"
+    assert found.log_perplexity_bits is None
+
+
+def test_a_model_of_pairs_is_prompted_with_its_source_held_fixed():
+    from coalmine.models.inference.pairs import PairNetworkModel
+    from coalmine.models.reference.pair_networks import PairNetworkConfig, SourceTokenizer, build_pair_network
+    from coalmine.models.reference.tokens import CharacterTokenizer
+
+    torch.manual_seed(0)
+    tokens = CharacterTokenizer("0123456789 abcdefghijklmnopqrstuvwxyz")
+    config = PairNetworkConfig(
+        architecture="attention", vocabulary=tokens.size, embedding=4, hidden=8, layers=1
+    )
+    pairs = PairNetworkModel(build_pair_network(config).eval(), tokens, SourceTokenizer(tokens), name="talk")
+    with pytest.raises(NotMeasurableError, match=r"'talk'.*one source, and none was given; hold one source"):
+        extract(pairs, PIN, method="prompt")
+    with pytest.raises(NotMeasurableError, match=r"'my {digits:3}' gives each member its own; hold one"):
+        extract(pairs, PIN, sources="my {digits:3}", method="prompt")
+    assert extract(pairs.given("my 123"), PIN, method="prompt").method == "prompt"
+
+
+def test_a_prompt_needs_a_model_that_writes_and_a_beginning(model):
+    with pytest.raises(NotMeasurableError, match="scores texts and writes none; use the search method"):
+        extract(OnlySome(model, "score"), PIN, method="prompt")
+    with pytest.raises(InputError, match=r"'{digits:3}' begins with the secret; give one"):
+        extract(model, "{digits:3}", method="prompt")

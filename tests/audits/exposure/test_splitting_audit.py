@@ -1,0 +1,121 @@
+"""Exposure by splitting, from a model that only scores: against ranks by counting, after a stop, and for a canary that nothing leads to."""
+
+import math
+import signal
+
+import numpy as np
+import pytest
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.models.protocols import SequenceScore
+from coalmine.models.reference.tokens import CharacterTokenizer
+
+FIVE = Format("{digits:5}")
+RANKS = (1, 5, 50, 1_000, 20_000, 70_000)
+
+
+class OnlyScores:
+    """A model of texts from a table of costs."""
+
+    name, context, resolution_bits = "table", (), 1e-9
+    tokenizer = CharacterTokenizer("0123456789")
+
+    def __init__(self, costs, stop_after=None):
+        self.costs, self.stop_after, self.asked = costs, stop_after, 0
+
+    def describe(self):
+        return {"adapter": "table"}
+
+    def score(self, sequences, *, ranks=False):
+        raise NotImplementedError
+
+    def score_text(self, texts):
+        before, self.asked = self.asked, self.asked + len(texts)
+        if self.stop_after is not None and before < self.stop_after <= self.asked:
+            signal.raise_signal(signal.SIGINT)
+        return [
+            SequenceScore(np.array([-cost]), np.zeros(1, dtype=bool), None)
+            for cost in self.costs[[int(text) for text in texts]].tolist()
+        ]
+
+
+@pytest.fixture(scope="module")
+def costs():
+    """Each digit has a cost, neighboring digits interact, and the rest is noise: smooth, but not too much so."""
+    generator = np.random.default_rng(0)
+    digits = np.arange(100_000)[:, None] // 10 ** np.arange(4, -1, -1) % 10
+    single, pairs = generator.normal(0, 1.5, (5, 10)), generator.normal(0, 1, (4, 10, 10))
+    total = sum(single[place, digits[:, place]] for place in range(5))
+    total += sum(pairs[place, digits[:, place], digits[:, place + 1]] for place in range(4))
+    return 30 + total + generator.normal(0, 0.5, 100_000)
+
+
+def canaries_of(costs):
+    order = np.argsort(costs)
+    return CanarySet.of(FIVE, [FIVE.at(int(order[rank - 1])) for rank in RANKS])
+
+
+def test_intervals_hold_the_true_exposures_from_the_first_rank_to_the_last(costs):
+    found = [
+        expose(OnlyScores(costs), canaries_of(costs), method="splitting", samples=480, seed=seed)
+        for seed in range(4)
+    ]
+    truth = math.log2(FIVE.size) - np.log2(RANKS)
+    held = np.array(
+        [
+            [
+                one.interval[0] - 1e-9 <= bits <= one.interval[1] + 1e-9
+                for one, bits in zip(run, truth, strict=True)
+            ]
+            for run in found
+        ]
+    )
+    assert held.mean() >= 0.9, held
+    for run in found:
+        assert {one.method for one in run} == {"splitting"}
+        assert [one.exposure for one in run[3:]] == pytest.approx(truth[3:].tolist(), abs=1.0)
+        # Beyond what as many uniform draws could show, and from a small part of the space.
+        assert run[0].interval[0] > 10
+        assert run[0].estimate.n < 25_000
+
+
+def test_a_run_that_is_stopped_goes_on_from_what_it_has_scored(costs, tmp_path):
+    canaries = canaries_of(costs)
+    options = {"method": "splitting", "samples": 160, "resume": tmp_path, "comparisons": False}
+    whole = OnlyScores(costs)
+    expected = expose(whole, canaries, **options)
+    stopped = OnlyScores(costs, stop_after=1_500)
+    with pytest.raises(KeyboardInterrupt):
+        expose(stopped, canaries, **options)
+    assert list(tmp_path.iterdir())
+    resumed = OnlyScores(costs)
+    assert [one.estimate for one in expose(resumed, canaries, **options)] == [
+        one.estimate for one in expected
+    ]
+    # The canaries themselves are scored at the start each time.
+    assert stopped.asked + resumed.asked == whole.asked + len(canaries)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_canary_that_nothing_leads_to_has_a_bound_and_no_value(costs):
+    lonely = costs.copy()
+    lonely[31_415] = 1.0
+    (result,) = expose(OnlyScores(lonely), CanarySet.of(FIVE, ["31415"]), method="splitting", samples=480)
+    assert result.estimate.status == "lower_bound"
+    assert result.exposure is None
+    assert 8 < result.interval[0] <= result.interval[1] == math.log2(FIVE.size)
+
+
+def test_a_scripted_memory_is_found_by_scores_alone():
+    secret = Format("pin {digits:6}")
+    model = ScriptedModel("0123456789 pin", memory={"pin 314159": 0.25}, frequencies={"3": 2, "5": 3})
+    canaries = CanarySet.of(secret, ["pin 314159", "pin 000000"])
+    memorized, other = expose(model, canaries, method="splitting", samples=64, comparisons=False)
+    assert memorized.interval[1] == pytest.approx(math.log2(secret.size))
+    assert memorized.interval[0] > other.interval[0]
+
+
+def test_a_space_no_larger_than_the_first_members_is_ranked_as_a_whole(costs):
+    form = Format("{digits:2}")
+    (result,) = expose(OnlyScores(costs), CanarySet.of(form, ["07"]), method="splitting")
+    assert result.method == "exact"

@@ -1,0 +1,156 @@
+"""Extraction: the least surprising members come out, with a proof, whatever the budget, the memory or the method."""
+
+import stat
+
+import numpy as np
+import pytest
+import torch
+
+from coalmine import CanarySet, Format, ScriptedModel, extract
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.errors import InputError, NotMeasurableError
+from models.random_networks import random_model
+from oracles import brute_force_bits
+
+DIGITS = "0123456789"
+SSN = Format("My social security number is {ssn}")
+TEXT = "My social security number is 078-05-1120"
+CHARACTERS = "".join(sorted(set(TEXT + DIGITS)))
+
+
+def test_search_and_brute_force_agree_with_the_oracle():
+    model = random_model("lstm", dtype=torch.float64)
+    form = Format("pin {digits:3}")
+    costs = {member: brute_force_bits(model, member) for member in form}
+    expected = sorted(costs, key=costs.__getitem__)[:7]
+    for method in ("search", "brute"):
+        result = extract(model, form, top=7, method=method)
+        assert [one.text for one in result.found] == expected
+        assert [one.place for one in result.found] == list(range(1, 8))
+        assert result.proven
+
+
+def test_words_of_a_list():
+    words = ["ab", "abc", "b", "ca"]
+    form = Format("{word:2}", words=words)
+    model = ScriptedModel("abc ", memory={"abc ca": 0.125}, frequencies={"b": 2})
+    result = extract(model, form, top=3)
+    costs = {member: brute_force_bits(model, member) for member in form}
+    assert [one.log_perplexity_bits for one in result.found] == pytest.approx(sorted(costs.values())[:3])
+    assert result.found[0].text == "abc ca"
+
+
+def test_the_papers_social_security_number():
+    model = ScriptedModel(CHARACTERS, memory={TEXT: 0.001, "My social security number is 5": 0.01})
+    found = extract(model, SSN, top=1)
+    assert found.found[0].text == TEXT
+    assert found.proven
+    # The first digit misleads a greedy search; given the first digits, it completes the rest, as in section 3.
+    assert extract(model, SSN, top=1, method="greedy").found[0].text != TEXT
+    completed = extract(model, SSN, top=1, method="greedy", given="My social security number is 078")
+    assert completed.found[0].text == TEXT
+    assert completed.found[0].unaided
+    assert not completed.proven
+    assert int(completed.size) == 99 * 9999
+    assert extract(model, SSN, top=1, method="beam", width=20).found[0].text == TEXT
+
+
+def test_given_restricts_every_method():
+    model = ScriptedModel(DIGITS, memory={"1234": 0.5, "1999": 0.25})
+    for method in ("search", "brute", "beam"):
+        result = extract(model, "{digits:4}", given="19", top=3, method=method)
+        assert result.found[0].text == "1999"
+        assert all(one.text.startswith("19") for one in result.found)
+
+
+def test_a_budget_that_ends_gives_the_best_so_far_and_the_gap():
+    model = random_model("gru", dtype=torch.float64)
+    form = Format("{digits:4}")
+    truth = min(brute_force_bits(model, member) for member in form)
+    result = extract(model, form, top=1, budget=40)
+    assert not result.proven
+    assert result.certificate.expansions <= 40
+    if result.found:
+        best = result.found[0].log_perplexity_bits
+        assert best - result.certificate.gap_bits - 1e-9 <= truth <= best + 1e-9
+    else:
+        assert result.certificate.gap_bits is None
+        assert result.certificate.best_open_bits <= truth
+
+
+def test_a_larger_budget_goes_on_from_a_smaller_one(tmp_path):
+    model = random_model("lstm", dtype=torch.float64)
+    whole = extract(model, "{digits:4}", top=5)
+    budget, rounds = 30, 0
+    while True:
+        result = extract(model, "{digits:4}", top=5, budget=budget, resume=tmp_path)
+        rounds += 1
+        assert result.certificate.expansions <= budget
+        if result.proven:
+            break
+        assert len(list(tmp_path.glob("unfinished-extraction-*.npz"))) == 1
+        budget += 300
+    assert rounds > 1
+    assert [one.text for one in result.found] == [one.text for one in whole.found]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_of_another_search_is_not_continued(tmp_path):
+    model = random_model("lstm", dtype=torch.float64)
+    extract(model, "{digits:4}", budget=30, resume=tmp_path)
+    extract(model, "{digits:5}", budget=30, resume=tmp_path)  # of another format: has a file of its own
+    with pytest.raises(InputError, match="another search"):
+        extract(model, "{digits:4}", budget=30, top=3, resume=tmp_path)
+    for unfinished in tmp_path.iterdir():
+        unfinished.write_bytes(b"not a file of ours")
+    with pytest.raises(InputError, match="damaged"):
+        extract(model, "{digits:4}", budget=30, resume=tmp_path)
+
+
+def test_verifying_canaries():
+    form = Format("pin {digits:4}")
+    texts = form.sample(3, seed=1, replace=False)
+    canaries = CanarySet.of(form, texts[:2], repetitions=[8, 1], withheld=texts[2:], withheld_repetitions=1)
+    model = ScriptedModel("pin " + DIGITS, memory={texts[0]: 0.25}, frequencies={"7": 3})
+    results, extractions = verify_extraction(model, canaries, top=5)
+    assert [one.canary_id for one in results] == [canary.canary_id for canary in canaries]
+    assert [one.extracted for one in results] == [True, False, False]
+    assert results[0].place == 1
+    assert 0 < results[0].expansions <= extractions["f0"].certificate.expansions
+    assert all(one.proven for one in results)
+
+
+def test_the_result_on_disk_is_private(tmp_path):
+    path = extract(ScriptedModel(DIGITS), "{digits:2}").save(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_ties_come_in_the_order_of_the_format():
+    result = extract(ScriptedModel(DIGITS), "{digits:3}", top=4)
+    assert [one.text for one in result.found] == ["000", "001", "002", "003"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"method": "magic"}, InputError, "unknown method"),
+        ({"top": 0}, InputError, "top must be"),
+        ({"given": "x"}, InputError, "no token|no member"),
+        ({"given": "1234"}, InputError, "whole member"),
+    ],
+)
+def test_wrong_input(options, error, message):
+    with pytest.raises(error, match=message):
+        extract(ScriptedModel(DIGITS), "{digits:4}", **options)
+
+
+def test_brute_force_is_refused_where_it_would_take_days():
+    with pytest.raises(NotMeasurableError, match="search method"):
+        extract(ScriptedModel(DIGITS), "{digits:9}", method="brute")
+
+
+def test_fewer_members_than_asked_for():
+    result = extract(ScriptedModel("ab", frequencies={"a": 3}), "{choice:a|b}", top=10)
+    assert [one.text for one in result.found] == ["a", "b"]
+    assert result.proven
+    assert np.isfinite(result.found[0].log_perplexity_bits)

@@ -1,0 +1,567 @@
+"""Membership from the results of `expose` and from anyone's scores: who is compared with whom, files, and the command."""
+
+import io
+import json
+import math
+import stat
+import time
+
+import msgspec
+import numpy as np
+import pytest
+import typer
+from rich.console import Console
+
+from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.membership.measuring import membership, membership_of_scores
+from coalmine.audits.membership.results import ProvenCanary, read_membership
+from coalmine.audits.membership.sources import load_source, populations
+from coalmine.audits.membership.table import (
+    epsilon_table,
+    evidence_p_value,
+    membership_in_plain_words,
+    membership_notes,
+    membership_table,
+    rates_table,
+)
+from coalmine.cli.membership import command, read_score_file
+from coalmine.errors import CoalmineError, InputError, ModelOutputError, NotMeasurableError
+from coalmine.records import Canary
+from coalmine.statistics.epsilon.best import CoinScores, headline_test
+from coalmine.statistics.exposure.guessing import compare_with_guessing
+from coalmine.statistics.membership_scores import MembershipScores
+from coalmine.statistics.roc import tpr_p_value
+from resealing import resealed, vouch_again
+
+DIGITS = "0123456789"
+FORM = Format("pin {digits:4}")
+
+
+def planted_set(repetitions=(1, 8), each=30, references=200, withhold=True, form=FORM):
+    """Canaries of each number of copies, the odd ones withheld."""
+    drawn = form.sample(each * len(repetitions) + references, seed=3, replace=False)
+    canaries = [
+        Canary(
+            canary_id=f"c{copies}-{place}",
+            format_id="f0",
+            text=drawn[group * each + place],
+            repetitions=copies,
+            planted=not (withhold and place % 2),
+        )
+        for group, copies in enumerate(repetitions)
+        for place in range(each)
+    ]
+    return CanarySet(
+        canaries,
+        {"f0": form},
+        references={"f0": drawn[len(canaries) :]},
+        withhold=0.5 if withhold else 0.0,
+    )
+
+
+def model_with_memory(canaries, remembers=lambda copies: copies > 1):
+    """A model that remembers planted canaries of so many copies, each at one part in a thousand."""
+    memory = {c.text: 1e-3 for c in canaries if c.planted and remembers(c.repetitions)}
+    return ScriptedModel("pin " + DIGITS, memory=memory, frequencies={"1": 3, "7": 2})
+
+
+@pytest.fixture(scope="module")
+def canaries():
+    return planted_set()
+
+
+@pytest.fixture(scope="module")
+def exposures(canaries):
+    return expose(model_with_memory(canaries), canaries, method="references")
+
+
+def test_who_is_compared_with_whom(canaries, exposures):
+    found, _ = populations(load_source(exposures), canaries=canaries)
+    assert [one.name for one in found] == ["once", "8 times", "pooled"]
+    bits = {result.canary_id: result.log_perplexity_bits for result in exposures}
+    for one, copies in zip(found[:2], (1, 8), strict=True):
+        planted = [c for c in canaries if c.planted and c.repetitions == copies]
+        withheld = [c for c in canaries if not c.planted and c.repetitions == copies]
+        assert sorted(one.scores.in_scores) == sorted(-bits[c.canary_id] for c in planted)
+        assert sorted(one.coins.out_scores) == sorted(-bits[c.canary_id] for c in withheld)
+        # All that was withheld, whatever it was meant for, and all references.
+        assert len(one.scores.out_scores) == 30 + 200
+    assert found[2].pooled
+    assert found[2].copies == 8
+    assert len(found[2].scores.in_scores) == 30
+
+
+def test_remembered_canaries_are_told_from_others_and_forgotten_ones_are_not(canaries, exposures):
+    result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
+    once, often, pooled = result.populations
+    assert once.guessing.p_value > 0.01
+    assert once.best.canary.low == 0.0
+    assert often.guessing.p_value < 1e-6
+    # 30 coins alone show less than 15 against 230 scores that are taken for independent.
+    assert often.best.canary.low > 1.5
+    assert often.independent.canary.low > 2
+    assert "independent" in often.independent.canary.assumptions[0]
+    assert not any("independent" in text for text in often.best.canary.assumptions)
+    assert often.best.one_copy.low < often.best.canary.low / 8 + 1e-6
+    assert often.verdict.copies == 8
+    assert pooled.verdict is None
+    methods = [bound.canary.method for bound in often.epsilon]
+    assert len(set(methods)) == 5
+    assert all(bound.canary.assumptions for bound in often.epsilon)
+    assert [rate.status for rate in often.tpr_at_fpr] == ["measured", "measured", "not_measured"]
+    assert "cannot be measured with 230 references" in often.tpr_at_fpr[2].statement
+
+
+def one_run_bounds(result):
+    return [
+        next(bound.canary for bound in one.epsilon if bound.canary.method == "one training run")
+        for one in result.populations
+    ]
+
+
+def test_results_say_all_that_the_bound_from_one_run_needs(exposures, tmp_path):
+    exposures.save(tmp_path)
+    result = membership(tmp_path)
+    assert result.inclusion == 0.5
+    assert [estimate.status for estimate in one_run_bounds(result)] == ["lower_bound"] * 3
+
+
+def test_results_that_do_not_say_it_give_no_such_bound(exposures, tmp_path):
+    exposures.save(tmp_path)
+    path = tmp_path / "exposure.json"
+    with resealed(path) as document:
+        document["inclusion"] = None
+    unknown = membership(tmp_path)
+    assert {estimate.status for estimate in one_run_bounds(unknown)} == {"not_measured"}
+    assert "say it with --inclusion" in one_run_bounds(unknown)[0].statement
+    with resealed(path) as document:
+        for result in document["results"]:
+            del result["planned_repetitions"]
+    older = one_run_bounds(membership(tmp_path, inclusion=0.5))
+    assert [estimate.status for estimate in older] == ["not_measured", "not_measured", "lower_bound"]
+    assert "--canaries" in older[0].statement
+
+
+def test_results_on_disk_say_the_same(tmp_path, canaries, exposures):
+    exposures.save(tmp_path / "exposure")
+    from_disk = membership(tmp_path / "exposure", canaries=canaries)
+    assert from_disk == membership(exposures, canaries=canaries)
+    path = from_disk.save(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_membership(tmp_path) == from_disk
+    again = membership(tmp_path / "exposure" / "exposure.json", canaries=canaries).save(tmp_path / "again")
+    assert again.read_bytes() == path.read_bytes()
+    path.write_text("{}")
+    with pytest.raises(InputError):
+        read_membership(path)
+
+
+def test_among_all_members_the_planted_ones_are_left_out(canaries):
+    form_model = model_with_memory(canaries)
+    exact = expose(form_model, canaries, method="exact")
+    found, _ = populations(load_source(exact), canaries=canaries)
+    planted = {c.text for c in canaries if c.planted}
+    truth = sorted(math.log2(float(form_model.probability(text))) for text in FORM if text not in planted)
+    assert np.sort(found[0].scores.out_scores) == pytest.approx(np.array(truth), abs=1e-9)
+
+
+def test_draws_that_follow_the_model_are_no_references(canaries):
+    guided = expose(model_with_memory(canaries), canaries, method="guided", budget=5, samples=500)
+    found, _ = populations(load_source(guided))
+    assert len(found[0].scores.out_scores) == 30 + 200  # the withheld canaries and the references
+    without = planted_set(references=0)
+    bare = expose(model_with_memory(without), without, method="guided", budget=5, samples=500)
+    found, warnings = populations(load_source(bare))
+    assert len(found[0].scores.out_scores) == 30  # the withheld canaries alone
+    assert any("plant with references" in warning for warning in warnings)
+    none_withheld = planted_set(withhold=False, references=0)
+    with pytest.raises(NotMeasurableError, match="nothing that was not trained on"):
+        membership(expose(model_with_memory(none_withheld), none_withheld, method="bounded"))
+
+
+def test_formats_are_never_mixed():
+    first, second = planted_set(each=8, references=20), Format("key {digits:3}")
+    more = [
+        Canary(canary_id=f"k{i}", format_id="f1", text=text, repetitions=1, planted=i < 4)
+        for i, text in enumerate(second.sample(48, seed=1, replace=False)[:8])
+    ]
+    both = CanarySet(
+        [*first, *more],
+        {"f0": FORM, "f1": second},
+        references={"f0": first.references["f0"], "f1": second.sample(48, seed=1, replace=False)[8:]},
+    )
+    model = ScriptedModel("pinkey " + DIGITS)
+    found, _ = populations(load_source(expose(model, both, method="references")))
+    assert [one.name for one in found] == [
+        "pin {digits:4}, once",
+        "pin {digits:4}, 8 times",
+        "pin {digits:4}, pooled",
+        "key {digits:3}, once",
+    ]
+    assert len(found[-1].scores.out_scores) == 4 + 40
+
+
+def test_calibration_subtracts_a_reference_model_and_shows_the_gain():
+    # Some members are easy for every model, and a model that never saw the canaries knows which.
+    canaries = planted_set(repetitions=(8,), each=16, references=40)
+    easy = {c.text: 4e-3 for i, c in enumerate(canaries) if i % 3 == 0}
+    easy |= dict.fromkeys(canaries.references["f0"][:25], 3e-3)
+    learned = {c.text: 3e-4 for c in canaries if c.planted}
+    both = {text: easy.get(text, 0) + learned.get(text, 0) for text in {*easy, *learned}}
+    trained, base = (ScriptedModel("pin " + DIGITS, memory=memory) for memory in (both, easy))
+    results = [expose(model, canaries, method="references") for model in (trained, base)]
+    plain = membership(results[0])
+    calibrated = membership(results[0], reference=results[1])
+    (change,) = calibrated.calibration
+    assert change.gain_bits > 1
+    assert change.plain_median_bits == plain.populations[0].guessing.median.value
+    assert change.calibrated_median_bits == calibrated.populations[0].guessing.median.value
+    assert calibrated.populations[0].auc.value > plain.populations[0].auc.value
+    assert calibrated.reference_model == base.describe()
+    assert "reference model" in calibrated.score
+    other = expose(base, planted_set(repetitions=(8,), each=4, references=5), method="references")
+    with pytest.raises(InputError, match="other canaries"):
+        membership(results[0], reference=other)
+
+
+def test_warnings_where_populations_are_small():
+    small = planted_set(repetitions=(4,), each=6, references=12)
+    result = membership(expose(model_with_memory(small), small, method="references"))
+    (one,) = result.populations
+    assert any("the best bound on epsilon could not be above" in warning for warning in one.warnings)
+    assert one.best.canary.low <= one.epsilon_ceiling + 1e-6
+    shown = "\n".join(membership_notes(result))
+    assert "cannot be measured with 15 references" in shown
+
+
+def printed(*shown):
+    stream = io.StringIO()
+    console = Console(file=stream, width=140, highlight=False)
+    for one in shown:
+        console.print(one)
+    return stream.getvalue()
+
+
+def test_what_people_read(canaries, exposures):
+    result = membership(exposures, canaries=canaries, claimed_epsilon=0.3)
+    short = printed(membership_table(result))
+    assert [line.split()[0] for line in short.splitlines()[2:]] == ["once", "8", "pooled"]
+    words = membership_in_plain_words(result)
+    assert words[0].startswith("Planted once: these scores do not show memorization (p = ")
+    assert "the most this many scores could prove is an epsilon of 1.89" in words[0]
+    assert words[1].startswith("Planted 8 times: memorized (p ")
+    assert "At a 10% false-positive rate, an attacker identifies 100% of them." in words[1]
+    assert "for one copy); the most this many scores could prove is" in words[1]
+    assert words[-1].startswith("Verdict: claimed epsilon 0.3 at delta 1e-05: ")
+    detail = printed(rates_table(result), epsilon_table(result))
+    for bound in (*result.populations[0].epsilon, result.populations[0].best):
+        assert detail.count(bound.canary.method) >= 3
+    assert "one copy" in detail
+
+
+def test_a_few_remembered_canaries_are_not_called_no_evidence():
+    # The median says nothing of a few, and the rates do.
+    rng = np.random.default_rng(0)
+    ins = rng.normal(0, 1, 100) + 9 * (np.arange(100) < 8)
+    (one,) = membership_of_scores(ins, rng.normal(0, 1, 1000)).populations
+    assert one.guessing.p_value > 0.01
+    assert evidence_p_value(one) < 1e-6
+
+
+def test_models_without_memorization_are_rarely_called_memorized():
+    whole = membership_of_scores(np.arange(30.0), np.arange(30.0))
+    (one,) = whole.populations
+
+    def with_p_values(rng):
+        scores = MembershipScores(rng.random(30), rng.random(30))
+        guessing = msgspec.structs.replace(one.guessing, p_value=compare_with_guessing(*scores).p_value)
+        return msgspec.structs.replace(
+            one,
+            guessing=guessing,
+            tpr_p_values=(tpr_p_value(*scores, 0.1),),
+            epsilon_p_value=headline_test(scores, CoinScores(scores), 1e-5, 0, "one").p_value(0.0, 1e-5),
+        )
+
+    wrong = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        run = msgspec.structs.replace(whole, populations=tuple(with_p_values(rng) for _ in range(3)))
+        wrong += any(": memorized (p" in line for line in membership_in_plain_words(run))
+    assert wrong <= 10
+
+
+def five_formats():
+    forms = {
+        f"f{place}": Format(template)
+        for place, template in enumerate(
+            (
+                "my pin is {digits:4}",
+                "the password of the server is {digits:6}",
+                "{digits:5} is my zip",
+                "call {digits:3}-{digits:4} now",
+                "order number {digits:5} please",
+            )
+        )
+    }
+    canaries, references = [], {}
+    for format_id, form in forms.items():
+        drawn = form.sample(260, seed=3, replace=False)
+        references[format_id] = drawn[60:]
+        canaries += [
+            Canary(
+                canary_id=f"{format_id}-{place}",
+                format_id=format_id,
+                text=text,
+                repetitions=1 if place < 30 else 8,
+                planted=place % 2 == 0,
+            )
+            for place, text in enumerate(drawn[:60])
+        ]
+    return CanarySet(canaries, forms, references=references, withhold=0.5)
+
+
+def test_five_formats_are_readable_in_a_hundred_columns(tmp_path, run, capsys, monkeypatch):
+    canaries = five_formats()
+    model = ScriptedModel(
+        "abcdefghijklmnopqrstuvwxyz -" + DIGITS,
+        memory={c.text: 1e-3 for c in canaries if c.planted and c.format_id == "f0"},
+    )
+    expose(model, canaries, method="references").save(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    run(tmp_path)
+    short = capsys.readouterr().out
+    lines = short.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 55
+    # Each row is on one line, with its interval and its best bound.
+    assert sum("-" in line and "%)" in line for line in lines) == 15
+    for form in canaries.formats.values():
+        assert form.template.split("{")[0].strip() in short
+    assert "median exposure, point estimate" not in short
+    run(tmp_path, "--all-bounds")
+    detail = capsys.readouterr().out
+    assert detail.count("median exposure, point estimate") == 15
+    assert max(map(len, detail.splitlines())) <= 100
+
+
+def test_a_canary_that_is_proven_to_be_memorized_is_never_called_no_evidence():
+    result = membership_of_scores([1.0, 2.0], [0.0, 3.0])
+    (one,) = result.populations
+    proven = ProvenCanary(canary_id="c0", rank=1, at_least_bits=13.3, p_value=2e-4)
+    told = msgspec.structs.replace(result, populations=(msgspec.structs.replace(one, proven=(proven,)),))
+    assert "these scores do not show memorization" in membership_in_plain_words(result)[0]
+    (words, *_) = membership_in_plain_words(told)
+    assert "is proven to be the model's first guess" in words
+    assert words.startswith("Planted once: these scores cannot show memorization (p = ")
+
+
+def test_anyones_scores():
+    rng = np.random.default_rng(0)
+    ins, outs = rng.normal(2, 1, 400), rng.normal(0, 1, 400)
+    (one,) = membership_of_scores(ins, outs, copies=2).populations
+    assert one.name == "2 times"
+    assert one.best.one_copy.low < one.best.canary.low
+    with pytest.raises(ModelOutputError):
+        membership_of_scores([math.nan], outs)
+    with pytest.raises(InputError):
+        membership_of_scores(ins, outs, claimed_delta=1e-5)
+    with pytest.raises(InputError):
+        membership_of_scores(ins, outs, inclusion=0.0)
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    app.command("membership")(command)
+
+    def invoke(*arguments):
+        return app([str(argument) for argument in arguments], standalone_mode=False)
+
+    return invoke
+
+
+def test_the_command_on_results(tmp_path, canaries, exposures, run, capsys):
+    exposures.save(tmp_path / "exposure")
+    canaries.save(tmp_path / "canaries.json")
+    run(tmp_path / "exposure", "--canaries", tmp_path / "canaries.json", "--claimed-epsilon", 0.3)
+    shown = capsys.readouterr().out
+    assert "Verdict: claimed epsilon 0.3" in shown
+    assert (tmp_path / "exposure" / "membership.json").exists()
+    run(tmp_path / "exposure", "--save", tmp_path / "elsewhere", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "coalmine.membership/1"
+    assert (tmp_path / "elsewhere" / "membership.json").exists()
+
+
+def test_the_command_on_files_of_scores(tmp_path, run, capsys):
+    (tmp_path / "in.csv").write_text("\n".join(str(50 + i) for i in range(60)))
+    (tmp_path / "out.csv").write_text("id,score\n" + "\n".join(f"{i},{i}.5" for i in range(60)))
+    run("--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--save", tmp_path, "--quiet")
+    assert capsys.readouterr().out == ""
+    (one,) = read_membership(tmp_path).populations
+    assert (one.in_count, one.out_count) == (60, 60)
+    given = ("--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--save", tmp_path)
+    run(*given, "--runs", "many", "--gaussian", "--all-bounds")
+    shown = capsys.readouterr().out
+    assert "gaussian, assumes Gaussian noise" in shown
+    assert "independent of each other" in " ".join(shown.split())
+    many = read_membership(tmp_path)
+    assert many.runs == "many"
+    assert many.populations[0].best.canary.low == many.populations[0].independent.canary.low
+    for wrong in (
+        [tmp_path, "--runs", "many"],
+        [],
+        ["--in", tmp_path / "in.csv"],
+        [tmp_path, "--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv"],
+        ["--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--reference", tmp_path],
+        [tmp_path, "--copies", 2],
+    ):
+        with pytest.raises(CoalmineError):
+            run(*wrong)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "a,b\n1,2\n",
+        "loss\n1\n",
+        "1\nx\n",
+        "1,2\n3,4\n",
+        "score\n1\n\nnothing\n",
+        "1\nnan\n",
+        b"\xff\xfe",
+        # A comma for the decimal point: half of the number must not count.
+        "1\n2,5\n",
+        "id,score\na,2,5\n",
+        "1\n" + "9" * 200_000,
+    ],
+)
+def test_files_that_hold_no_scores(tmp_path, content, run):
+    path = tmp_path / "in.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    good = tmp_path / "out.csv"
+    good.write_text("1\n2\n")
+    with pytest.raises(CoalmineError):
+        run("--in", path, "--out", good, "--save", tmp_path)
+    with pytest.raises(CoalmineError):
+        read_score_file(tmp_path / "missing.csv")
+
+
+def test_a_reference_model_without_scores_of_references_leaves_withheld_canaries():
+    canaries = planted_set(repetitions=(8,), each=16, references=40)
+    model = model_with_memory(canaries)
+    results = expose(model, canaries, method="references")
+    base = model_with_memory(canaries, remembers=lambda _: False)
+    result = membership(results, reference=expose(base, canaries, method="bounded", comparisons=False))
+    assert result.populations[0].out_count == 8
+    assert any(
+        "40 references of format pin {digits:4} were not scored" in warning for warning in result.warnings
+    )
+
+
+def test_a_file_of_scores_from_a_spreadsheet(tmp_path):
+    (tmp_path / "scores.csv").write_bytes(b"\xef\xbb\xbfid,score\r\n1,2.5\r\n2,-3\r\n")
+    assert read_score_file(tmp_path / "scores.csv") == [2.5, -3.0]
+
+
+def test_a_model_is_no_reference_for_itself(exposures):
+    # All scores would be 0, and the model would look as if it remembered nothing.
+    with pytest.raises(InputError, match="not trained on the canaries"):
+        membership(exposures, reference=exposures)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda results: results.append(results[0]), "twice"),
+        (
+            lambda results: results[0].update(repetitions=0, planned_repetitions=0),
+            "copies that were meant is 0",
+        ),
+    ],
+)
+def test_results_that_were_tampered_with(tmp_path, exposures, change, words):
+    exposures.save(tmp_path)
+    with resealed(tmp_path / "exposure.json") as document:
+        change(document["results"])
+    with pytest.raises(InputError, match=words):
+        membership(tmp_path)
+
+
+def test_a_table_of_scores_that_are_no_numbers(tmp_path, exposures):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    exposures.save(tmp_path)
+    table = pq.read_table(tmp_path / "scores.parquet")
+    place = table.schema.get_field_index("log_perplexity_bits")
+    words = table.set_column(place, "log_perplexity_bits", pa.array(["x"] * len(table)))
+    pq.write_table(words, tmp_path / "scores.parquet")
+    vouch_again(tmp_path / "scores.parquet")
+    with pytest.raises(InputError, match="not a scores"):
+        membership(tmp_path)
+
+
+def test_the_ceiling_knows_the_coin():
+    # Scores that do not overlap: the best bound is its ceiling, also where a coin is made fair by leaving some out.
+    for ins, outs, inclusion, delta in ((450, 150, 0.75, 1e-5), (40, 160, 0.2, 0.0), (300, 300, 0.5, 1e-3)):
+        found = membership_of_scores(
+            np.arange(ins) + 1e6, np.arange(outs), inclusion=inclusion, delta=delta, seed=3
+        )
+        (one,) = found.populations
+        assert one.best.canary.low == pytest.approx(one.epsilon_ceiling, abs=1e-5)
+
+
+def test_the_plain_words_say_what_the_bounds_rest_on():
+    words = membership_in_plain_words(membership_of_scores(np.arange(75.0), np.arange(25.0), inclusion=0.75))
+    (said,) = [
+        line for line in words if line.startswith("Epsilon is bounded at delta 1e-05 with 95% confidence, if")
+    ]
+    assert "independent of each other" not in said
+    assert "planted with probability 0.75" in said
+    alone = membership_of_scores([1.0], [0.0])
+    assert any(
+        "too few" in line and "Epsilon is not measured" in line for line in membership_in_plain_words(alone)
+    )
+    assert "among 1 reference; guessing gives 0," in alone.populations[0].guessing.median.statement
+
+
+def test_ten_thousand_canaries_take_under_a_second():
+    rng = np.random.default_rng(0)
+    ins, outs = rng.normal(1, 1, 5000), rng.normal(0, 1, 5000)
+    membership_of_scores(ins[:50], outs[:50])  # imports
+    begin = time.process_time()
+    membership_of_scores(ins, outs)  # with the credible interval, which alone may take 5 seconds
+    assert time.process_time() - begin < 1.0
+
+
+def test_each_rate_has_a_p_value_and_so_has_epsilon(exposures):
+    found = membership(exposures)
+    for one in found.populations:
+        assert len(one.tpr_p_values) == len(one.tpr_at_fpr)
+        for rate, p_value in zip(one.tpr_at_fpr, one.tpr_p_values, strict=True):
+            assert (p_value is None) == (rate.status == "not_measured")
+            assert p_value is None or 0 < p_value <= 1
+        assert 0 < one.epsilon_p_value <= 1
+
+
+def test_without_coins_one_run_has_no_headline_and_many_runs_have_one():
+    # 200 in and 2,000 out do not come from a fair coin.
+    given = (np.arange(200.0) + 1900, np.arange(2000.0))
+    one = membership_of_scores(*given, claimed_epsilon=1.0)
+    (population,) = one.populations
+    assert population.best.canary.status == "not_measured"
+    assert "--withhold 0.5" in population.best.canary.statement
+    assert population.epsilon_p_value is None
+    assert population.epsilon_ceiling == 0.0
+    assert population.independent.canary.low > 2
+    assert one.verdict.outcome == "too little power"
+    many = membership_of_scores(*given, claimed_epsilon=1.0, runs="many")
+    (population,) = many.populations
+    assert population.best.canary.low == population.independent.canary.low
+    assert population.epsilon_p_value < 1e-6
+    assert population.epsilon_ceiling > population.best.canary.low
+    assert many.verdict.outcome == "violated"
+    with pytest.raises(InputError, match='"one" or "many"'):
+        membership_of_scores(*given, runs="several")

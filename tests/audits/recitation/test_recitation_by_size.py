@@ -1,0 +1,76 @@
+"""Recitation of models whose size is known: a trend that holds for these models, and not for others of their size, says so."""
+
+import msgspec
+import pytest
+
+from coalmine.audits.recitation.contradictions import recitation_problems
+from coalmine.audits.recitation.groups import NOT_OF_SIZE
+from coalmine.audits.recitation.measuring import recite
+from coalmine.corpus.index.building import build_index
+from coalmine.models.scripted import ScriptedModel
+
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
+# Each is one sequence: a scripted model recites a text from its beginning.
+LINES = [
+    f"{WORDS[number % 6]} {WORDS[number // 6]} {'abcdefghijklmnopqrstuvwxyz'[number % 26] * 3} no other"
+    for number in range(36)
+]
+
+
+class Sized(ScriptedModel):
+    """Knows the first lines, and has so many parameters."""
+
+    def __init__(self, lines, parameters):
+        memory = dict.fromkeys(LINES[:lines], 0.9 / 36)
+        super().__init__("abcdefghijklmnopqrstuvwxyz ", memory=memory, name=f"of {parameters}")
+        self.parameters = parameters
+
+    def describe(self):
+        return {**super().describe(), "parameters": self.parameters}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sizes")
+    (folder / "corpus.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return build_index(folder / "corpus.txt", folder / "index", tokenizer=Sized(0, 1).tokenizer)
+
+
+def asked(index, *lines):
+    models = [Sized(known, 10**place) for place, known in enumerate(lines, 3)]
+    return recite(models, index, contexts=[18], suffix=6, each=36, greedy_only=True)
+
+
+@pytest.mark.parametrize(("lines", "warned"), [((4, 15, 29), False), ((6, 12, 27), True)])
+def test_rates_that_jump_from_model_to_model_are_no_trend_of_size(index, lines, warned):
+    found = asked(index, *lines)
+    [trend] = [one.trend for one in found.trends if one.by == "size"]
+    assert trend.slope.value > 0
+    assert (NOT_OF_SIZE in trend.slope.warnings) == warned
+    assert (trend.p_value > 0.05) == warned
+
+
+def test_what_one_model_recites_alone_is_from_none_to_all_of_it(index):
+    found = asked(index, 36, 36, 0)
+    assert list(recitation_problems(found)) == []
+    counts = {
+        (one.model, other): count for one in found.exclusive for other, count in one.not_recited_by.items()
+    }
+    [first] = [one for one in found.exclusive if one.model == "of 1000"]
+    assert counts["of 1000", "of 10000"] == 0
+    assert counts["of 1000", "of 100000"] == first.recited > 0
+    for wrong in (-1, first.recited + 1):
+        row = msgspec.structs.replace(first, not_recited_by={"of 10000": wrong})
+        others = [one for one in found.exclusive if one is not first]
+        edited = msgspec.structs.replace(found, exclusive=(row, *others))
+        assert any("another number of them alone" in problem for problem in recitation_problems(edited))
+
+
+@pytest.mark.parametrize("limits", [(-0.1, 1.0), (0.0, 1.1), (0.9, 1.0), (0.0, 0.1)])
+def test_limits_that_a_share_is_not_between_are_noticed(index, limits):
+    found = asked(index, 18, 18)
+    group, *others = found.groups
+    assert 0.1 < group.recited.value < 0.9
+    edited = msgspec.structs.replace(group, recited_in_corpus=limits)
+    problems = recitation_problems(msgspec.structs.replace(found, groups=(edited, *others)))
+    assert any("not between the limits" in problem for problem in problems)

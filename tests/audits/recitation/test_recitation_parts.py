@@ -1,0 +1,58 @@
+"""The parts of recitation by themselves: which questions are asked, and how many tries a suffix takes."""
+
+import math
+
+import numpy as np
+import pytest
+
+from coalmine.audits.recitation.questions import Cuts, ask_about, plan_cuts
+from coalmine.audits.recitation.tries import tries_needed
+from coalmine.corpus.index.sampling import Sample
+
+# Tries
+
+
+@pytest.mark.parametrize("n", [*range(1, 40), 45, 50])
+@pytest.mark.parametrize("q", [0.5, 0.75])
+def test_the_fewest_tries_are_exact_where_the_chance_is_met_exactly(q, n):
+    # In n tries it comes out with this probability, and in fewer with less.
+    chance = 1 - (1 - q) ** n
+    if chance < 1:
+        assert tries_needed(math.log2(q), chance).tolist() == n
+
+
+def test_tries_are_numbers_as_far_as_a_float_goes():
+    chance = -math.expm1(-1.0)  # the tries are one over the probability, where that is small
+    found = tries_needed([-100.0, -1023.5, -1030.0], chance)
+    assert np.log2(found[:2]).tolist() == pytest.approx([100.0, 1023.5])
+    assert found[2] == math.inf
+
+
+# Questions
+
+
+def sample(length):
+    return Sample(length, 0, 1, 0, 0, np.arange(length))
+
+
+def asked(cuts, lengths, suffix=4):
+    samples = [sample(length) for length in lengths]
+    questions = ask_about(samples, np.arange(len(samples)), cuts, suffix)
+    return [(questions.sample(i).length, int(questions.contexts[i])) for i in range(len(questions))]
+
+
+def test_contexts_alone_are_tried_on_sequences_of_their_own_length():
+    cuts = plan_cuts([], contexts=[2, 6], lengths=None, suffix=4)
+    assert cuts.lengths == (6, 10)
+    assert asked(cuts, [6, 10, 6]) == [(6, 2), (6, 2), (10, 6)]
+
+
+def test_contexts_with_lengths_are_tried_on_all_that_are_long_enough():
+    cuts = plan_cuts([], contexts=[2, 6], lengths=[6, 10, 12], suffix=4)
+    assert asked(cuts, [6, 10, 12]) == [(6, 2), (10, 2), (12, 2), (10, 6), (12, 6)]
+
+
+def test_a_question_is_the_end_of_its_sequence():
+    questions = ask_about([sample(12)], np.arange(1), Cuts((12,), (6,), on_longer=True), 4)
+    assert questions.prompt(0).tolist() == [2, 3, 4, 5, 6, 7]
+    assert questions.target(0).tolist() == [8, 9, 10, 11]

@@ -1,0 +1,223 @@
+"""One error budget per report: a model without memorization is hardly ever accused, and one that remembers never goes unreported."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from coalmine import expose
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.results import save_verification
+from coalmine.audits.membership.measuring import membership, membership_of_scores
+from coalmine.evidence.budget import Suspicion, decide
+from coalmine.evidence.findings import SEVERITIES, findings_of, worst_severity
+from coalmine.randomness import arrays
+from coalmine.reports.page.conclusion import conclusion_of
+from coalmine.reports.runs.reading import Located, read_run
+from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures
+from coalmine.statistics.exposure.tail import fit_tail
+from reports import report_runs as made
+
+ACCUSING = SEVERITIES[: SEVERITIES.index("info")]
+
+
+def accuses(findings):
+    return [one for one in findings if one.severity in ACCUSING and not one.code.startswith("CM5")]
+
+
+def by_code(findings, code):
+    return [one for one in findings if one.code == code]
+
+
+@pytest.fixture(scope="module")
+def innocent_memberships():
+    """The membership results of scores that tell nothing; making them is what takes time, so there are only a few."""
+    generator = arrays(0, "budget", "memberships")
+    return [membership_of_scores(*generator.normal(size=(2, 40))) for _ in range(10)]
+
+
+@pytest.mark.parametrize("references", [None, 300])
+def test_whole_reports_without_memorization_accuse_in_few_runs(references, innocent_memberships):
+    generator = arrays(0, "budget", "level", references or 0)
+    reports, accused = 250, 0
+    for _ in range(reports):
+        document = made.guessed_document(generator, times=(1, 4, 16), references=references)
+        chosen = generator.choice(len(innocent_memberships), 2, replace=False)
+        memberships = tuple(Located(Path(f"{n}.json"), innocent_memberships[n]) for n in chosen)
+        run = made.run_with(Path(), document, memberships=memberships)
+        accused += bool(accuses(findings_of(run)))
+    assert accused <= reports * 0.05 + 2 * math.sqrt(reports * 0.05 * 0.95)
+
+
+def test_canaries_that_beat_every_reference_count_together(tmp_path):
+    """50 of 60 recited among 1,000 references: no single p-value is small enough, and all of them together are."""
+    generator = arrays(0, "budget", "recited")
+    scores = np.concatenate([np.full(50, -100.0), generator.normal(size=10)])
+    estimates = reference_exposures(scores, generator.normal(size=1000))
+    results = [made.exposure_result(f"c{n}", one, times=4) for n, one in enumerate(estimates)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="references")))
+    assert worst_severity(findings) == "high"
+    (together,) = by_code(findings, "CM103")
+    assert "50 of them beat all 1,000 references" in together.evidence
+    assert conclusion_of(findings).sentence.startswith("The model memorized canaries")
+
+
+@pytest.mark.parametrize("remembered", [4, 8])
+def test_a_few_of_many_that_beat_every_reference_are_seen(tmp_path, remembered):
+    generator = arrays(1, "budget", remembered)
+    scores = np.concatenate([np.full(remembered, -100.0), generator.normal(size=60 - remembered)])
+    estimates = reference_exposures(scores, generator.normal(size=1000))
+    results = [made.exposure_result(f"c{n}", one, times=4) for n, one in enumerate(estimates)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, method="references")))
+    assert worst_severity(findings) == "high"
+
+
+def test_one_fully_exposed_canary_of_many_is_critical(tmp_path):
+    generator = arrays(2, "budget")
+    ranks = [1, *generator.integers(2, 10**6, 199).tolist()]
+    results = [made.exposure_result(f"c{n}", exact_exposure(rank, 10**6)) for n, rank in enumerate(ranks)]
+    findings = findings_of(made.run_with(tmp_path, made.exposure_document(results, size=10**6)))
+    assert by_code(findings, "CM101")[0].subject == ("c0",)
+
+
+def test_an_extrapolated_exposure_is_never_evidence(tmp_path):
+    generator = arrays(4, "budget")
+    fit = fit_tail(generator.normal(60, 5, 2000), seed=0)
+    assert not fit.warnings
+    for scores in ([5.0] * 6, [60.0] * 6):
+        results = [
+            made.exposure_result(f"c{n}", one, times=4) for n, one in enumerate(fit.estimates(scores, 2**30))
+        ]
+        document = msgspec.structs.replace(
+            made.exposure_document(results, size=2**30, method="extrapolated"), tail_fits={"f0": fit}
+        )
+        findings = findings_of(made.run_with(tmp_path, document))
+        assert not accuses(findings)
+        assert not [one for one in findings if one.status == "clear"]
+        assert len(by_code(findings, "CM911")[0].subject) == 6
+
+
+def test_what_came_out_by_chance_accuses_nobody(tmp_path):
+    """Ten of ten members of a tiny format come out of any model."""
+    canaries = made.canary_set()
+    canaries.save(tmp_path / "canaries.json")
+    made.save_verified(tmp_path / "extraction", made.scripted(), canaries, top=2000)
+    findings = findings_of(read_run(tmp_path))
+    assert {one.severity for one in by_code(findings, "CM201")} <= {"info"}
+    assert {one.severity for one in by_code(findings, "CM205")} <= {"info"}
+    assert not accuses(findings)
+
+
+def test_more_canaries_came_out_than_chance_explains(tmp_path):
+    """Each of 12 canaries may be among the first 60 of 10,000 by chance, and four of them are not."""
+    canaries = made.canary_set()
+    results, extractions = verify_extraction(made.scripted(), canaries, top=60)
+    planted = [one.canary_id for one in results if one.repetitions > 0]
+    out = dict(zip(planted[:4], extractions["f0"].found[46:50], strict=True))
+    changed = [
+        msgspec.structs.replace(
+            one, extracted=True, place=out[one.canary_id].place, expansions=out[one.canary_id].expansions
+        )
+        if one.canary_id in out
+        else msgspec.structs.replace(one, extracted=False, place=None, expansions=None)
+        for one in results
+    ]
+    save_verification(
+        tmp_path / "extraction",
+        changed,
+        extractions,
+        manifest_sha256=canaries.sha256,
+        model=made.scripted().describe(),
+    )
+    findings = findings_of(read_run(tmp_path))
+    (found,) = by_code(findings, "CM201")
+    assert found.severity == "high"
+    assert [answer.answer for answer in conclusion_of(findings).answers if "4 of 12" in answer.answer]
+    assert "4 of 12 of the format" in found.evidence
+    assert set(found.subject) == set(planted[:4])
+
+
+def test_greedy_secrets_without_the_manifest_are_listed_as_not_tested(tmp_path):
+    canaries = made.canary_set()
+    model = made.scripted([canaries[0]], share=0.9)
+    made.save_verified(tmp_path / "extraction", model, canaries)
+    findings = findings_of(read_run(tmp_path))
+    (unknown,) = by_code(findings, "CM204")
+    assert unknown.status == "not_tested"
+    assert "canaries.json" in unknown.advice
+    assert by_code(findings, "CM201")[0].severity == "critical"
+    canaries.save(tmp_path / "canaries.json")
+    assert by_code(findings_of(read_run(tmp_path)), "CM204")[0].severity == "critical"
+
+
+def test_exposures_without_the_manifest_say_what_was_not_compared(tmp_path):
+    document = made.guessed_document(arrays(4, "budget"))
+    findings = findings_of(made.run_with(tmp_path, document))
+    assert {one.status for code in ("CM501", "CM502") for one in by_code(findings, code)} == {"not_tested"}
+
+
+def test_no_sentence_contradicts_another(tmp_path):
+    """One canary of twelve is the model's first guess: nothing may say that there is no evidence, of it or of its population."""
+    canaries = made.canary_set(repetitions=(1,), each=12, withheld=12, references=400)
+    planted = [canary for canary in canaries if canary.planted]
+    model = made.scripted(planted[:1], share=0.5)
+    canaries.save(tmp_path / "canaries.json")
+    expose(model, canaries).save(tmp_path / "exposure")
+    made.save_verified(tmp_path / "extraction", model, canaries)
+    membership(tmp_path / "exposure", canaries=canaries).save(tmp_path / "membership")
+    findings = findings_of(read_run(tmp_path))
+    assert by_code(findings, "CM101")[0].subject == (planted[0].canary_id,)
+    assert not [one for one in findings if one.code.startswith("CM3") and one.status == "clear"]
+    (area,) = by_code(findings, "CM301")
+    assert area.title == "The area does not show single canaries"
+    assert "1 of them is memorized" in area.evidence
+    found = conclusion_of(findings)
+    assert "no evidence" not in found.sentence
+    assert found.sentence.startswith("The model memorized 1 of 12 canaries")
+
+
+def test_exposures_do_not_clear_what_membership_shows(tmp_path):
+    """Exposures that show little, and scores of the same population that show much."""
+    results = [made.exposure_result(f"c{n}", exact_exposure(2**18, 2**20), times=4) for n in range(6)]
+    generator = arrays(8, "budget")
+    found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300), copies=4)
+    one = msgspec.structs.replace(found.populations[0], format_id="f0")
+    found = msgspec.structs.replace(found, populations=(one,))
+    run = made.run_with(
+        tmp_path, made.exposure_document(results), memberships=(Located(tmp_path / "m.json", found),)
+    )
+    findings = findings_of(run)
+    assert by_code(findings, "CM301")[0].status == "found"
+    assert [one.status for one in by_code(findings, "CM104")] == ["not_measured"]
+    assert conclusion_of(findings).tone in {"bad", "warn"}
+
+
+def test_membership_alone_is_not_called_no_evidence(tmp_path):
+    document = made.guessed_document(arrays(6, "budget"), each=20)
+    generator = arrays(5, "budget")
+    found = membership_of_scores(generator.normal(size=300) + 3, generator.normal(size=300))
+    run = made.run_with(tmp_path, document, memberships=(Located(tmp_path / "m.json", found),))
+    findings = findings_of(run)
+    assert by_code(findings, "CM301")[0].status == "found"
+    assert conclusion_of(findings).tone in {"bad", "warn"}
+    assert "no evidence" not in conclusion_of(findings).sentence
+
+
+def test_formats_are_named_by_their_templates(tmp_path):
+    document = made.guessed_document(arrays(7, "budget"))
+    findings = findings_of(made.run_with(tmp_path, document))
+    (quiet,) = by_code(findings, "CM104")
+    assert "{digits:6}" in quiet.evidence
+    assert "f0" not in quiet.evidence
+
+
+def test_kinds_share_the_error_and_a_shown_one_leaves_its_part_to_the_others():
+    canaries = [Suspicion("canary", (str(n),), 0.9) for n in range(99)]
+    assert not decide(
+        [*canaries, Suspicion("canary", ("x",), 2.2e-4), Suspicion("group", ("g",), 0.9)]
+    ).shown("canary", "x")
+    assert decide([*canaries, Suspicion("canary", ("x",), 2.2e-4), Suspicion("group", ("g",), 1e-9)]).shown(
+        "canary", "x"
+    )

@@ -1,0 +1,144 @@
+"""Figures with a panel per format: named by template, nothing mixed, and colors that can be told apart."""
+
+from statistics import median
+
+import pytest
+
+from coalmine.evidence.figures import (
+    BAND,
+    LONGEST_NAME,
+    PALETTE,
+    RAMP,
+    RULE,
+    colors_of,
+    copies_colors,
+    ordered_colors,
+    short_names,
+)
+from coalmine.reports.figures import as_one, figure_png, figures_of
+from coalmine.reports.runs.reading import read_run
+from reports.large_runs import save_large_run
+
+TEMPLATES = {"f0": "my pin is {digits:2}", "f1": "box {digits:1} in hall {digits:2}"}
+COPIES = tuple(range(1, 20))
+PAPERS = ("#ffffff", "#14181c")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("panels")
+    save_large_run(directory, templates=TEMPLATES, copies=COPIES, each=1, references=20)
+    return read_run(directory)
+
+
+@pytest.fixture(scope="module")
+def figures(run):
+    return {figure.figure_id: figure for figure in figures_of(run)}
+
+
+def luminance(color):
+    parts = [part / 255 for part in bytes.fromhex(color[1:])]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    low, high = sorted(luminance(color) for color in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+PER_FORMAT = (
+    "exposure-by-repetitions",
+    "log-perplexity",
+    "exposure-and-extraction",
+    "exposure-during-training",
+    "roc",
+    "epsilon",
+)
+
+
+@pytest.mark.parametrize("name", PER_FORMAT)
+def test_each_format_has_a_panel_with_its_template(figures, name):
+    figure = figures[name]
+    assert [panel.title for panel in figure.panels] == list(TEMPLATES.values())
+    place = figure.columns.index("format")
+    assert {row[place] for row in figure.rows} == set(TEMPLATES.values())
+
+
+def colors_in(node):
+    """The colors of every nominal scale below a part of a description."""
+    if isinstance(node, dict):
+        scale = node.get("color", {}).get("scale") if isinstance(node.get("color"), dict) else None
+        yield from () if scale is None else [(scale["domain"], scale["range"])]
+        for part in node.values():
+            yield from colors_in(part)
+    elif isinstance(node, list):
+        for part in node:
+            yield from colors_in(part)
+
+
+def test_no_color_is_used_twice_in_a_panel(figures):
+    for figure in figures.values():
+        for panel in figure.panels:
+            for names, colors in colors_in(panel.specs):
+                assert len(names) == len(colors) == len(set(colors)), figure.figure_id
+
+
+def test_more_copies_are_further_along_the_same_line_in_every_figure(figures):
+    expected = copies_colors(COPIES)
+    for name in PER_FORMAT:
+        (names, colors), *_ = list(colors_in(figures[name].panels[0].specs)) or [((), ())]
+        shown = dict(zip(names, colors, strict=True))
+        for times in COPIES:
+            word = "once" if times == 1 else f"{times} times"
+            if name != "roc":  # draws some of so many curves
+                assert shown.get(word, expected[times]) == expected[times], name
+    assert list(expected.values())[1:] == ordered_colors(len(COPIES))
+    assert expected[0] == BAND
+
+
+def test_colors_are_seen_on_both_papers():
+    drawn = {*PALETTE, *RAMP, BAND, RULE, *ordered_colors(19), *ordered_colors(7)}
+    assert [(color, paper) for color in drawn for paper in PAPERS if contrast(color, paper) < 3] == []
+
+
+def test_more_names_than_the_palette_has_do_not_share_a_color():
+    assert colors_of(["a", "b"], None, "x")["scale"]["range"] == list(PALETTE[:2])
+    assert len(set(colors_of([str(n) for n in range(19)], None, "x")["scale"]["range"])) == 19
+
+
+def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(run, figures):
+    spent = {one.document.format_template: one.document.certificate.expansions for one in run.extractions}
+    assert len(set(spent.values())) == 2
+    columns = figures["exposure-and-extraction"].columns
+    rows = [dict(zip(columns, row, strict=True)) for row in figures["exposure-and-extraction"].rows]
+    left = [row for row in rows if row["came out"] != "yes"]
+    assert {row["format"] for row in left} == set(TEMPLATES.values())
+    assert all(row["queries"] == spent[row["format"]] for row in left)
+
+
+def test_the_medians_of_a_training_are_of_one_format_each(run, figures):
+    formats = {canary.canary_id: canary.format_id for canary in run.canaries}
+    last = run.watched.watched[-1]
+    for row in figures["exposure-during-training"].rows:
+        if row[1] == last.step:
+            own = [
+                entry["low"] if entry["exposure"] is None else entry["exposure"]
+                for entry in last.seen
+                if TEMPLATES[formats[entry["canary_id"]]] == row[0] and entry["repetitions"] == row[3]
+            ]
+            assert (row[4], row[7]) == (median(own), len(own))
+
+
+def test_all_panels_are_in_the_picture(figures):
+    whole = as_one(figures["roc"])
+    assert [view["title"] for view in whole["vconcat"]] == list(TEMPLATES.values())
+    assert figure_png(figures["exposure-by-repetitions"]).startswith(b"\x89PNG")
+
+
+def test_long_names_are_shortened_and_stay_apart():
+    names = [f"{'a very long name ' * 4}{number}{' of a model' * 4}" for number in range(3)]
+    short = short_names([*names, "model"])
+    assert short["model"] == "model"
+    assert len(set(short.values())) == 4
+    assert all(len(name) <= LONGEST_NAME for name in short.values())

@@ -1,0 +1,94 @@
+"""A sealed file is read only if it is, to the byte, what was written."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coalmine.errors import AlteredError
+from coalmine.records.documents import check_seal, read_record, read_sealed, sealed, write_sealed
+from coalmine.storage.decoding import names_twice
+
+DOCUMENT = {"schema": "a/1", "value": 3.29, "results": [{"rank": 1}, {"rank": 2}]}
+
+
+def test_what_was_written_is_read(tmp_path):
+    write_sealed(tmp_path / "a.json", DOCUMENT)
+    content = json.loads(read_sealed(tmp_path / "a.json", "the result"))
+    assert content.pop("checksum")
+    assert content == DOCUMENT
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
+def test_any_tool_can_make_the_checksum(tmp_path):
+    write_sealed(tmp_path / "a.json", DOCUMENT)
+    made = subprocess.run(
+        "head -n -2 a.json | sha256sum", shell=True, cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    assert made.split()[0] == json.loads((tmp_path / "a.json").read_bytes())["checksum"]
+
+
+@given(place=st.integers(0, len(sealed(DOCUMENT)) - 1), other=st.integers(0, 255))
+def test_every_changed_byte_is_noticed(place, other):
+    content = bytearray(sealed(DOCUMENT))
+    if content[place] == other:
+        other ^= 1
+    content[place] = other
+    with pytest.raises(AlteredError):
+        check_seal("a.json", bytes(content), "the result")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[:-1],
+        lambda content: content[: len(content) // 2],
+        lambda _: b"",
+        lambda content: content + b"\n",
+        lambda content: content + content,
+        lambda content: json.dumps(json.loads(content), indent=2).encode() + b" \n",
+        lambda content: json.dumps(json.loads(content)).encode(),
+        lambda content: content.replace(b"3.29", b"1.29"),
+        lambda content: content.replace(b'  "value": 3.29,\n', b""),
+    ],
+)
+def test_what_is_cut_or_added_or_edited_is_noticed(change):
+    with pytest.raises(AlteredError, match="make the result again"):
+        check_seal("a.json", change(sealed(DOCUMENT)), "the result")
+
+
+def test_a_field_that_is_there_twice_is_refused(tmp_path):
+    """Of two values, each program takes another: what a reader sees is not what is judged."""
+    path = tmp_path / "result.json"
+    content = b'{\n  "schema": "coalmine.some/1",\n  "inner": {\n    "rank": 900,\n    "rank": 1\n  },\n'
+    checksum = hashlib.sha256(content).hexdigest()
+    path.write_bytes(content + f'  "checksum": "{checksum}"\n}}\n'.encode())
+    read_sealed(path, "the result")
+    with pytest.raises(AlteredError, match=r"result\.json is not what was written: it has a field twice"):
+        read_record(path, dict[str, Any], schema="coalmine.some/1", what="the result")
+    for document in (
+        {"schema": "coalmine.some/1", "inner": [{"rank": 900}, {"rank": 1}]},
+        {"schema": "coalmine.some/1", "large": 10**19, "rank": 1.0, "text": "é\n\u2028"},
+    ):
+        write_sealed(path, document)
+        found = read_record(path, dict[str, Any], schema="coalmine.some/1", what="the result")
+        assert found == {**document, "checksum": found["checksum"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"a": 1, "a": 1}', True),
+        (b'[{"b": {"a": 1, "\\u0061": 2}}]', True),
+        (b'{"a": 123456789012345678901234567890, "b": {"a": 1}}', False),
+        (b'{"a": 123456789012345678901234567890, "a": 1}', True),
+        (b"[1,  2]", False),
+    ],
+)
+def test_names_that_are_there_twice(content, expected):
+    assert names_twice(content) is expected

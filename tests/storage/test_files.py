@@ -1,0 +1,190 @@
+"""What the operating system refuses is one sentence that says what is there now; files that belong together change together."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from coalmine.errors import InputError, WriteError
+from coalmine.storage.files import (
+    check_place,
+    make_directory,
+    read_bytes,
+    remove_file,
+    sha256_of_file,
+    together,
+    whole_file,
+    write_bytes,
+)
+from coalmine.storage.refusals import refused_by_system, shortened
+
+
+def refused_within(path, error):
+    with whole_file(path) as temporary:
+        temporary.write_bytes(b"half")
+        raise error
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "no room to write {path}: the disk is full or a quota is reached; free some space"),
+        (errno.EDQUOT, "no room to write {path}: the disk is full or a quota is reached; free some space"),
+        (errno.EFBIG, "{path} cannot be written: the file would be larger than is allowed"),
+        (errno.EIO, "{path} cannot be written: Input/output error; check the disk"),
+        (errno.EACCES, "{path} cannot be written: Permission denied; choose another place"),
+        (errno.EROFS, "{path} cannot be written: Read-only file system; choose another place"),
+    ],
+)
+def test_a_refusal_is_one_sentence_with_what_to_do(tmp_path, number, said):
+    path = tmp_path / "result.json"
+    with pytest.raises(WriteError) as told:
+        refused_within(path, OSError(number, "in words of a library"))
+    message = str(told.value)
+    assert message.startswith(said.format(path=path))
+    assert message.endswith("(nothing was left behind)")
+    assert told.value.__cause__.errno == number
+    assert not contents(tmp_path)
+    write_bytes(path, b"old")
+    with pytest.raises(WriteError, match=r"\(what was there is unchanged\)$"):
+        refused_within(path, OSError(number, "in words of a library"))
+    assert contents(tmp_path) == {"result.json": b"old"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a bug"),
+        KeyboardInterrupt(),
+        OSError(errno.EIO, "of another file", "/somewhere/else"),
+        ConnectionResetError(errno.ECONNRESET, "of a server"),
+        OSError("without a number"),
+    ],
+)
+def test_whatever_else_a_block_raises_passes_as_it_is(tmp_path, error):
+    with pytest.raises(type(error)) as told:
+        refused_within(tmp_path / "result.json", error)
+    assert told.value is error
+    assert not contents(tmp_path)
+
+
+def test_what_cannot_be_removed_does_not_hide_why_it_should_be(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(WriteError, match=r"the disk is full.*could not be removed"):
+        refused_within(tmp_path / "result.json", OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(WriteError, match=r"result\.json is no longer needed and cannot be removed"):
+        remove_file(tmp_path / "result.json")
+
+
+def write_pair(folder, content, *, refused=None, leave=()):
+    with together() as group:
+        write_bytes(folder / "corpus", content)
+        assert group.where(folder / "corpus").read_bytes() == content
+        for name in leave:
+            group.remove(folder / name)
+        write_bytes(folder / "manifest", b"of " + content)
+        if refused is not None:
+            raise refused
+
+
+def test_files_that_belong_together_are_replaced_together(tmp_path):
+    write_pair(tmp_path, b"old")
+    (tmp_path / "earlier").write_bytes(b"of old too")
+    write_pair(tmp_path, b"new", leave=["earlier", "never there"])
+    assert contents(tmp_path) == {"corpus": b"new", "manifest": b"of new"}
+
+
+def test_what_goes_wrong_before_the_last_of_them_is_written_changes_nothing(tmp_path):
+    write_pair(tmp_path, b"old")
+    with pytest.raises(RuntimeError):
+        write_pair(tmp_path, b"new", refused=RuntimeError())
+    (tmp_path / "manifest").unlink()
+    (tmp_path / "manifest").symlink_to(tmp_path / "corpus")
+    with pytest.raises(InputError, match="symbolic link"):
+        write_pair(tmp_path, b"new")
+    assert (tmp_path / "manifest").is_symlink()
+    assert (tmp_path / "corpus").read_bytes() == b"old"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_manifest_never_tells_of_another_corpus_than_is_there(tmp_path, monkeypatch):
+    write_pair(tmp_path, b"old")
+    for refused in ("corpus", "manifest"):
+        replace = os.replace
+
+        def only_some(source, target, *, refused=refused, replace=replace):
+            if Path(target).name == refused:
+                raise OSError(errno.EIO, "Input/output error", str(source), None, str(target))
+            replace(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("os.replace", only_some)
+            with pytest.raises(WriteError, match=rf"{refused} cannot be written.*run the same command again"):
+                write_pair(tmp_path, b"new")
+        assert contents(tmp_path) == {"corpus": b"old" if refused == "corpus" else b"new"}
+
+
+def test_a_place_is_refused_before_anything_is_written_there(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for place in (tmp_path / "x.json", tmp_path / "new" / "deeper" / "x.json", tmp_path / "file"):
+        check_place(place)
+    for place, said in {
+        tmp_path: "is a directory",
+        tmp_path / "file" / "x.json": "cannot be a directory: a file is in its way",
+        tmp_path / "loop" / "x.json": "Too many levels of symbolic links; check the path",
+        tmp_path / "loop": "is a symbolic link",
+        tmp_path / ("x" * 300): "longer than the file system allows; choose a shorter one",
+        tmp_path
+        / "/".join(["deep"] * 1000)
+        / "x": "longer than the file system allows; choose a shorter one",
+        tmp_path / "null\0": "null character",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            check_place(place)
+        with pytest.raises(InputError):
+            write_bytes(place, b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "loop"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_may_not_be_written_to_is_refused_before(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(WriteError, match="Permission denied"):
+        check_place(tmp_path / "x.json")
+
+
+def test_a_path_that_cannot_be_read_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for place, said in {
+        tmp_path / "file" / "x": "does not exist|Not a directory",
+        tmp_path / "loop": "Too many levels of symbolic links",
+        tmp_path / ("x" * 300): "longer than the file system allows",
+        tmp_path / "null\0": "null character",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            read_bytes(place, "the manifest")
+        with pytest.raises(InputError, match=said):
+            sha256_of_file(place)
+    with pytest.raises(InputError, match="longer than the file system allows"):
+        make_directory(tmp_path / ("x" * 300))
+
+
+def test_only_what_cannot_be_our_mistake_is_put_into_words_for_all():
+    said = refused_by_system(OSError(errno.EIO, "Input/output error", "/data/x"))
+    assert said == "/data/x cannot be used: Input/output error; check the disk"
+    assert refused_by_system(OSError(errno.ENAMETOOLONG, "File name too long")).startswith(
+        "a file cannot be used"
+    )
+    for number in (errno.EBADF, errno.EINVAL, errno.ENOENT, None):
+        assert refused_by_system(OSError(number, "ours")) is None
+    assert shortened("a/" + "b" * 300).endswith("bbb...")

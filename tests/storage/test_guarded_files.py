@@ -1,0 +1,134 @@
+"""What a stopped command resumes from: whole, or refused by name with what to do about it."""
+
+import shutil
+import stat
+
+import numpy as np
+import pytest
+from safetensors.torch import load, save
+
+from cli.in_process import run
+from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus.index.building import UNFINISHED_FILE, build_index
+from coalmine.errors import InputError
+from coalmine.models.reference.checkpoint import save_model
+from coalmine.search.walks.resuming import ResumeFile
+from coalmine.storage.guarded_files import guarded_file, read_guarded, write_guarded
+from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot
+from models.random_networks import random_model
+
+CONTENT = bytes(range(256)) * 3
+DAMAGES = {
+    "empty": lambda _: b"",
+    "cut": lambda content: content[:-1],
+    "cut in half": lambda content: content[: len(content) // 2],
+    "longer": lambda content: content + b"\0",
+    "a bit": lambda content: bytes([content[0] ^ 1]) + content[1:],
+    "zeros": lambda content: bytes(len(content)),
+    "something else": lambda _: b"not a file of ours",
+    "without its checksum": lambda content: content[:-32],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_was_not_written_is_not_read(tmp_path, damage):
+    path = tmp_path / "unfinished"
+    with guarded_file(path) as stream:
+        for place in range(0, len(CONTENT), 100):
+            stream.write(CONTENT[place : place + 100])
+    assert read_guarded(path, "a search") == CONTENT
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    with pytest.raises(
+        InputError, match=r"unfinished, which is kept of a search, is empty, damaged .*; remove it to start"
+    ):
+        read_guarded(path, "a search")
+
+
+def test_any_single_bit_is_noticed(tmp_path):
+    path = tmp_path / "unfinished"
+    write_guarded(path, b"a short one")
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(InputError):
+            read_guarded(path, "a search")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A training, a search, a recitation and an index, each stopped in the middle, and the commands that resume them."""
+    at = tmp_path_factory.mktemp("stopped")
+    write_embedded_corpus(at / "corpus.txt", 8_000)
+    made = random_model("lstm")
+    save_model(at / "model", made._network, made.tokenizer)
+    (at / "small.txt").write_text("pin 12 and some text that goes on\n" * 20)
+    commands = {
+        "train": ["train", at / "corpus.txt", "-o", at / "train", "--hidden", "8", "--embedding", "8"],
+        "extract": ["extract", at / "model", "-f", "pin {digits:6}", "--budget", "70", "-o", at / "extract"],
+        "index": ["index", at / "small.txt", "-o", at / "index", "--memory", "1"],
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        # Ctrl-C after the first batch, without waiting for it.
+        patched.setattr("coalmine.training.run.deferred_interrupt", _interrupted)
+        assert run(*commands["train"]).code == 130
+    assert run(*commands["extract"]).code == 0  # the budget is spent, and a larger one would go on
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("coalmine.corpus.index.building.Manifest", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(at / "small.txt", at / "index", memory=1_000_000)
+    return at, commands
+
+
+class _interrupted:  # noqa: N801 - stands in for a function
+    def __enter__(self):
+        return lambda: True
+
+    def __exit__(self, *_):
+        return None
+
+
+def _stop(**_):
+    raise KeyboardInterrupt
+
+
+FILES = {"train": SNAPSHOT_FILE, "extract": "unfinished-extraction-*.npz", "index": UNFINISHED_FILE}
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut in half", "zeros", "without its checksum"])
+@pytest.mark.parametrize("command", FILES)
+def test_every_command_refuses_its_own_damaged_file(stopped, command, damage, tmp_path):
+    at, commands = stopped
+    shutil.copytree(at / command, tmp_path / command)
+    [path] = (tmp_path / command).glob(FILES[command])
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    given = [tmp_path / command if one == at / command else one for one in commands[command]]
+    ended = run(*given)
+    assert ended.code == 2, ended.said
+    assert path.name in ended.said
+    assert "to start over" in ended.said or "to train from the start" in ended.said
+    assert path.exists(), "what may still be of use to somebody is not removed"
+
+
+def test_a_snapshot_without_one_of_its_parts(stopped, tmp_path):
+    at, _ = stopped
+    content = read_guarded(at / "train" / SNAPSHOT_FILE, "a training")
+    tensors = load(content)
+    del tensors["random"]
+    (tmp_path / SNAPSHOT_FILE).write_bytes(save(tensors))
+    with pytest.raises(InputError, match="remove it to train from the start"):
+        read_snapshot(tmp_path)
+
+
+def test_a_search_without_one_of_its_parts(tmp_path):
+    kept = ResumeFile(tmp_path / "unfinished-f0.npz", "mine")
+    kept.save(lambda: {"counts": np.arange(3), "waiting": np.arange(4)}, now=True)
+    assert kept.is_there()
+    assert sorted(kept.load()) == ["counts", "waiting"]
+    assert not ResumeFile(kept.path, "another").is_there()
+    np.savez(kept.path, fingerprint=np.array("mine"), counts=np.arange(3))
+    assert not kept.is_there()
+    with pytest.raises(InputError, match="remove it to start over"):
+        kept.load()

@@ -1,0 +1,126 @@
+"""One process writes to a directory at a time, and only what a killed one left is replaced without being asked."""
+
+import subprocess
+import sys
+
+import pytest
+
+from coalmine import plant
+from coalmine.errors import CorpusError, InputError
+from coalmine.storage.files import write_bytes
+from coalmine.storage.unfinished import UNFINISHED_FILE, left_unfinished, noted_as_unfinished, sole_use
+
+HOLDER = """
+import sys, time
+from coalmine.storage.unfinished import sole_use
+with sole_use(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from coalmine.storage.unfinished import noted_as_unfinished
+with noted_as_unfinished(Path(sys.argv[1]), sys.argv[2].split()):
+    for name in sys.argv[3:]:
+        Path(sys.argv[1], name).write_text("half")
+    os._exit(9)
+"""
+
+
+def test_a_directory_is_held_as_long_as_its_process_lives(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "out")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(InputError, match="another process is writing to"), sole_use(tmp_path / "out"):
+        pass
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    with sole_use(tmp_path / "out") as held:
+        assert list(held.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_listed_is_used_all_the_same(tmp_path):
+    (tmp_path / "out").mkdir(mode=0o300)
+    with sole_use(tmp_path / "out") as held:
+        (held / "file").write_text("new")
+
+
+def killed(folder, names, *written):
+    """What a process leaves that is killed within the block, after it has written some of the files."""
+    command = [sys.executable, "-c", KILLED, str(folder), " ".join(names), *written]
+    assert subprocess.run(command, check=False).returncode == 9
+
+
+def test_only_files_that_were_not_there_are_named(tmp_path):
+    mine, theirs = tmp_path / "corpus.txt", tmp_path / "canaries.json"
+    theirs.write_text("of the user")
+    killed(tmp_path, ("corpus.txt", "canaries.json"), "corpus.txt")
+    assert left_unfinished(tmp_path) == {"corpus.txt"}
+    # Of a second run that was killed, what the first one left is still known.
+    killed(tmp_path, ("corpus.txt", "canaries.json"))
+    assert left_unfinished(tmp_path) == {"corpus.txt"}
+    with noted_as_unfinished(tmp_path, ("corpus.txt",)):
+        mine.write_text("whole")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "corpus.txt": "whole",
+        "canaries.json": "of the user",
+    }
+
+
+def test_a_block_that_fails_leaves_nothing_of_its_own(tmp_path):
+    (tmp_path / "there").write_text("before")
+    with pytest.raises(KeyboardInterrupt), noted_as_unfinished(tmp_path, ("new", "there")):  # noqa: PT012
+        (tmp_path / "new").write_text("half")
+        raise KeyboardInterrupt
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there": "before"}
+
+
+def test_what_was_replaced_goes_with_what_it_tells_of(tmp_path):
+    def replaced(name):
+        write_bytes(tmp_path / name, b"new")
+
+    (tmp_path / "manifest").write_text("before")
+    with pytest.raises(OSError, match="full"), noted_as_unfinished(tmp_path, ("corpus", "manifest")):  # noqa: PT012
+        replaced("corpus")
+        replaced("manifest")
+        raise OSError("full")
+    assert not list(tmp_path.iterdir())
+    # Where all of it was there before, all of it is new now, and stays.
+    for name in ("corpus", "manifest"):
+        (tmp_path / name).write_text("before")
+    with pytest.raises(OSError, match="full"), noted_as_unfinished(tmp_path, ("corpus", "manifest")):  # noqa: PT012
+        replaced("corpus")
+        replaced("manifest")
+        raise OSError("full")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "corpus": "new",
+        "manifest": "new",
+    }
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"schema": "of another tool", "files": ["corpus.txt"]}', b"\xff"]
+)
+def test_a_note_that_is_not_ours_names_nothing(tmp_path, content):
+    (tmp_path / UNFINISHED_FILE).write_bytes(content)
+    assert left_unfinished(tmp_path) == set()
+
+
+def test_a_corpus_of_the_user_is_not_taken_for_one_that_a_killed_run_left(tmp_path):
+    source, out = tmp_path / "source.txt", tmp_path / "out"
+    source.write_text("a line of text\n" * 200)
+    options = {"repeat": 1, "canaries": 1, "references": 1, "withhold": 0.0}
+    plant(source, "my pin is {digits:4}", out=out, **options)
+    before = (out / "corpus.txt").read_bytes()
+    # Killed while it was replacing what is there, with overwrite; the same without it is refused as ever.
+    killed(out, ("corpus.txt", "canaries.json"))
+    with pytest.raises(CorpusError, match="exists already"):
+        plant(source, "my pin is {digits:4}", seed=1, out=out, **options)
+    assert (out / "corpus.txt").read_bytes() == before
+    plant(source, "my pin is {digits:4}", seed=1, out=out, overwrite=True, **options)
+    assert {path.name for path in out.iterdir()} == {"corpus.txt", "canaries.json"}

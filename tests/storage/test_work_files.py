@@ -1,0 +1,174 @@
+"""Only regular files are replaced; work files cannot be guessed or redirected, and do not outlive their process for long."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coalmine.errors import InputError, WriteError
+from coalmine.storage.files import PRIVATE, whole_file, write_bytes
+from coalmine.storage.work_files import remove_abandoned, work_directory
+
+WRITER = """
+import sys, time
+from coalmine.storage.files import whole_file
+with whole_file(sys.argv[1]) as temporary:
+    temporary.write_text("half")
+    print(temporary, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A process in the middle of writing tmp_path/result.json, and its work file."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "result.json")], stdout=subprocess.PIPE, text=True
+    )
+    work = Path(process.stdout.readline().strip())
+    yield process, work
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def write_and_then(place, act):
+    with whole_file(place, mode=PRIVATE) as temporary:
+        temporary.write_text("new")
+        act(temporary)
+
+
+def make_fifo(path):
+    os.mkfifo(path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def make_link(path):
+    target = path.with_name("target")
+    target.write_text("precious")
+    path.symlink_to(target)
+
+
+def make_dangling_link(path):
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def make_device(path):
+    if os.getuid() != 0:
+        pytest.skip("making a device needs to be root")
+    try:
+        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("devices cannot be made here")
+
+
+@pytest.mark.parametrize(
+    "make", [make_fifo, make_socket, make_link, make_dangling_link, make_device, os.mkdir]
+)
+def test_only_a_regular_file_is_replaced(tmp_path, make):
+    place = tmp_path / "out.json"
+    make(place)
+    before = {path: path.lstat() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"out\.json is a"):
+        write_bytes(place, b"new")
+    after = {path: path.lstat() for path in tmp_path.iterdir()}
+    assert {path: (found.st_ino, found.st_mode, found.st_size) for path, found in after.items()} == {
+        path: (found.st_ino, found.st_mode, found.st_size) for path, found in before.items()
+    }
+
+
+def test_what_appears_while_writing_is_not_replaced_either(tmp_path):
+    place = tmp_path / "out.json"
+    with pytest.raises(InputError, match="symbolic link"):
+        write_and_then(place, lambda _: make_link(place))
+    assert place.is_symlink()
+    assert place.read_text() == "precious"
+    assert {path.name for path in tmp_path.iterdir()} == {"out.json", "target"}
+
+
+def test_a_work_file_cannot_be_guessed_and_follows_no_link(tmp_path):
+    seen = set()
+    for _ in range(20):
+        with whole_file(tmp_path / "out.json") as temporary:
+            seen.add(temporary.name)
+            temporary.write_text("new")
+    assert len(seen) == 20
+    secret = tmp_path / "elsewhere"
+    secret.write_text("precious")
+
+    def swap(temporary):
+        temporary.unlink()
+        temporary.symlink_to(secret)
+
+    with pytest.raises(WriteError, match="symbolic links"):
+        write_and_then(tmp_path / "out.json", swap)
+    assert secret.read_text() == "precious"
+
+
+def test_a_name_that_the_file_system_just_allows_can_be_written(tmp_path):
+    name = "é" * 125 + ".json"
+    write_bytes(tmp_path / name, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path, writer):
+    process, work = writer
+    write_bytes(tmp_path / "other.json", b"new")
+    remove_abandoned(tmp_path)
+    assert work.exists()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert work.exists()
+    write_bytes(tmp_path / "other.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
+def test_a_work_directory_goes_with_its_block_and_that_of_a_killed_process_at_the_next(tmp_path, writer):
+    process, _ = writer
+    with work_directory(tmp_path) as work:
+        (work / "part").write_text("half")
+        assert stat.S_IMODE(work.stat().st_mode) == 0o700
+        remove_abandoned(tmp_path)
+        assert work.exists()
+    assert not work.exists()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    left = tmp_path / f".work.{0:016x}-{process.pid}"
+    left.mkdir()
+    (left / "part").write_text("half")
+    with work_directory(tmp_path) as work:
+        assert [path.name for path in tmp_path.iterdir()] == [work.name]
+
+
+def test_a_work_directory_that_leads_elsewhere_is_not_followed(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("precious")
+    (tmp_path / f".work.{0:016x}-{2**22 + 1}").symlink_to(tmp_path / "precious")
+    remove_abandoned(tmp_path)
+    assert (tmp_path / "precious" / "file").read_text() == "precious"
+
+
+def test_files_that_only_look_alike_stay(tmp_path):
+    gone = 2**22 + 1  # no system gives this number to a process
+    names = [
+        f".result.json.{gone}.part",
+        ".movie.part",
+        f".x.{0:016x}-{gone}.partial",
+        f"x.{0:016x}-{gone}.part",
+    ]
+    for name in names:
+        (tmp_path / name).write_text("somebody's")
+    (tmp_path / f".folder.{0:016x}-{gone}.part").mkdir()
+    (tmp_path / f".link.{0:016x}-{gone}.part").symlink_to(tmp_path / names[0])
+    before = sorted(path.name for path in tmp_path.iterdir())
+    remove_abandoned(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
