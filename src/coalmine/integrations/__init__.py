@@ -1,9 +1,10 @@
-"""Exposure inside other people's trainers: callbacks for transformers and Lightning, loaded when they are first used."""
+"""Callbacks that measure exposure inside other trainers (transformers, Lightning); each is loaded when it is first used."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from coalmine.lazy import lazy
 
 if TYPE_CHECKING:
     from coalmine.corpus.planting.survival import check_survival
@@ -11,21 +12,14 @@ if TYPE_CHECKING:
     from coalmine.integrations.lightning_trainer import LightningExposureCallback
     from coalmine.integrations.transformers_trainer import ExposureCallback
 
-_HOMES = {
-    "ExposureCallback": "coalmine.integrations.transformers_trainer",
-    "LightningExposureCallback": "coalmine.integrations.lightning_trainer",
-    "check_survival": "coalmine.corpus.planting.survival",
-    "read_watched": "coalmine.integrations.exposure_log",
-}
-
 __all__ = ["ExposureCallback", "LightningExposureCallback", "check_survival", "read_watched"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'coalmine.integrations' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ExposureCallback": "coalmine.integrations.transformers_trainer",
+        "LightningExposureCallback": "coalmine.integrations.lightning_trainer",
+        "check_survival": "coalmine.corpus.planting.survival",
+        "read_watched": "coalmine.integrations.exposure_log",
+    },
+)
