@@ -121,7 +121,7 @@ def test_every_named_path_exists(name):
 
 
 def test_the_design_has_a_line_for_every_module():
-    document = (ROOT / "docs" / "design.md").read_text("utf-8")
+    document = (ROOT / "docs" / "explanation" / "design.md").read_text("utf-8")
     of_the_package = [
         path.relative_to(ROOT / "src" / "coalmine") for path in ROOT.glob("src/coalmine/**/*.py")
     ]
@@ -188,7 +188,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    document = made_smaller((ROOT / "docs" / "quickstart.md").read_text("utf-8"), SMALLER)
+    document = made_smaller((ROOT / "docs" / "tutorial" / "quickstart.md").read_text("utf-8"), SMALLER)
     names = {}
     for language, content in blocks(document):
         if language == "python":

@@ -1,4 +1,4 @@
-"""Each page in docs/findings/ gives the advice that the report gives."""
+"""Each page in docs/reference/findings/ gives the advice that the report gives."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from coalmine.evidence.catalog import CATALOG
 
-PAGES = Path(__file__).parents[2] / "docs" / "findings"
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "findings"
 
 
 def words(text):

@@ -69,7 +69,7 @@ def test_the_command_line_exposes_it(tmp_path):
 
 
 def test_the_guide_shows_the_example_as_it_is_and_all_of_it_runs(tmp_path, monkeypatch):
-    guide = (ROOT / "docs" / "adapters.md").read_text("utf-8")
+    guide = (ROOT / "docs" / "guides" / "adapters.md").read_text("utf-8")
     example = (ROOT / "examples" / "numpy_adapter.py").read_text("utf-8")
     assert example[example.index("class Elman:") :].strip() in guide
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ from coalmine import expose, load_model, plant, train
 from coalmine.corpus.files.embedded import write_embedded_corpus
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "ci.md"
+GUIDE = ROOT / "docs" / "guides" / "ci.md"
 # The sizes of the guide are for people; with these every step is the same, and short.
 SMALLER = {"--epochs 4": "--epochs 1", "--hidden 128": "--hidden 16"}
 # Where coalmine is installed with its entry point, pytest finds the plugin by itself.

@@ -9,7 +9,7 @@ from coalmine.corpus.files.embedded import write_embedded_corpus
 from integrations.tiny_training import tiny_gpt2
 from models.tiny_transformers import byte_level
 
-GUIDE = Path(__file__).parents[2] / "docs" / "watching.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "watching.md"
 SMALLER = {
     "{digits:9}": "{digits:5}",
     "references=500": "references=30, canaries=1, withhold=0.0",

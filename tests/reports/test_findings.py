@@ -556,9 +556,9 @@ def test_findings_survive_json(remembering):
 
 
 def test_every_code_has_a_page_and_every_page_a_code():
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/findings").glob("CM*.md")}
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference/findings").glob("CM*.md")}
     assert set(pages) == set(CATALOG)
     for code, entry in CATALOG.items():
         assert pages[code].startswith(f"# {code}: {entry.title}\n")
         assert (ROOT / docs_path(code)).is_file()
-        assert f"({code}.md)" in (ROOT / "docs/findings/README.md").read_text(encoding="utf-8")
+        assert f"({code}.md)" in (ROOT / "docs/reference/findings/README.md").read_text(encoding="utf-8")

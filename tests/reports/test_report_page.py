@@ -402,7 +402,7 @@ def test_sarif_has_a_rule_and_a_place_for_each_result(run):
     for result in one["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].startswith(
-            "docs/findings/"
+            "docs/reference/findings/"
         )
         assert (result["kind"] == "fail") or result["level"] == "none"
     levels = {result["ruleId"]: result["level"] for result in one["results"]}

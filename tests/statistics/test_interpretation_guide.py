@@ -3,7 +3,7 @@
 import doctest
 from pathlib import Path
 
-GUIDE = Path(__file__).parents[2] / "docs" / "interpretation.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "explanation" / "interpretation.md"
 
 
 def test_every_example_of_the_guide_runs_and_gives_what_it_says():

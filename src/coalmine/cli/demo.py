@@ -26,7 +26,7 @@ def command(
     """Plant canaries 1, 4, 16 and 64 times, train the paper's character LSTM, and measure how exposed each is.
 
     The corpus is the English of Python's own standard library, so nothing is downloaded. The same steps by hand are in
-    docs/quickstart.md.
+    docs/tutorial/quickstart.md.
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.directories import audit_directory
@@ -95,7 +95,7 @@ def command(
             "What that says about membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),
             "",
-            f"The results are in {visible(str(audit))}, apart from the model. Next: docs/quickstart.md does this by hand, on your own data.",
+            f"The results are in {visible(str(audit))}, apart from the model. Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
             f"Look at the report: {visible(str(report))}",
         )
         output.document(results.to_document())

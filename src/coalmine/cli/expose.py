@@ -34,7 +34,7 @@ def command(
         str,
         typer.Option(
             "--method",
-            help="auto, exact, bounded, guided, splitting, sampled, extrapolated or references: see docs/search.md.",
+            help="auto, exact, bounded, guided, splitting, sampled, extrapolated or references: see docs/guides/methods.md.",
         ),
     ] = "auto",
     samples: Annotated[

@@ -114,7 +114,7 @@ def command(
     """Put exposure beside random guessing, membership inference and differential privacy.
 
     Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
-    docs/interpretation.md explains them. A CSV for --in and --out has one number per line, or a
+    docs/explanation/interpretation.md explains them. A CSV for --in and --out has one number per line, or a
     column named `score`.
     """
     with Output(json=json, quiet=quiet) as output:

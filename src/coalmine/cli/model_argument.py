@@ -47,7 +47,7 @@ ContextChoice = Annotated[
     str,
     typer.Option(
         "--context",
-        help="What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/models.md.",
+        help="What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/guides/models.md.",
     ),
 ]
 ContextText = Annotated[

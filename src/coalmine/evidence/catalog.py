@@ -1,4 +1,4 @@
-"""All findings there are: each code with its title and what to do about it; a page for each is in docs/findings/."""
+"""All findings there are: each code with its title and what to do about it; a page for each is in docs/reference/findings/."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ CATALOG: dict[str, Entry] = {
     ),
     "CM906": Entry(
         "Exposure during training was not watched",
-        "Train with `coalmine train --watch canaries.json`, or with the callback in docs/watching.md.",
+        "Train with `coalmine train --watch canaries.json`, or with the callback in docs/guides/watching.md.",
     ),
     "CM907": Entry(
         "A claim of differential privacy was not tested",
@@ -226,4 +226,4 @@ def finding(
 
 def docs_path(code: str) -> str:
     """The page about a code, from the root of the project."""
-    return f"docs/findings/{code}.md"
+    return f"docs/reference/findings/{code}.md"

@@ -42,8 +42,8 @@ def load_model(
     """A model, ready to be asked.
 
     `where` is a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
-    OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that says how to reach one (docs/endpoints.md), or
-    `python:module:function`, which runs that function to make the model (docs/adapters.md).
+    OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that says how to reach one (docs/guides/endpoints.md), or
+    `python:module:function`, which runs that function to make the model (docs/guides/adapters.md).
 
     `kind` says what a transformers checkpoint is used as where its config leaves a choice: T5 is a model of pairs, and with
     "masked" one that fills gaps. `precision` is "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about
@@ -51,7 +51,7 @@ def load_model(
     are kept, so that nothing is asked twice.
 
     `context` is what a text is scored after, for causal models: "auto" (what came before each document in the usual preparation:
-    BOS, or end of text where there is no BOS), "bos", "eot" or "none". `context_text` comes after that. See docs/models.md.
+    BOS, or end of text where there is no BOS), "bos", "eot" or "none". `context_text` comes after that. See docs/guides/models.md.
     """
     if kind not in get_args(Kind):
         raise InputError(f"a model is used as one of {', '.join(get_args(Kind))}, got {kind!r}")
@@ -62,7 +62,7 @@ def load_model(
     if is_endpoint(where):
         if chosen != AS_TRAINED:
             raise InputError(
-                "what an endpoint scores a text after is the `context` of its TOML file (docs/endpoints.md); leave --context and "
+                "what an endpoint scores a text after is the `context` of its TOML file (docs/guides/endpoints.md); leave --context and "
                 "--context-text out"
             )
         from coalmine.models.endpoints.description import connect_as_told

@@ -70,7 +70,7 @@ def model_of_function(where: str | os.PathLike[str]) -> Any:
     missing = _run(f"asking for the members of what {named} returns", lambda: missing_members(model))
     if missing:
         raise ModelError(
-            f"{named} returned {type(model).__name__}, which is not a model: it has no {', '.join(missing)}; see docs/adapters.md for "
+            f"{named} returned {type(model).__name__}, which is not a model: it has no {', '.join(missing)}; see docs/guides/adapters.md for "
             "what a model must have"
         )
     return model

@@ -12,7 +12,7 @@ from coalmine.audits.membership.measuring import membership_of_scores
 from coalmine.records import Canary
 
 FORM = Format("pin {digits:4}")
-GUIDE = Path(__file__).parents[3] / "docs" / "quickstart.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "tutorial" / "quickstart.md"
 
 
 def canary_set(planted, withheld, *, copies=(1,), references=200, withhold=0.5):

@@ -231,7 +231,7 @@ class TestOtherKinds:
                 assert problem.type is ModelChangedError
 
     def test_numbers_that_were_scaled_from_the_beginning(self, url):
-        """Halved ones add up to more than 1. What adds up to less is a distribution like any other, and docs/endpoints.md says so."""
+        """Halved ones add up to more than 1. What adds up to less is a distribution like any other, and docs/guides/endpoints.md says so."""
         for liar in ("halved", "bits", "offset"):
             with FaultProxy(url, liar=liar) as proxy, connect(proxy.url, **QUICK, retries=1) as model:
                 assert (model.capability.level == "scorer") == (liar != "halved")

@@ -36,7 +36,7 @@ KEPT = "counts/2"
 # What `auto` may spend on exact ranks. Guided draws come within a tenth of a bit in less, so it is seldom worth waiting longer for.
 MINUTES = 2.0
 # Members drawn where the caller does not say how many. Guided draws share most of their prefixes, so they are cheaper, and past
-# the first proofs they narrow an interval more than further proofs do: see docs/search.md.
+# the first proofs they narrow an interval more than further proofs do: see docs/explanation/methods.md.
 SAMPLES, GUIDED_SAMPLES = 10_000, 50_000
 
 

@@ -218,7 +218,7 @@ def _from_lists(path: Path, document: Any) -> ScoreFile:
             return ScoreFile("two lists", rows, False, None, (note,))
     raise InputError(
         f"{path} is neither a table with scores and in or out, nor two lists named in and out, nor a report of memaudit; see "
-        "docs/interpretation.md for the shapes"
+        "docs/explanation/interpretation.md for the shapes"
     )
 
 

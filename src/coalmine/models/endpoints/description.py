@@ -54,5 +54,5 @@ def _read(path: Path) -> EndpointFile:
         return msgspec.convert(decode_toml(read_bytes(path, "the endpoint's file")), EndpointFile)
     except (UndecodableError, msgspec.ValidationError) as problem:
         raise InputError(
-            f"{path} does not say how to reach an endpoint ({problem}); see docs/endpoints.md"
+            f"{path} does not say how to reach an endpoint ({problem}); see docs/guides/endpoints.md"
         ) from None

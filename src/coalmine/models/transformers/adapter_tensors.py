@@ -59,7 +59,7 @@ def too_few_rows(path: Path, what: str, rows: int) -> str:
     """What to do where a vocabulary was enlarged before the adapter was trained."""
     return (
         f"{path} {what}, and its base has rows for {rows:,} only; resize the base's embeddings and save it with those of the adapter "
-        '(docs/models.md, "An enlarged vocabulary")'
+        '(docs/guides/models.md, "An enlarged vocabulary")'
     )
 
 

@@ -152,7 +152,7 @@ def _check_settings(path: Path, held: Held) -> None:
     if document.get("auto_map") and str(document.get("model_type")) not in CONFIG_MAPPING:
         raise ModelError(
             f"{path} names code of its own (auto_map) for its model type, which transformers does not have, and no code that comes with a "
-            "model is run; write an adapter for it (docs/adapters.md)"
+            "model is run; write an adapter for it (docs/guides/adapters.md)"
         )
     for name, value in _settings(document):
         if name == "quantization_config" and value:

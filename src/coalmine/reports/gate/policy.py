@@ -60,7 +60,7 @@ class RecitationRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is checked against; see docs/ci.md."""
+    """What a run is checked against; see docs/guides/ci.md."""
 
     # The level that a limit must have to count; half of the rest is how often a model without memorization may be called broken.
     confidence: float = 0.95
