@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from coalmine.models.scripted import ScriptedModel
-from coalmine.serving import handler, server
+from coalmine.serving import connections
 from coalmine.serving.server import serve
 from models.random_networks import CHARACTERS
 from serving.serving_client import Client
@@ -311,8 +311,8 @@ def test_the_refusal_of_a_large_body_arrives(url, scripted):
 
 def test_clients_that_send_a_byte_now_and_then(url, monkeypatch):
     """They are sent away, and do not keep others waiting meanwhile."""
-    monkeypatch.setattr(handler, "REQUEST_SECONDS", 0.6)
-    monkeypatch.setattr(handler, "DISCARD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.6)
+    monkeypatch.setattr(connections, "DISCARD_SECONDS", 0.2)
     parts = urlsplit(url)
     raw = asking(url)
     cut = raw.index(b"\r\n\r\n")
@@ -345,7 +345,7 @@ def test_clients_that_send_a_byte_now_and_then(url, monkeypatch):
 
 
 def test_more_connections_than_are_served_are_closed(scripted, monkeypatch):
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
     with serve(scripted, port=0) as started:
         parts = urlsplit(started.url)
         lines = [socket.create_connection((parts.hostname, parts.port), timeout=10) for _ in range(8)]
@@ -361,7 +361,7 @@ def test_more_connections_than_are_served_are_closed(scripted, monkeypatch):
             for line in lines:
                 line.close()
         deadline = time.monotonic() + 10
-        while started._http._connections:
+        while started._web.server_state.connections:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         with Client(started.url) as client:

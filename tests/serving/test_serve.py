@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from coalmine.errors import InputError
+from coalmine.errors import InputError, MissingExtraError
 from coalmine.models.scripted import ScriptedModel
 from coalmine.serving.server import serve
 from models.random_networks import CHARACTERS
@@ -101,7 +101,7 @@ def test_requests_that_wait_together_are_scored_together():
         while not sizes:
             time.sleep(0.01)
         others = [pool.submit(ask, str(number)) for number in range(1, 9)]
-        while server._http.batcher._waiting.qsize() < 8:
+        while server._batcher._waiting.qsize() < 8:
             time.sleep(0.01)
         go.set()
         assert [first.result(), *(one.result() for one in others)] == list("012345678")
@@ -192,7 +192,10 @@ def test_a_client_that_asks_before_it_sends_is_told_to_go_on(url):
         line.sendall(head % (parts.port, len(body)))
         assert line.recv(100).startswith(b"HTTP/1.1 100 ")
         line.sendall(body)
-        assert b'"ids":[11,12]' in line.recv(10_000)
+        answer = b""
+        while not answer.endswith(b"}") and (some := line.recv(10_000)):
+            answer += some
+        assert b'"ids":[11,12]' in answer
 
 
 def test_a_body_that_is_too_large_is_refused_and_not_kept(url):
@@ -279,6 +282,13 @@ def test_addresses_that_others_can_reach_need_a_key(local):
                 assert client.ask("/health")[0] == 200
         with Client(url) as client:
             assert client.ask("/models", Authorization=f"Basic {sent}")[0] == 401
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_without_the_web_server_it_says_what_to_install(local, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"{package}, which is not installed.*coalmine\[serving\]"):
+        serve(local, port=0)
 
 
 def test_a_port_that_is_taken_is_told(local, url):

@@ -1,4 +1,4 @@
-"""`coalmine serve`: a model at an address, for any client that speaks OpenAI's completions."""
+"""`coalmine serve`: a local model at an address, for any client that speaks OpenAI's completions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from coalmine.visible import visible
 
 def command(
     model: Annotated[
-        str, typer.Argument(help="A model's directory: of `coalmine train`, transformers or PEFT.")
+        str,
+        typer.Argument(help="The directory of a model that `coalmine train`, transformers or PEFT saved."),
     ],
     host: Annotated[
         str,
-        typer.Option("--host", help="The address to listen at; one that others can reach needs a key."),
+        typer.Option(
+            "--host", help="The address to listen on; one that other machines can reach needs a key."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port to listen at; 0 takes any free one.")
+        int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
     ] = 8000,
     name: Annotated[
         str | None,
@@ -35,14 +38,16 @@ def command(
     precision: Precision = "float32",
     key_variable: Annotated[
         str | None,
-        typer.Option("--key-variable", help="The environment variable that holds the key clients must send."),
+        typer.Option(
+            "--key-variable", help="The environment variable that holds the key that clients must send."
+        ),
     ] = None,
     batch: Annotated[
         int,
         typer.Option(
             "--batch",
             min=1,
-            help="Requests computed together; 1 gives the same bytes whatever else is asked.",
+            help="The most requests computed together; with 1, an answer does not depend on what else is asked.",
         ),
     ] = 32,
     seed: Seed = 0,
@@ -52,22 +57,23 @@ def command(
     """Serve a local model to any client that speaks OpenAI's completions, until Ctrl-C.
 
     The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. Prints one line with the address
-    when it is ready, and one on standard error for each request, without its content.
+    when it is ready, and one line per request on standard error, without the request's content.
     """
     import signal
     import time
 
     from coalmine.models.loading import is_endpoint, load_model
-    from coalmine.serving.server import check_address, serve
+    from coalmine.serving.server import check_address, check_installed, serve
 
     key = None if key_variable is None else os.environ.get(key_variable)
     if key_variable is not None and not key:
         raise InputError(
             f"the environment variable {key_variable} is empty or not set; put the server's key there"
         )
-    check_address(host, port, key)  # before a large model is loaded
+    check_installed()  # these two before a large model is loaded
+    check_address(host, port, key)
     if is_endpoint(model):
-        raise InputError(f"{model} is served already; name the directory of a model on this machine")
+        raise InputError(f"{model} is already served; give the directory of a model on this machine")
     loaded = load_model(model, device=device, precision=precision)
 
     def log(line: str) -> None:
@@ -85,7 +91,7 @@ def command(
     ) as server:
         try:
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, as by Ctrl-C
-            _tell_address(server.url, name or loaded.name, json=json, quiet=quiet)
+            _print_address(server.url, name or loaded.name, json=json, quiet=quiet)
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
@@ -93,8 +99,8 @@ def command(
     return 0
 
 
-def _tell_address(url: str, name: str, *, json: bool, quiet: bool) -> None:
-    """One line, at once, so that whoever started the server can read where it is."""
+def _print_address(url: str, name: str, *, json: bool, quiet: bool) -> None:
+    """Print one line at once, so that the program that started the server can read the address."""
     if json:
         print_json({"url": url, "model": name}, one_line=True)
     elif not quiet:

@@ -1,7 +1,8 @@
-"""How requests that come at the same time are computed at the same time: a queue, and one thread that asks the model."""
+"""A queue in which requests that arrive at the same time wait to be computed together, and the one thread that asks the model."""
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -17,59 +18,39 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Asked, Answer]):
-    """Hands what waits, up to `most` requests at a time, to a function of batches that keeps their order."""
+    """Hands up to `most` waiting requests at a time to a function of batches that keeps their order."""
 
     def __init__(self, answer: Callable[[Sequence[Asked]], list[Answer]], *, most: int) -> None:
-        self._answer = answer
-        self._most = most
-        self._waiting: queue.Queue[tuple[Asked, Future[Answer]] | None] = queue.Queue()
-        self._door = threading.Lock()
-        self._closed = False
+        self._answer, self._most = answer, most
+        self._waiting: queue.SimpleQueue[tuple[Asked, Future[Answer]] | None] = queue.SimpleQueue()
+        # A daemon, so that a model that computes for hours does not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="coalmine-model", daemon=True)
         self._thread.start()
 
-    @property
-    def alive(self) -> bool:
-        """Whether requests are still answered."""
-        return self._thread.is_alive() and not self._closed
-
-    def ask(self, request: Asked) -> Answer:
+    async def ask(self, request: Asked) -> Answer:
         """Wait for the answer; what the model raises is raised here."""
+        if not self._thread.is_alive() or self._waiting.qsize() >= MOST_WAITING:
+            said = f"{MOST_WAITING} requests are waiting already; ask again in a moment"
+            raise RefusedError(503, "overloaded", said)
         future: Future[Answer] = Future()
-        with self._door:  # so that nothing enters behind the sign that ends the queue
-            if self._closed:
-                raise RefusedError(503, "closing", "the server is closing; ask another one")
-            if self._waiting.qsize() >= MOST_WAITING:
-                raise RefusedError(
-                    503, "overloaded", f"{MOST_WAITING} requests wait already; ask again in a moment"
-                )
-            self._waiting.put((request, future))
-        return future.result()
+        self._waiting.put((request, future))
+        return await asyncio.wrap_future(future)
 
     def close(self, *, patience: float) -> None:
-        """Answer what waits already, for up to `patience` seconds, and take nothing more."""
-        with self._door:
-            self._closed = True
-            self._waiting.put(None)
+        """Answer what is waiting, for up to `patience` seconds, and end the thread."""
+        self._waiting.put(None)
         self._thread.join(patience)
 
     def _work(self) -> None:
-        while batch := self._next_batch():
-            self._settle(batch)
-
-    def _next_batch(self) -> list[tuple[Asked, Future[Answer]]]:
-        """One request, waited for, and what else has come meanwhile; nothing when the queue has ended."""
-        batch: list[tuple[Asked, Future[Answer]]] = []
-        while len(batch) < self._most:
-            try:
-                one = self._waiting.get(block=not batch)
-            except queue.Empty:
-                break
-            if one is None:
-                self._waiting.put(None)  # for the next time this is called, which then ends
-                break
-            batch.append(one)
-        return batch
+        while (first := self._waiting.get()) is not None:
+            batch = [first]
+            while len(batch) < self._most and not self._waiting.empty():
+                if (one := self._waiting.get()) is None:
+                    self._waiting.put(None)  # for the loop above, which it ends
+                    break
+                batch.append(one)
+            # A request whose client the server has stopped waiting for is not computed.
+            self._settle([one for one in batch if one[1].set_running_or_notify_cancel()])
 
     def _settle(self, batch: Sequence[tuple[Asked, Future[Answer]]]) -> None:
         try:

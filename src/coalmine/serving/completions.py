@@ -1,4 +1,4 @@
-"""What the answer to a batch of completion requests is: the one place where the server asks the model."""
+"""Answers to a batch of completion requests: the one place where the server asks the model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import numpy as np
 
 from coalmine.errors import ModelOutputError, NotMeasurableError
 from coalmine.models.protocols import FloatArray, Lister, Model, Scorer, Stepper, TokenSequence
-from coalmine.serving.generation import (
-    ABOVE_ZERO_BITS,
-    Continuation,
-    generate,
-)
+from coalmine.serving.generation import ABOVE_ZERO_BITS, Continuation, generate
 from coalmine.serving.requests import Completion
 from coalmine.serving.token_text import TokenTexts, Transcript
 
@@ -28,19 +24,19 @@ def check_possible(model: Model, request: Completion) -> None:
     """Refuse a request that this model cannot answer, and say why."""
     if request.echo and request.logprobs is not None and not isinstance(model, Scorer):
         raise NotMeasurableError(
-            "this model gives no probabilities of the tokens of a prompt; ask without logprobs"
+            "this model does not give the probabilities of a prompt's tokens; ask without logprobs"
         )
-    tells = isinstance(model, Lister) if request.echo else isinstance(model, Stepper)
-    if request.logprobs and not tells:
+    lists = isinstance(model, Lister) if request.echo else isinstance(model, Stepper)
+    if request.logprobs and not lists:
         raise NotMeasurableError(
-            "this model tells no likeliest tokens, only the probability of given ones; ask with logprobs=0"
+            "this model does not list its most likely tokens, only the probability of given ones; ask with logprobs=0"
         )
     if request.max_tokens and not isinstance(model, Stepper):
         raise NotMeasurableError("this model cannot continue a text; ask with max_tokens=0 and echo")
 
 
 def complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> list[Answered]:
-    """The choices of each request, in OpenAI's shape, and how many tokens were written for it; all are computed together.
+    """The choices of each request, in OpenAI's shape, and how many tokens were generated for it; all are computed together.
 
     The model's context is put before each prompt and is not part of the answer.
     """
@@ -88,7 +84,7 @@ def _echo_scores(model: Scorer, requests: Sequence[Completion]) -> dict[tuple[in
 
 
 def _echo_tops(model: Lister, requests: Sequence[Completion]) -> dict[tuple[int, ...], Tops]:
-    """The likeliest tokens at each place of each prompt."""
+    """The most likely tokens at each position of each prompt."""
     most: dict[tuple[int, ...], int] = {}
     for request in requests:
         for prompt in request.prompts:
@@ -127,9 +123,7 @@ def _choice(
         }
         if request.logprobs:
             listed = [*(tops.get(row.prompt, []) if request.echo else []), *row.tops]
-            begins = (
-                request.echo or not row.prompt
-            )  # whether the first token told of is the first of its text
+            begins = request.echo or not row.prompt  # whether the first listed token begins its text
             logprobs["top_logprobs"] = [
                 _top(some[: request.logprobs], token, float(bits), texts, first=begins and place == 0)
                 for place, (some, token, bits) in enumerate(zip(listed, tokens, own, strict=True))
@@ -145,11 +139,11 @@ def _choice(
 def _top(
     likeliest_tokens: list[tuple[int, float]], own: int, own_bits: float, texts: TokenTexts, *, first: bool
 ) -> dict[str, float]:
-    """The likeliest tokens at one place, and the one that stands there, with the same number as it has alone."""
-    told: dict[str, float] = {}
+    """The most likely tokens at one position and the token that is there, with the same number as it has alone."""
+    top: dict[str, float] = {}
     for token, bits in likeliest_tokens:
-        # Of two tokens with the same text the likelier is told; impossible ones have no number in JSON.
+        # Of two tokens with the same text the more likely is listed; impossible ones have no number in JSON.
         if math.isfinite(bits):
-            told.setdefault(texts.written(token, first=first), (own_bits if token == own else bits) * NATS)
-    told.setdefault(texts.written(own, first=first), own_bits * NATS)
-    return told
+            top.setdefault(texts.written(token, first=first), (own_bits if token == own else bits) * NATS)
+    top.setdefault(texts.written(own, first=first), own_bits * NATS)
+    return top

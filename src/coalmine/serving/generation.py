@@ -1,4 +1,4 @@
-"""How prompts go on: many at a time, token by token, greedily or by seeded draws."""
+"""Continuations of prompts: many at a time, token by token, greedily or by seeded sampling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coalmine.randomness import arrays
 from coalmine.serving.requests import Completion
 from coalmine.serving.token_text import TokenTexts, Transcript
 
-# Probabilities that come back at a time, over all rows and places of a pass: 64 MB in float32.
+# Probabilities that come back at a time, over all rows and positions of a pass: 64 MB in float32.
 LOGITS_AT_A_TIME = 1 << 24
 # The same within the model, which may have to read whole rows again for each step.
 LOGITS_WITHIN = 1 << 28
@@ -27,7 +27,7 @@ _Item = TypeVar("_Item")
 
 
 class Continuation:
-    """One choice while it is written: its tokens, their log2 probabilities, and why it ended."""
+    """One choice while it is generated: its tokens, their log2 probabilities, and why it ended."""
 
     def __init__(self, request: Completion, prompt: int, choice: int, texts: TokenTexts) -> None:
         """Choice number `choice` for prompt number `prompt` of a request."""
@@ -39,7 +39,7 @@ class Continuation:
         self.finish_reason = "length"
         self._cut = False
         self._request = request
-        # A stream of its own, so that what is drawn here depends on no other choice, prompt or request.
+        # A stream of its own, so that what is sampled here does not depend on any other choice, prompt or request.
         self._random = arrays(request.seed, "serve", prompt, choice)
 
     def extend(self, log2_probabilities: FloatArray, end: int | None) -> bool:
@@ -60,11 +60,11 @@ class Continuation:
 
     @property
     def room(self) -> int:
-        """How many tokens it may become."""
+        """The most tokens that it may have."""
         return self._request.max_tokens
 
     def _stopped(self, known: int) -> bool:
-        """Cut the text before the first stop text that the newest token completed; `known` characters were there before."""
+        """Cut the text before the first stop text that the newest token completed; the text had `known` characters before it."""
         text = self.transcript.text
         found = [text.find(stop, max(0, known - len(stop) + 1)) for stop in self._request.stop]
         places = [place for place in found if place >= 0]
@@ -83,7 +83,7 @@ class Continuation:
 
 
 def generate(model: Stepper, rows: Sequence[Continuation]) -> None:
-    """Write all continuations; those that can share a batch do."""
+    """Generate all continuations; those that can share a batch do."""
     end = model.context[-1] if model.context else None
     for chunk in _chunks(model, rows):
         step, parents = _start(model, chunk)
@@ -102,7 +102,7 @@ def generate(model: Stepper, rows: Sequence[Continuation]) -> None:
 
 
 def _chunks(model: Stepper, rows: Sequence[Continuation]) -> Iterator[list[Continuation]]:
-    """Rows that one walk can hold: as many as memory allows, of one depth unless the model mixes depths."""
+    """Rows that are generated together: as many as memory allows, of one length unless the model mixes depths."""
     longest = max(len(row.prompt) + row.room for row in rows)
     most = rows_at_a_time(model, longest)
     in_order = sorted(rows, key=lambda row: len(row.prompt))
@@ -111,7 +111,7 @@ def _chunks(model: Stepper, rows: Sequence[Continuation]) -> Iterator[list[Conti
 
 
 def _start(model: Stepper, rows: Sequence[Continuation]) -> tuple[Step, list[int]]:
-    """The state after each prompt, read once however many choices it has, and the place of each row among them."""
+    """The state after each prompt, which is read once however many choices it has, and the index of each row's state."""
     prompts = sorted({row.prompt for row in rows}, key=len)
     place = {prompt: number for number, prompt in enumerate(prompts)}
     steps: list[tuple[Step, int]] = []
@@ -129,7 +129,7 @@ def _start(model: Stepper, rows: Sequence[Continuation]) -> tuple[Step, list[int
 
 
 def rows_at_a_time(model: Stepper, length: int) -> int:
-    """How many walks of `length` tokens a batch can hold, so that neither states nor probabilities outgrow memory."""
+    """How many texts of `length` tokens a batch can hold, so that neither states nor probabilities outgrow memory."""
     own = model.state_bytes(model.start([model.context]).states)
     whole = own if model.mixes_depths else own * (1 + length)
     vocabulary = model.tokenizer.size
@@ -145,9 +145,9 @@ def rows_at_a_time(model: Stepper, length: int) -> int:
 
 
 def draw(log2_probabilities: FloatArray, temperature: float, top_p: float, uniform: float) -> int:
-    """A token: the likeliest at temperature 0 (of equals, the lowest id), else where `uniform` in [0, 1) falls.
+    """A token: the most likely at temperature 0 (of equals, the lowest id), else where `uniform` in [0, 1) falls.
 
-    With `top_p`, only the likeliest tokens that together have this share, after the temperature, can be drawn.
+    With `top_p`, only the most likely tokens that together have this share, after the temperature, can be drawn.
 
     >>> draw(np.log2([0.25, 0.5, 0.25]), 1.0, 1.0, 0.49), draw(np.log2([0.25, 0.5, 0.25]), 1.0, 1.0, 0.51)
     (1, 0)
@@ -161,7 +161,7 @@ def draw(log2_probabilities: FloatArray, temperature: float, top_p: float, unifo
         weights = np.exp2((exact - exact.max()) / temperature)
     order = np.argsort(-weights, kind="stable")
     sums = np.cumsum(weights[order])
-    # The fewest that reach the share: what stands before the last of them does not.
+    # The fewest that reach the share: those before the last of them do not.
     kept = int(np.searchsorted(sums, top_p * sums[-1], side="left")) + 1
     kept = min(kept, len(sums))
     place = int(np.searchsorted(sums[:kept], uniform * sums[kept - 1], side="right"))
@@ -169,7 +169,7 @@ def draw(log2_probabilities: FloatArray, temperature: float, top_p: float, unifo
 
 
 def likeliest(log2_probabilities: FloatArray, count: int) -> list[tuple[int, float]]:
-    """The `count` likeliest tokens with their log2 probabilities, the likeliest first, of equals the lowest id.
+    """The `count` most likely tokens with their log2 probabilities, in descending order, of equals the lowest id first.
 
     >>> likeliest(np.log2([0.25, 0.5, 0.25]), 2)
     [(1, -1.0), (0, -2.0)]
@@ -182,7 +182,7 @@ def likeliest(log2_probabilities: FloatArray, count: int) -> list[tuple[int, flo
 
 
 def check_distribution(log2_probabilities: FloatArray) -> None:
-    """Nothing is drawn or told from numbers that are no log-probabilities; minus infinity is one."""
+    """Refuse numbers that are not log-probabilities; minus infinity is one."""
     highest = float(log2_probabilities.max())  # NaN where any is
     if not -np.inf < highest <= ABOVE_ZERO_BITS:
         raise ModelOutputError(

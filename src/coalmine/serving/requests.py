@@ -1,4 +1,4 @@
-"""What a client may ask: the fields of a request, their limits, and a sentence for each that is wrong."""
+"""Requests that a client may send: their fields and limits, and one sentence for each that is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_TOKENS = 16
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that was checked: what to do with which tokens."""
+    """A checked request: what to do with which tokens."""
 
     prompts: tuple[tuple[int, ...], ...]
     max_tokens: int
@@ -39,7 +39,7 @@ _Stop = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[list[Any], msgspe
 
 
 class _CompletionFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The fields as they come; null is as good as absent, as OpenAI has it."""
+    """The fields as they come; as with OpenAI, null means absent."""
 
     prompt: str | list[Any]
     model: str | None = None
@@ -52,7 +52,7 @@ class _CompletionFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     echo: bool | None = None
     seed: int | None = None
     user: str | None = None
-    # These are known so that a neutral value is accepted and any other refused: to ignore one would change numbers silently.
+    # Listed so that a neutral value is accepted and any other refused: to ignore one would silently change numbers.
     stream: bool | None = None
     stream_options: Any = None
     suffix: str | None = None
@@ -68,18 +68,26 @@ class _TokenizeFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class RefusedError(InputError):
-    """A request that is refused with another status than 400; only the server itself meets it."""
+    """A request that is refused, with the status and the code of the answer; only the server itself meets it."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code = status, code
 
 
+def error_document(refusal: RefusedError) -> bytes:
+    """The body of a refusal, in OpenAI's shape."""
+    kinds = {401: "authentication_error", 403: "permission_error", 503: "overloaded_error"}
+    kind = kinds.get(refusal.status, "server_error" if refusal.status >= 500 else "invalid_request_error")
+    error = {"message": str(refusal), "type": kind, "code": refusal.code}
+    return msgspec.json.encode({"error": error})
+
+
 _Fields = TypeVar("_Fields")
 
 
 def read_completion(body: bytes, model: Model, name: str, *, seed: int) -> Completion:
-    """The request in a body; `name` is what the model is served as, `seed` that of requests that name none."""
+    """The request in a body; `name` is what the model is served as, `seed` is for requests that name none."""
     fields = _decode(body, _CompletionFields)
     _check_name(fields.model, name)
     _refuse_unsupported(fields)
@@ -123,13 +131,13 @@ def _decode(body: bytes, kind: type[_Fields]) -> _Fields:
 
 def _check_name(asked: str | None, name: str) -> None:
     if asked is not None and asked != name:
-        message = f"this server has no model of that name; it has {name!r}, as /v1/models says"
+        message = f"this server has no model of that name; it serves {name!r}, as /v1/models says"
         raise RefusedError(404, "model_not_found", message)
 
 
 def _refuse_unsupported(fields: _CompletionFields) -> None:
     if fields.stream:
-        raise InputError("this server does not stream; ask without stream, and the answer comes whole")
+        raise InputError("this server does not stream; ask without stream, and the answer comes in one piece")
     for field in ("suffix", "presence_penalty", "frequency_penalty", "logit_bias"):
         if getattr(fields, field):
             raise InputError(f"this server does not support {field}; ask without it")
@@ -138,7 +146,7 @@ def _refuse_unsupported(fields: _CompletionFields) -> None:
 
 
 def _tokens_of_prompts(prompt: str | list[Any], model: Model) -> list[tuple[int, ...]]:
-    """One sequence of ids for each prompt: a text, texts, ids, or lists of ids."""
+    """One sequence of ids per prompt: the prompt may be a text, texts, ids, or lists of ids."""
     if isinstance(prompt, str):
         return [tuple(model.tokenizer.encode(prompt))]
     if not prompt:
@@ -153,7 +161,7 @@ def _checked_ids(ids: list[Any], size: int) -> tuple[int, ...]:
     for one in ids:
         if not isinstance(one, int) or isinstance(one, bool):
             raise InputError(
-                "prompt must be a text, a list of texts, a list of token ids or a list of such lists, and not a mixture"
+                "prompt must be a text, a list of texts, a list of token ids or a list of such lists, not a mixture"
             )
         if not 0 <= one < size:
             raise InputError(f"token ids of this model are 0 to {size - 1}, got {one}")

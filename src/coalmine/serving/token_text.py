@@ -1,4 +1,4 @@
-"""How tokens look in an answer: the text of each, where it begins, and a spelling for those that are no text by themselves."""
+"""Tokens as an answer shows them: the text of each, where it begins, and a spelling for those that are not text by themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class TokenTexts:
     """The pieces of a tokenizer, as strings that JSON can carry.
 
     A token that holds a part of a character is written as `bytes:` and its bytes, of which those that are not printable ASCII
-    are escaped; one that stands for no text at all (a document separator, say) as `token_id:` and its id.
+    are escaped; one that has no text at all (a document separator, say) as `token_id:` and its id.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -20,7 +20,7 @@ class TokenTexts:
 
     def piece(self, token: int, *, first: bool) -> bytes | None:
         """What a token adds to a text, in UTF-8; `first` where it begins the text."""
-        # Some tokenizers have no piece for what never begins a text; a model may begin with it all the same.
+        # Some tokenizers do not have a piece for what never begins a text; a model may begin with it all the same.
         opening = self._first[token] if first else None
         return self._further[token] if opening is None else opening
 
@@ -48,14 +48,14 @@ class Transcript:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token: int) -> None:
-        """The next token; a character whose last byte has not come yet is not in `text` yet."""
+        """Append a token; a character whose last byte has not come yet is not in `text` yet."""
         self.tokens.append(self._texts.written(token, first=self._first))
         self.offsets.append(len(self.text))
         self.text += self._decoder.decode(self._texts.piece(token, first=self._first) or b"")
         self._first = False
 
     def end(self) -> None:
-        """No more tokens come: an unfinished character becomes a replacement character."""
+        """End the text: an unfinished character becomes a replacement character."""
         self.text += self._decoder.decode(b"", final=True)
 
     def cut(self, length: int) -> None:
