@@ -23,23 +23,32 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from coalmine.reports.findings.rules import SUSPICIONS
 
 from coalmine import CanarySet, expose, load_model, plant, train
-from coalmine.audits.exposure.results import CandidateScores, ExposureResult, Exposures, FormatFacts
+from coalmine.audits.exposure.results import (
+    EXPOSURES,
+    CandidateScores,
+    ExposureResult,
+    Exposures,
+    FormatFacts,
+)
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measuring import membership
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.membership.table import membership_in_plain_words
+from coalmine.audits.runs import read_run
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.evidence.budget import Suspicion
-from coalmine.evidence.findings import SEVERITIES, findings_of, worst_severity
+from coalmine.evidence.findings import SEVERITIES, worst_severity
+from coalmine.evidence.run import Located, Run
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.reports.findings.rules import SUSPICIONS
+from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
 from coalmine.reports.gate.sections import measured_canaries
-from coalmine.reports.runs.reading import Located, Run, read_run
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.exposure.importance import guided_exposures
 from coalmine.statistics.intervals import clopper_pearson
@@ -107,7 +116,7 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
         "membership_says": any(
             any(one.proven for one in document.populations)
             or any(": memorized (p " in line for line in membership_in_plain_words(document))
-            for _, document in run.memberships
+            for _, document in run.all(MEMBERSHIPS)
         ),
     }
 
@@ -244,7 +253,7 @@ def simulated_run(shape: Shape, memory: Memory, chance: np.random.Generator) -> 
     )
     memberships = (Located(Path("membership.json"), membership(found)),) if shape.membership else ()
     exposures = (Located(Path("exposure.json"), found.to_document()),)
-    return Run(paths=(Path(),), name="simulated", exposures=exposures, memberships=memberships)
+    return Run(paths=(Path(),), name="simulated", documents={EXPOSURES: exposures, MEMBERSHIPS: memberships})
 
 
 def estimates_of(shape: Shape, scores: np.ndarray, others: np.ndarray) -> list[Estimate]:

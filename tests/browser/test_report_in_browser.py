@@ -10,10 +10,10 @@ import pytest
 
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.audits.recitation.curves import draw_recitation
+from coalmine.audits.runs import read_run, read_runs
+from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays
-from coalmine.reports.drawing import save_drawing
 from coalmine.reports.page.html import report_page
-from coalmine.reports.runs.reading import read_run, read_runs
 from coalmine.statistics.exposure.estimates import reference_exposures
 from reports import report_runs as made
 from reports.large_runs import TEMPLATES, save_family, save_large_run

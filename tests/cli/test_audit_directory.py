@@ -10,10 +10,12 @@ import pytest
 
 from cli.in_process import run
 from coalmine import CanarySet, Format, expose, load_model
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.registry import audited
+from coalmine.audits.runs import read_run, read_runs
 from coalmine.cli.main import app
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
-from coalmine.reports.runs.reading import read_run, read_runs
 from models.random_networks import random_model
 from reports.report_runs import save_training
 
@@ -69,7 +71,7 @@ def test_report_check_and_membership_read_from_either_directory(model, tmp_path)
     coalmine("extract", model, "--verify", tmp_path / "canaries.json")
     audit = tmp_path / "model-audit"
     runs = [read_run(named) for named in (model, audit)]
-    assert [run.tested for run in runs] == [("exposure", "extraction")] * 2
+    assert [audited(run) for run in runs] == [("exposure", "extraction")] * 2
     assert all(run.training is not None for run in runs)
     for named in (model, audit, audit / "exposure"):
         checked = json.loads(coalmine("check", named, "-p", tmp_path / "policy.toml", "--json").output)
@@ -83,7 +85,7 @@ def test_models_in_one_directory_keep_their_own_results_and_trainings(model, tmp
     for one, parameters in ((model, 1), (other, 2)):
         save_training(one, parameters=parameters)
         coalmine("expose", one, tmp_path / "canaries.json")
-    runs = {run.exposures[0].path.parts[-3]: run for run in read_runs(tmp_path)}
+    runs = {run.all(EXPOSURES)[0].path.parts[-3]: run for run in read_runs(tmp_path)}
     assert {name: run.training.parameters for name, run in runs.items()} == {
         "model-audit": 1,
         "other-audit": 2,
@@ -92,11 +94,11 @@ def test_models_in_one_directory_keep_their_own_results_and_trainings(model, tmp
 
 def test_results_inside_a_models_directory_are_still_read(model, tmp_path):
     expose(load_model(model), tmp_path / "canaries.json").save(model / "exposure")
-    assert read_run(model).tested == ("exposure",)
+    assert audited(read_run(model)) == ("exposure",)
     assert coalmine("check", model, "-p", tmp_path / "policy.toml").exit_code == 0
     coalmine("membership", model)
     assert (tmp_path / "model-audit" / "membership" / "membership.json").is_file()
-    assert read_run(model).tested == ("exposure", "membership")
+    assert audited(read_run(model)) == ("exposure", "membership")
 
 
 @pytest.mark.parametrize("named", ["model", "model-audit", "model-audit/exposure"])

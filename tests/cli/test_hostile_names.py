@@ -17,8 +17,8 @@ from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.cli import serve
 from coalmine.errors import FormatError, InputError
+from coalmine.evidence import reading
 from coalmine.integrations.pytest_plugin import _told
-from coalmine.reports.runs import reading
 
 # What these say is that the rule, or the comparison, cannot be decided.
 NOT_SHOWN = {"check", "compare"}

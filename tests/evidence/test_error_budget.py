@@ -11,11 +11,13 @@ from coalmine import expose
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measuring import membership, membership_of_scores
+from coalmine.audits.runs import read_run
 from coalmine.evidence.budget import Suspicion, decide
-from coalmine.evidence.findings import SEVERITIES, findings_of, worst_severity
+from coalmine.evidence.findings import SEVERITIES, worst_severity
+from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
+from coalmine.reports.findings import findings_of
 from coalmine.reports.page.conclusion import conclusion_of
-from coalmine.reports.runs.reading import Located, read_run
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures
 from coalmine.statistics.exposure.tail import fit_tail
 from reports import report_runs as made

@@ -4,6 +4,9 @@ from statistics import median
 
 import pytest
 
+from coalmine.audits.extraction.results import EXTRACTIONS
+from coalmine.audits.runs import read_run
+from coalmine.audits.watching.moments import watched_training
 from coalmine.evidence.figures import (
     BAND,
     LONGEST_NAME,
@@ -16,7 +19,6 @@ from coalmine.evidence.figures import (
     short_names,
 )
 from coalmine.reports.figures import as_one, figure_png, figures_of
-from coalmine.reports.runs.reading import read_run
 from reports.large_runs import save_large_run
 
 TEMPLATES = {"f0": "my pin is {digits:2}", "f1": "box {digits:1} in hall {digits:2}"}
@@ -108,7 +110,9 @@ def test_more_names_than_the_palette_has_do_not_share_a_color():
 
 
 def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(run, figures):
-    spent = {one.document.format_template: one.document.certificate.expansions for one in run.extractions}
+    spent = {
+        one.document.format_template: one.document.certificate.expansions for one in run.all(EXTRACTIONS)
+    }
     assert len(set(spent.values())) == 2
     columns = figures["exposure-and-extraction"].columns
     rows = [dict(zip(columns, row, strict=True)) for row in figures["exposure-and-extraction"].rows]
@@ -119,7 +123,7 @@ def test_a_canary_that_did_not_come_out_is_at_what_was_spent_on_its_own_format(r
 
 def test_the_medians_of_a_training_are_of_one_format_each(run, figures):
     formats = {canary.canary_id: canary.format_id for canary in run.canaries}
-    last = run.watched.watched[-1]
+    last = watched_training(run).watched[-1]
     for row in figures["exposure-during-training"].rows:
         if row[1] == last.step:
             own = [

@@ -10,9 +10,12 @@ import pytest
 from scipy.stats import t as student
 
 from coalmine import expose
+from coalmine.audits.exposure.limits import lower_limit, others_needed, scores_needed
+from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import CanaryExtraction
-from coalmine.evidence.limits import lower_limit, others_needed, scores_needed
+from coalmine.audits.runs import read_run
 from coalmine.evidence.outcomes import RuleOutcome
+from coalmine.evidence.run import Located
 from coalmine.records import Estimate
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.coverage import without_exposure
@@ -26,7 +29,6 @@ from coalmine.reports.gate.rules import (
 )
 from coalmine.reports.gate.sections import required_audits
 from coalmine.reports.gate.table import gate_in_words
-from coalmine.reports.runs.reading import Located, read_run
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, reference_exposures
 from coalmine.statistics.exposure.importance import bounded_exposure
 from reports import report_runs as made
@@ -210,7 +212,7 @@ def partly_measured(tmp_path_factory):
     canaries = made.canary_set(repetitions=(1, 16), each=3)
     folder = tmp_path_factory.mktemp("partly")
     expose(made.scripted(), canaries).save(folder)
-    document = read_run(folder).exposure
+    document = read_run(folder).first(EXPOSURES)
     kept = tuple(one for one in document.results if one.repetitions <= 1)
     return canaries, msgspec.structs.replace(document, results=kept)
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.limits import lower_limit, others_needed
+from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.measuring import membership
-from coalmine.evidence.limits import lower_limit, others_needed
+from coalmine.audits.runs import read_run
 from coalmine.randomness import arrays
 from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
@@ -18,7 +20,6 @@ from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
 from coalmine.reports.gate.rules import judge_exposures
 from coalmine.reports.gate.table import gate_in_words
-from coalmine.reports.runs.reading import read_run
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
 from reports.test_policy import checked, measured, outcomes
@@ -159,7 +160,7 @@ def test_a_format_that_was_not_measured_never_passes(half_measured):
 
 def test_canaries_of_the_manifest_without_a_result_are_not_shown(half_measured, tmp_path):
     shutil.copytree(half_measured, tmp_path / "run")
-    document = read_run(half_measured).exposure
+    document = read_run(half_measured).first(EXPOSURES)
     kept = [one for one in document.results if one.format_id == "f0"]
     formats = [one for one in document.formats if one.format_id == "f0"]
     part = msgspec.structs.replace(document, results=tuple(kept), formats=tuple(formats))

@@ -19,11 +19,12 @@ from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.comparison.sources import compare_runs, save_comparison
 from coalmine.audits.extraction.measuring import extract
 from coalmine.audits.membership.measuring import membership
+from coalmine.audits.watching.results import WatchedTraining as Watched
 from coalmine.corpus.deduplication.deduplicating import deduplicate
 from coalmine.corpus.index.building import UNFINISHED_FILE, build_index
 from coalmine.corpus.planting.planting import plant
-from coalmine.integrations.exposure_log import Moment, Watched
 from coalmine.records.documents import write_sealed
+from coalmine.records.watching import Moment
 from coalmine.reports.gate.policy import TEMPLATE
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.guarded_files import write_guarded

@@ -17,6 +17,7 @@ from coalmine.audits.extraction.certificate import verify_certificate
 from coalmine.audits.extraction.results import read_extraction
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.score_files import read_scores
+from coalmine.audits.runs import read_runs
 from coalmine.cli.count import _lines
 from coalmine.cli.membership import read_score_file
 from coalmine.cli.options import words_from
@@ -35,7 +36,6 @@ from coalmine.reports import export
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy, read_policy
 from coalmine.reports.page.html import report_page, reported
-from coalmine.reports.runs.reading import read_runs
 from coalmine.reports.verifying.verifying import verify_run
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.unfinished import left_unfinished

@@ -10,9 +10,9 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
 from coalmine import CanarySet, ExposureWatch, expose, plant
-from coalmine.audits.directories import audit_directory
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ManifestError, ModelError
+from coalmine.evidence.directories import audit_directory
 from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
 from coalmine.models.transformers.causal import from_transformers

@@ -6,7 +6,13 @@ import msgspec
 import numpy as np
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts, write_scores
+from coalmine.audits.exposure.results import (
+    EXPOSURES,
+    ExposureDocument,
+    ExposureResult,
+    FormatFacts,
+    write_scores,
+)
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measuring import membership
@@ -19,14 +25,16 @@ from coalmine.audits.recitation.results import (
     Settings,
     share_estimate,
 )
+from coalmine.evidence.run import Located, Run
 from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
-from coalmine.reports.runs.reading import Located, Run
+from coalmine.records.watching import Moment
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures
 from coalmine.statistics.trends import log_linear_trend
 from coalmine.storage.files import sha256_of_file
 from coalmine.training.options import TrainingOptions
-from coalmine.training.record import EpochRecord, TrainingRecord, WatchRecord
+from coalmine.training.record import EpochRecord, TrainingRecord
+from reports.verdict_parts import KINDS
 
 FORM = Format("my pin is {digits:4}")
 CHARACTERS = "my pin is0123456789"
@@ -124,7 +132,7 @@ def watch_records(canaries, steps=(25, 50, 75, 100)):
                     "high": None if high else 1.4,
                 }
             )
-        records.append(WatchRecord(step=step, epoch=1 + place // 2, seen=seen))
+        records.append(Moment(step=step, epoch=1 + place // 2, seen=seen))
     return records
 
 
@@ -257,7 +265,8 @@ def save_exposures(directory, document, *candidates):
 
 def run_with(tmp_path, document=None, **parts):
     exposures = () if document is None else (Located(tmp_path / "exposure.json", document),)
-    return Run(paths=(tmp_path,), name="run", exposures=exposures, **parts)
+    others = {KINDS[name]: these for name, these in parts.items()}
+    return Run(paths=(tmp_path,), name="run", documents={EXPOSURES: exposures, **others})
 
 
 def guessed_document(generator, *, times=(1, 4), each=10, withheld=10, references=None, size=2**20):

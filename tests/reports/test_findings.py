@@ -13,19 +13,26 @@ from hypothesis import strategies as st
 
 from coalmine import expose
 from coalmine.audits.exposure.chance import group_test, judged
-from coalmine.audits.extraction.results import read_verified
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.results import VERIFIED, read_verified
 from coalmine.audits.membership.measuring import membership_of_scores
+from coalmine.audits.registry import audited, not_audited
+from coalmine.audits.runs import read_run, read_runs
+from coalmine.audits.watching.moments import watched_training
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
 from coalmine.evidence.catalog import CATALOG, docs_path
-from coalmine.evidence.findings import SEVERITIES, Finding, findings_of, worst_severity
+from coalmine.evidence.findings import SEVERITIES, Finding, worst_severity
+from coalmine.evidence.run import Located, names_of
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
+from coalmine.records.run_record import RUN_RECORDS
+from coalmine.reports.findings import findings_of
 from coalmine.reports.page.conclusion import conclusion_of
-from coalmine.reports.runs.reading import Located, names_of, read_run, read_runs
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.training.record import TRAININGS
 from reports import report_runs as made
 from resealing import resealed
 
@@ -112,7 +119,7 @@ def test_nothing_tested_is_not_safe(tmp_path):
     made.canary_set().save(tmp_path / "canaries.json")
     run = read_run(tmp_path)
     findings = findings_of(run)
-    assert run.tested == ()
+    assert audited(run) == ()
     assert {finding.status for finding in findings} == {"not_tested"}
     assert {finding.code for finding in findings} >= {f"CM90{number}" for number in range(1, 8)}
     assert worst_severity(findings) == worst_severity([]) == "info"
@@ -428,7 +435,7 @@ def test_a_damaged_look_during_training_is_named(tmp_path, name, entry):
         document = {"schema": "coalmine.watched/1", "watch": {}, "watched": looks}
         made.canary_set().save(tmp_path / "canaries.json")
     write_sealed(tmp_path / name, document)
-    assert read_run(tmp_path).watched is not None
+    assert watched_training(read_run(tmp_path)) is not None
     seen = document["watched"][1]["seen"][2]
     document["watched"][1]["seen"][2] = {**seen, **entry} if entry else {}
     write_sealed(tmp_path / name, document)
@@ -440,7 +447,7 @@ def test_a_file_that_two_paths_lead_to_counts_once(tmp_path, monkeypatch):
     made.audited_run(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     run = read_run("run", tmp_path / "run" / "extraction", "run/../run")
-    assert (len(run.verifications), len(run.exposures)) == (1, 2)
+    assert (len(run.all(VERIFIED)), len(run.all(EXPOSURES))) == (1, 2)
 
 
 def test_no_result_is_left_out_because_another_came_first(tmp_path):
@@ -450,7 +457,7 @@ def test_no_result_is_left_out_because_another_came_first(tmp_path):
     made.save_verified(tmp_path / "extraction-later", made.scripted(planted[-1:]), canaries)
     # The same model, as far as its description goes.
     later = tmp_path / "extraction-later" / "verified.json"
-    first = read_run(tmp_path / "exposure").exposure
+    first = read_run(tmp_path / "exposure").first(EXPOSURES)
     (later.parent / "extraction-f0.json").unlink()
     write_sealed(later, msgspec.structs.replace(read_verified(later), model=first.model))
     assert the(findings_of(read_run(tmp_path)), "CM201").status == "found"
@@ -466,7 +473,7 @@ def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
     model = made.scripted([canary for canary in others if canary.planted])
     document = expose(model, others, method="references").to_document()
     # The same model, as far as its description goes.
-    first = read_run(tmp_path).exposure
+    first = read_run(tmp_path).first(EXPOSURES)
     write_sealed(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))
     findings = findings_of(read_run(tmp_path))
     assert "other/exposure.json" in the(findings, "CM503").evidence
@@ -478,10 +485,11 @@ def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
 def test_a_model_of_other_data_is_not_called_free_of_memory(forgetful):
     clear = conclusion_of(findings_of(forgetful))
     assert (clear.answers[0].tone, clear.answers[1].tone) == ("good", "good")
-    document = msgspec.structs.replace(forgetful.exposure, warnings=("the model was trained on other data",))
-    run = dataclasses.replace(
-        forgetful, exposures=(Located(forgetful.exposures[0].path, document), *forgetful.exposures[1:])
+    document = msgspec.structs.replace(
+        forgetful.first(EXPOSURES), warnings=("the model was trained on other data",)
     )
+    first, *others = forgetful.all(EXPOSURES)
+    run = forgetful.with_all(EXPOSURES, (Located(first.path, document), *others))
     doubted = conclusion_of(findings_of(run))
     assert [one.tone for one in doubted.answers] == ["open", "open", "warn"]
     assert doubted.answers[2].answer == "Mend the measurement"
@@ -506,7 +514,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
 def test_a_run_json_of_another_program_is_left_alone(tmp_path):
     made.canary_set().save(tmp_path / "canaries.json")
     (tmp_path / "run.json").write_text('{"job": 1}')
-    assert read_run(tmp_path).records == ()
+    assert read_run(tmp_path).all(RUN_RECORDS) == ()
 
 
 def test_results_of_two_models_are_two_runs(tmp_path):
@@ -521,7 +529,7 @@ def test_results_of_two_models_are_two_runs(tmp_path):
     canaries.save(tmp_path / "canaries.json")
     runs = read_runs(tmp_path)
     assert [run.name for run in runs] == ["one", "two"]
-    assert [len(run.trainings) for run in runs] == [1, 1]
+    assert [len(run.all(TRAININGS)) for run in runs] == [1, 1]
     assert all(run.canaries is not None for run in runs)
     assert read_run(tmp_path / "one").name == "one"
     with pytest.raises(InputError, match="2 models \\(one, two\\)"):
@@ -529,8 +537,8 @@ def test_results_of_two_models_are_two_runs(tmp_path):
 
 
 def test_the_better_method_is_the_one_to_go_by(remembering):
-    assert [one.document.formats[0].method for one in remembering.exposures] == ["exact", "references"]
-    assert remembering.not_tested == ("recitation", "provenance", "watching")
+    assert [one.document.formats[0].method for one in remembering.all(EXPOSURES)] == ["exact", "references"]
+    assert not_audited(remembering) == ("watching", "recitation", "provenance")
 
 
 def test_only_what_is_clear_passes():
@@ -556,7 +564,10 @@ def test_findings_survive_json(remembering):
 
 
 def test_every_code_has_a_page_and_every_page_a_code():
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference/findings").glob("CM*.md")}
+    pages = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (ROOT / "docs/reference/findings").glob("CM*.md")
+    }
     assert set(pages) == set(CATALOG)
     for code, entry in CATALOG.items():
         assert pages[code].startswith(f"# {code}: {entry.title}\n")

@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from coalmine import CanarySet
+from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.measuring import membership
+from coalmine.audits.runs import read_run, read_runs
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.evidence.findings import findings_of
+from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy
-from coalmine.reports.runs.reading import read_run, read_runs
 from reports import report_runs as made
 
 NONE_OUT = "[extraction]\nat_most_extracted = 0\nup_to_repetitions = 1"
@@ -75,7 +76,7 @@ def test_the_extraction_of_another_model_is_a_run_of_its_own(run):
     (run / "run" / "extraction" / "extraction-f0.json").unlink()
     with pytest.raises(InputError, match="hold results of 2 models"):
         outcomes(NONE_OUT, run / "run", run / "planted")
-    assert sorted(bool(one.verifications) for one in read_runs(run / "run")) == [False, True]
+    assert sorted(bool(one.all(VERIFIED)) for one in read_runs(run / "run")) == [False, True]
 
 
 def test_a_search_that_is_gone_proves_nothing(run):

@@ -22,6 +22,7 @@ from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
 from coalmine.audits.membership.measuring import membership_of_scores
 from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, Settings, share_estimate
+from coalmine.audits.runs import read_run
 from coalmine.cli.main import app
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
@@ -35,7 +36,6 @@ from coalmine.reports.gate.rules import (
     judge_extractions,
 )
 from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
-from coalmine.reports.runs.reading import read_run
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposures
 from coalmine.statistics.exposure.importance import bounded_exposure
 from resealing import resealed

@@ -5,7 +5,6 @@ import hashlib
 import json
 import shutil
 import stat
-from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -18,19 +17,22 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coalmine import expose
-from coalmine.audits.exposure.results import CandidateScores
+from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.recitation.figures import recitation_figures
+from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.audits.runs import read_run, read_runs
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
 from coalmine.evidence.findings import Finding
+from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.figures import figure_png, figures_of, utility_figures
 from coalmine.reports.page.html import report_page, reported
 from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
-from coalmine.reports.runs.reading import Located, read_run, read_runs
 from coalmine.statistics.roc import roc_curve, tpr_at_fpr
 from reports import report_runs as made
 from resealing import resealed, vouch_again
@@ -78,10 +80,10 @@ def full_run(tmp_path_factory):
 def run(full_run):
     # The recitation is of another description of the scripted model, so the files are read as one run by hand.
     runs = read_runs(full_run)
-    first = next(one for one in runs if one.exposures)
+    first = next(one for one in runs if one.all(EXPOSURES))
     others = [one for one in runs if one is not first]
-    recitations = tuple(located for one in others for located in one.recitations)
-    return replace(first, recitations=recitations)
+    recitations = tuple(located for one in others for located in one.all(RECITATIONS))
+    return first.with_all(RECITATIONS, recitations)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +152,7 @@ def test_all_figures_are_there_and_can_be_drawn(run):
 def test_figures_show_what_was_measured(run):
     figures = {figure.figure_id: figure for figure in figures_of(run)}
     rows = figures["exposure-by-repetitions"].rows
-    bits = {result.canary_id: result.exposure for result in run.exposure.results}
+    bits = {result.canary_id: result.exposure for result in run.first(EXPOSURES).results}
     assert {row[0]: row[4] for row in rows} == pytest.approx(bits, abs=1e-4)
     assert [row[4] for row in rows] == sorted((row[4] for row in rows), reverse=True)
     # The exact ranking scored all 10,000 members.
@@ -349,13 +351,13 @@ def test_recitation_of_several_models_is_drawn_apart_in_the_same_colors(tmp_path
 
 
 def test_bounds_beside_a_claim_are_for_one_copy_as_the_claim_is(run):
-    assert run.membership.verdict is not None
-    shown = {row[1:3]: row[3] for row in epsilon_figure(run.membership).rows}
-    many = next(one for one in run.membership.populations if one.copies > 1)
+    assert run.first(MEMBERSHIPS).verdict is not None
+    shown = {row[1:3]: row[3] for row in epsilon_figure(run.first(MEMBERSHIPS)).rows}
+    many = next(one for one in run.first(MEMBERSHIPS).populations if one.copies > 1)
     bound = many.independent
     assert bound.one_copy.low < bound.canary.low
     assert shown[many.name, bound.one_copy.method] == round(bound.one_copy.low, 4)
-    alone = msgspec.structs.replace(run.membership, verdict=None)
+    alone = msgspec.structs.replace(run.first(MEMBERSHIPS), verdict=None)
     shown = {row[1:3]: row[3] for row in epsilon_figure(alone).rows}
     assert shown[many.name, bound.canary.method] == round(bound.canary.low, 4)
 

@@ -3,16 +3,43 @@
 from pathlib import Path
 
 from coalmine import CanarySet, Format
-from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts
-from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, Verified
-from coalmine.audits.membership.results import EpsilonBound, GuessingFacts, Membership, Population
-from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, Settings
+from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.extraction.results import (
+    EXTRACTIONS,
+    VERIFIED,
+    CanaryExtraction,
+    Extracted,
+    Extraction,
+    Verified,
+)
+from coalmine.audits.membership.results import (
+    MEMBERSHIPS,
+    EpsilonBound,
+    GuessingFacts,
+    Membership,
+    Population,
+)
+from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation, Settings
+from coalmine.audits.watching.results import WATCHES
+from coalmine.corpus.planting.manifest import MANIFESTS
+from coalmine.evidence.run import Located, Run
 from coalmine.records import Canary, Estimate
-from coalmine.reports.runs.reading import Located, Run
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.statistics.epsilon.claimed import Verdict
+from coalmine.training.record import TRAININGS
 
 MANIFEST = "ab" * 32
+# What tests call the kinds of documents of a run.
+KINDS = {
+    "exposures": EXPOSURES,
+    "extractions": EXTRACTIONS,
+    "verifications": VERIFIED,
+    "memberships": MEMBERSHIPS,
+    "recitations": RECITATIONS,
+    "trainings": TRAININGS,
+    "watches": WATCHES,
+    "manifests": MANIFESTS,
+}
 
 
 def interval(value, low, high, *, confidence=0.95, method="guided", n=400, statement="as made", **parts):
@@ -301,4 +328,4 @@ def run_of(*exposures, place=Path("run"), **parts):
                 *located.get("verifications", ()),
                 Located(place / folder / "verified.json", looked_for),
             )
-    return Run(paths=(place,), name="run", **located)
+    return Run(paths=(place,), name="run", documents={KINDS[name]: these for name, these in located.items()})

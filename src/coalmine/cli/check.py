@@ -34,10 +34,10 @@ def command(
     """
     del seed
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.runs import read_run
         from coalmine.reports.gate.checking import check
         from coalmine.reports.gate.policy import read_policy
         from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
-        from coalmine.reports.runs.reading import read_run
         from coalmine.storage.files import check_place
 
         # The policy first: a mistake in it is told before anything is read.

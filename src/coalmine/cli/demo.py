@@ -29,7 +29,6 @@ def command(
     docs/tutorial/quickstart.md.
     """
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.audits.directories import audit_directory
         from coalmine.audits.exposure.measuring import expose
         from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
         from coalmine.audits.extraction.measuring import verify_extraction
@@ -37,12 +36,13 @@ def command(
         from coalmine.audits.extraction.table import extracted_in_plain_words
         from coalmine.audits.membership.measuring import membership
         from coalmine.audits.membership.table import membership_in_plain_words
+        from coalmine.audits.runs import read_runs
         from coalmine.cli.run_record import RunClock
         from coalmine.corpus.files.embedded import write_embedded_corpus
         from coalmine.corpus.planting.planting import plant
+        from coalmine.evidence.directories import audit_directory
         from coalmine.models.loading import load_model
         from coalmine.reports.page.html import report_page
-        from coalmine.reports.runs.reading import read_runs
         from coalmine.reports.terminal import planted_summary, training_summary
         from coalmine.storage.files import check_place, make_directory, write_bytes
         from coalmine.training.trainer import train

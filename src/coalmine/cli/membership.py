@@ -194,8 +194,8 @@ def command(
 
 def _default_directory(results: Path) -> Path:
     """Beside the results of `expose`; for a model's directory, in the audit directory beside that."""
-    from coalmine.audits.directories import audit_directory, audited_model
     from coalmine.audits.exposure.results import RESULTS_FILE
+    from coalmine.evidence.directories import audit_directory, audited_model
 
     if not results.is_dir():
         return results.parent

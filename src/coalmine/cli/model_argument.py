@@ -57,7 +57,7 @@ ContextText = Annotated[
 
 def results_directory(where: str, out: Path | None, folder: str) -> Path:
     """Where the results of a command go: `out`, or `folder` in the audit directory beside the model's own."""
-    from coalmine.audits.directories import audit_directory
+    from coalmine.evidence.directories import audit_directory
 
     return audit_directory(where, folder) if out is None else out
 

@@ -69,9 +69,9 @@ def command(
     if reveal and kind is not ReportFormat.HTML:
         raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
     with Output(json=json, quiet=quiet) as output:
+        from coalmine.audits.runs import read_runs
         from coalmine.reports import export
         from coalmine.reports.page.html import report_page, reported
-        from coalmine.reports.runs.reading import read_runs
         from coalmine.storage.files import PRIVATE, PUBLIC, check_place, write_bytes
         from coalmine.visible import visible
 

@@ -10,11 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from coalmine.records.documents import write_sealed
-from coalmine.storage.files import PRIVATE
+from coalmine.records.run_record import RUN_RECORDS, SCHEMA
 
-SCHEMA = "coalmine.run/1"
-RUN_FILE = "run.json"
+RUN_FILE = RUN_RECORDS.file
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
@@ -27,8 +25,8 @@ class RunClock:
 
     def save(self, directory: Path, **facts: Any) -> None:
         """Write the record; `facts` are the seeds, hashes and counts of this command."""
-        write_sealed(
-            directory / RUN_FILE,
+        RUN_RECORDS.save(
+            directory,
             {
                 "schema": SCHEMA,
                 "command": ["coalmine", *sys.argv[1:]],
@@ -39,7 +37,6 @@ class RunClock:
                 "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
                 **facts,
             },
-            mode=PRIVATE,
         )
 
 

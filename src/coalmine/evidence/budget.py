@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from coalmine.audits.exposure.chance import LEVEL
 from coalmine.statistics.multiple_tests import holm
 
+# The probability, at most, of any finding of severity low or worse in a report about a model that remembers nothing. A gate may err
+# as often, so that such a model is accused by either in at most 5% of runs.
+LEVEL = 0.025
 Kind = Literal["canary", "group", "control", "membership", "claim", "recitation"]
 # How the kinds of statements share the error, by weights; those that a report does not have leave theirs to the others. Single
 # canaries get the most, because there are many of them and one that is memorized must not be missed.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.evidence.words import times_in_words
 from coalmine.formats.naming import format_name
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"

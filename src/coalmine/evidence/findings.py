@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from coalmine.errors import InputError
-from coalmine.evidence.format_names import format_names
 from coalmine.records import Estimate
 
 if TYPE_CHECKING:
-    from coalmine.reports.runs.reading import Run
+    pass
 
 Severity = Literal["critical", "high", "medium", "low", "info", "pass"]
 FindingStatus = Literal["found", "clear", "not_tested", "not_measured"]
@@ -52,49 +51,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(
                 f"{self.code} has severity {self.severity!r} and status {self.status!r}; what is clear passes, and nothing else does"
             )
-
-
-def findings_of(run: Run) -> tuple[Finding, ...]:
-    """All findings of a run, the most severe first; what was not tested and not measured is among them."""
-    from coalmine.evidence.budget import decide
-    from coalmine.reports.findings.rules import PLAIN_RULES, RULES, SUSPICIONS
-
-    decided = decide(one for suspicions in SUSPICIONS for one in suspicions(run))
-    found = [finding for rule in RULES for finding in rule(run, decided)]
-    merged = _merged([*found, *(finding for plain in PLAIN_RULES for finding in plain(run))])
-    return ordered([_with_formats(one, run) for one in merged])
-
-
-def _with_formats(finding: Finding, run: Run) -> Finding:
-    """The finding, with the templates of the canaries that its evidence names by their ids."""
-    if run.exposure is None:
-        return finding
-    names = format_names(run.exposure.formats)
-    formats = {result.canary_id: result.format_id for result in run.exposure.results}
-    named = dict.fromkeys(
-        formats[one] for one in finding.subject if one in formats and one in finding.evidence
-    )
-    told = ", ".join(f"{one} is `{names[one]}`" for one in sorted(named) if one in names)
-    return msgspec.structs.replace(finding, evidence=f"{finding.evidence} {told}.") if told else finding
-
-
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that say the same of different subjects, such as populations, as one."""
-    merged: dict[tuple[str, ...], Finding] = {}
-    for one in findings:
-        key = (one.code, one.severity, one.status, one.title)
-        first = merged.get(key)
-        merged[key] = (
-            one
-            if first is None
-            else msgspec.structs.replace(
-                first,
-                evidence=f"{first.evidence} {one.evidence}",
-                estimates=first.estimates + one.estimates,
-                subject=first.subject + one.subject,
-            )
-        )
-    return list(merged.values())
 
 
 def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from coalmine.lazy import lazy
 
 if TYPE_CHECKING:
+    from coalmine.audits.watching.results import read_watched
     from coalmine.corpus.planting.survival import check_survival
-    from coalmine.integrations.exposure_log import read_watched
     from coalmine.integrations.lightning_trainer import LightningExposureCallback
     from coalmine.integrations.transformers_trainer import ExposureCallback
 
@@ -20,6 +20,6 @@ __getattr__, __dir__ = lazy(
         "ExposureCallback": "coalmine.integrations.transformers_trainer",
         "LightningExposureCallback": "coalmine.integrations.lightning_trainer",
         "check_survival": "coalmine.corpus.planting.survival",
-        "read_watched": "coalmine.integrations.exposure_log",
+        "read_watched": "coalmine.audits.watching.results",
     },
 )

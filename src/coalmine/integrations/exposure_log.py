@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import random
 import re
 import statistics
@@ -12,17 +11,15 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any, cast
 
 from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.audits.watching.results import WATCHES, WatchedTraining, read_watched
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError
 from coalmine.formats.naming import format_name
 from coalmine.records import Canary
-from coalmine.records.documents import read_record, write_sealed
-from coalmine.storage.files import PRIVATE
+from coalmine.records.watching import Moment, When
 
 if TYPE_CHECKING:
     import torch
@@ -30,42 +27,8 @@ if TYPE_CHECKING:
 
 # Of the audit directory.
 FOLDER = "watching"
-WATCHED_FILE = "exposure-during-training.json"
-SCHEMA = "coalmine.watched/1"
 # How much of a template is in the names of metrics.
 _ENDING = 40
-
-When = Literal["start", "step", "epoch", "end"]
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen after some number of optimizer steps."""
-
-    step: int
-    # How many epochs were trained by then; 1.5 is the middle of the second.
-    epoch: float
-    # "end" comes a second time for the last step where the trainer has put other weights in place, such as the best ones.
-    when: When
-    # One entry per canary, as ExposureWatch.measure gives them; empty where nothing could be measured.
-    seen: list[dict[str, Any]]
-    # Why nothing could be measured, or None.
-    problem: str | None = None
-
-
-class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """Exposure during a training, as in its file."""
-
-    schema: str = SCHEMA
-    watch: dict[str, Any]
-    trainer: str
-    watched: list[Moment]
-    # The template of each format, by its id.
-    formats: dict[str, str] = {}
-
-
-def read_watched(path: str | os.PathLike[str]) -> Watched:
-    """The file that a callback wrote."""
-    return read_record(path, Watched, schema=SCHEMA, what="the exposure during training")
 
 
 @contextlib.contextmanager
@@ -144,14 +107,14 @@ class ExposureLog:
             warnings.warn(f"exposure was not measured at step {step} ({problem})", stacklevel=2)
         self.moments.append(Moment(step=step, epoch=epoch, when=when, seen=seen, problem=problem))
         if self.path is not None:
-            record = Watched(
+            record = WatchedTraining(
                 watch=self.watch.describe(),
                 trainer=self.trainer,
                 watched=self.moments,
                 formats={name: one.template for name, one in self.watch.canaries.formats.items()},
             )
             try:
-                write_sealed(self.path, record, mode=PRIVATE)
+                WATCHES.save(self.path.parent, record, self.path.name)
             except InputError as error:
                 if when == "start":
                     raise

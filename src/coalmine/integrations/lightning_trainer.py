@@ -10,9 +10,11 @@ from typing import Any
 
 import coalmine
 from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.audits.watching.results import WATCHES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
-from coalmine.integrations.exposure_log import WATCHED_FILE, ExposureLog, When
+from coalmine.integrations.exposure_log import ExposureLog
+from coalmine.records.watching import When
 
 try:
     import lightning
@@ -55,7 +57,7 @@ class LightningExposureCallback(Callback):
                 "exposure cannot be watched while the model is sharded over processes; remove the callback, and measure the "
                 "saved checkpoints with expose"
             )
-        out = Path(trainer.default_root_dir) / WATCHED_FILE if self.out is None else Path(self.out)
+        out = Path(trainer.default_root_dir) / WATCHES.file if self.out is None else Path(self.out)
         self.log_of_exposure.begin(out, trainer.global_step)
         self._look(trainer, pl_module, "start", epoch=float(trainer.current_epoch))
 

@@ -51,9 +51,9 @@ def coalmine_check() -> Callable[..., GateResult]:
     def check_run(*run: PathLike, policy: PathLike) -> GateResult:
         __tracebackhide__ = True
         with _told():
+            from coalmine.audits.runs import read_run
             from coalmine.reports.gate.checking import check
             from coalmine.reports.gate.policy import read_policy
-            from coalmine.reports.runs.reading import read_run
 
             result = check(read_run(*run), read_policy(policy))
         _judge(result.rules)
@@ -123,7 +123,7 @@ class ExposureAssertions:
         """
         __tracebackhide__ = True
         with _told():
-            from coalmine.audits.exposure.table import times_in_words
+            from coalmine.evidence.words import times_in_words
             from coalmine.reports.gate.rules import judge_exposures, planted_canaries
 
             _check_limit("bits", bits)

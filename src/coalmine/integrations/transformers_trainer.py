@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import coalmine
-from coalmine.audits.directories import audit_directory
 from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.audits.watching.results import WATCHES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
-from coalmine.integrations.exposure_log import FOLDER, WATCHED_FILE, ExposureLog, When
+from coalmine.evidence.directories import audit_directory
+from coalmine.integrations.exposure_log import FOLDER, ExposureLog
+from coalmine.records.watching import When
 
 try:
     import transformers
@@ -63,7 +65,7 @@ class ExposureCallback(TrainerCallback):
                 "exposure cannot be watched while the model is sharded over processes (FSDP or DeepSpeed); remove the callback, "
                 "and measure the saved checkpoints with expose"
             )
-        out = audit_directory(args.output_dir, FOLDER) / WATCHED_FILE if self.out is None else Path(self.out)
+        out = audit_directory(args.output_dir, FOLDER) / WATCHES.file if self.out is None else Path(self.out)
         self.log.begin(out, state.global_step)
         self._look(args, state, control, given, "start")
         # The checkpoint of a last step of an epoch is written before the epoch is measured; a run that was stopped in between has both.

@@ -19,7 +19,7 @@ import msgspec
 from coalmine.errors import AlteredError, InputError
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.storage.decoding import UndecodableError, decode_json, names_twice, shown_schema
-from coalmine.storage.files import PUBLIC, read_written, sha256_of_file, to_json, write_bytes
+from coalmine.storage.files import PRIVATE, PUBLIC, read_written, sha256_of_file, to_json, write_bytes
 
 Record = TypeVar("Record")
 
@@ -104,32 +104,112 @@ def decoded(
     )
 
 
-@dataclass(frozen=True)
-class SealedKind(Generic[Record]):
-    """One kind of sealed file: how it is read, what cannot be true in it, and what was written with it.
+@dataclass(frozen=True, kw_only=True)
+class Origin(Generic[Record]):
+    """What a document says about where its numbers come from, so that reports and `verify` can check it against what is there.
 
-    `what` is what messages call it. `problems` gives a sentence for each contradiction, and `companions` the SHA-256 of each file that
-    was written with it, by its name; None for one that it does not know of.
+    Attributes:
+        model: the description of the model that it is about; None for a document that is not about one model.
+        manifests: the SHA-256 of each manifest that it was made with, or that it describes.
+        manifest_problems: what the manifest contradicts in it, one sentence each; None where it says nothing about single canaries.
+        facts: what it and the run.json written by the same command both record, by the names that run.json uses.
+        source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
+    """
+
+    model: Callable[[Record], Mapping[str, Any]] | None = None
+    manifests: Callable[[Record], Iterable[str | None]] = lambda _: ()
+    manifest_problems: Callable[[Record, Any], Iterable[str]] | None = None
+    facts: Callable[[Record], Mapping[str, Any]] = lambda _: {}
+    source: Source[Record] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Generic[Record]):
+    """The document that another one was computed from, and the command that computes it again."""
+
+    document: Document[Any]
+    sha256: Callable[[Record], str | None]
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Document(Generic[Record]):
+    """One kind of result file, declared once: its schema, name and mode, how it is written and read, and what it must fulfill.
+
+    Attributes:
+        record: the type of its content.
+        schema: the schema id that it starts with, such as "coalmine.exposure/1".
+        file: its usual name, such as "exposure.json".
+        what: what error messages call it, such as "the extraction".
+        title: what tables call it, such as "exposures".
+        mode: PRIVATE where it may hold secrets.
+        names: a pattern of all names that it may have; by default the usual one.
+        name_is_common: whether other programs use this name too, so that the content decides whose file it is.
+        problems: one sentence for each contradiction in it.
+        check: a further check of the content, where it is read as a result; raises an InputError.
+        check_beside: a further check against the files beside it; raises an InputError.
+        companions: the SHA-256 of each file that was written with it, by name; None for one that it does not know of.
+        verifies_companions: whether loading it verifies them; not for weights, which are verified when the model is loaded.
+        companion_names: a pattern of the names of such files, for telling what they are when the document is missing.
+        work_files: a pattern of the files that a stopped command leaves until the document is written.
+        keeps_work_files: whether such files are kept beside the finished document, to resume with a larger budget.
+        written_by: the command that always leaves this document beside its run.json.
+        preference: sorts several results about one model, the one to rely on first.
+        reader: reads a file that does not end with a checksum, such as a manifest, which people may write themselves.
+        origin: what it says about the model, the manifest and the documents that it comes from.
     """
 
     record: type[Record]
     schema: str
+    file: str
     what: str
+    title: str
+    mode: int = PRIVATE
+    names: str = ""
+    name_is_common: bool = False
     problems: Callable[[Record], Iterable[str]] = lambda _: ()
+    check: Callable[[Path, Record], None] = lambda _path, _record: None
+    check_beside: Callable[[Path, Record], None] = lambda _path, _record: None
     companions: Callable[[Record], Mapping[str, str | None]] = lambda _: {}
+    verifies_companions: bool = True
+    companion_names: str | None = None
+    work_files: str | None = None
+    keeps_work_files: Callable[[Record], bool] | None = None
+    written_by: str | None = None
+    preference: Callable[[Record], Any] | None = None
+    reader: Callable[[Path], Record] | None = None
+    origin: Origin[Record] = Origin()
+
+    def save(self, directory: str | os.PathLike[str], record: Record, name: str | None = None) -> Path:
+        """Write a record into a directory, complete or not at all, with its checksum; returns the path."""
+        path = Path(directory) / (name or self.file)
+        write_sealed(path, record, mode=self.mode)
+        return path
 
     def alone(self, path: str | os.PathLike[str]) -> Record:
-        """The record in a file that is what was written and does not contradict itself, whatever became of its companions."""
-        document = read_record(path, self.record, schema=self.schema, what=self.what)
-        refuse_contradictions(path, self.problems(document), self.what)
-        return document
+        """The record in an unaltered file that does not contradict itself, regardless of the files that were written with it."""
+        if self.reader is not None:
+            return self.reader(Path(path))
+        record = read_record(path, self.record, schema=self.schema, what=self.what)
+        refuse_contradictions(path, self.problems(record), self.what)
+        return record
 
-    def read(self, path: str | os.PathLike[str]) -> Record:
-        """The same; what was written with it must be unchanged too, where it is there."""
-        document = self.alone(path)
-        for name, sha256 in self.companions(document).items():
-            check_companion(path, name, sha256, self.what)
-        return document
+    def load(self, path: str | os.PathLike[str]) -> Record:
+        """The record in a file, or in the file of this name in a directory; files written with it must be unaltered if they exist."""
+        place = Path(path)
+        if place.is_dir():
+            place /= self.file
+        record = self.alone(place)
+        self.check(place, record)
+        if self.verifies_companions:
+            for name, sha256 in self.companions(record).items():
+                check_companion(place, name, sha256, self.what)
+        self.check_beside(place, record)
+        return record
+
+    def is_named(self, name: str) -> bool:
+        """Whether a file of this kind may have this name."""
+        return re.fullmatch(self.names or re.escape(self.file), name) is not None
 
 
 def beside(document: str | os.PathLike[str], name: str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import coalmine
+from coalmine.audits.registry import audited, not_audited
 from coalmine.evidence.catalog import CATALOG, docs_path
 from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Finding, Severity
@@ -50,8 +51,8 @@ def as_json(told: Sequence[ReportedRun]) -> bytes:
                     "name": one.name,
                     "verdict": one.conclusion.sentence,
                     "answers": [answer._asdict() for answer in one.conclusion.answers],
-                    "tested": one.run.tested,
-                    "not_tested": one.run.not_tested,
+                    "tested": audited(one.run),
+                    "not_tested": not_audited(one.run),
                     "findings": one.findings,
                 }
                 for one in told

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from coalmine.audits.comparison.utility_figure import compared, utility_figure
-from coalmine.audits.exposure.figures import exposure_figure
-from coalmine.audits.exposure.histogram_figure import histogram_figure
-from coalmine.audits.extraction.figures import extraction_figure
-from coalmine.audits.membership.figures import membership_figures
-from coalmine.audits.recitation.figures import recitation_figures
-from coalmine.audits.watching.figures import training_figures
+from coalmine.audits.registry import audits
 from coalmine.errors import MissingExtraError
 from coalmine.evidence.figures import Figure, Spec
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
 
 __all__ = ["Figure", "figure_png", "figures_of", "utility_figures"]
 
@@ -23,9 +18,7 @@ PNG_WIDTH, PNG_SCALE = 720, 2
 
 def figures_of(run: Run) -> list[Figure]:
     """The figures of one run."""
-    single = [exposure_figure(run), histogram_figure(run), extraction_figure(run)]
-    found = [figure for figure in single if figure is not None]
-    return [*found, *training_figures(run), *membership_figures(run), *recitation_figures(run)]
+    return [figure for audit in audits() for figure in audit.figures(run)]
 
 
 def utility_figures(runs: Sequence[Run]) -> list[Figure]:

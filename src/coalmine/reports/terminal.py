@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coalmine.corpus.planting.planting import Planted
 from coalmine.corpus.planting.verifying import Verification
-from coalmine.evidence.format_names import format_names
+from coalmine.evidence.words import format_names
 from coalmine.visible import visible
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,12 +16,14 @@ from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
     TRAINING_FILE,
     TRAINING_SCHEMA,
+    UNFINISHED_FILE,
     WEIGHTS_FILE,
     TrainedFiles,
 )
 from coalmine.records.contradictions import count_problems, in_range
-from coalmine.records.documents import SealedKind
-from coalmine.storage.files import to_json
+from coalmine.records.documents import Document, Origin
+from coalmine.records.watching import Moment, check_moments, manifests_of_watch
+from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
 
 RECORD_FILE = TRAINING_FILE
@@ -48,14 +51,6 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     validation_loss_bits: float | None
 
 
-class WatchRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watcher saw after some number of batches in all."""
-
-    step: int
-    epoch: int
-    seen: list[dict[str, Any]]
-
-
 class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How a model came to be; training.json beside its weights, which it vouches for."""
 
@@ -76,7 +71,7 @@ class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
     best_epoch: int
     stopped_early: bool
     watch: dict[str, Any] | None = None
-    watched: list[WatchRecord] = msgspec.field(default_factory=list)
+    watched: list[Moment] = msgspec.field(default_factory=list)
 
     @property
     def files(self) -> TrainedFiles:
@@ -114,21 +109,31 @@ def training_problems(record: TrainingRecord) -> Iterator[str]:
         yield "it saw canaries, and does not say which"
 
 
-TRAININGS = SealedKind(
-    TrainingRecord,
-    SCHEMA,
-    "the record of a training",
-    training_problems,
-    lambda record: {WEIGHTS_FILE: record.weights_sha256, CONFIG_FILE: record.config_sha256},
+TRAININGS = Document(
+    record=TrainingRecord,
+    schema=SCHEMA,
+    file=RECORD_FILE,
+    what="the record of a training",
+    title="training",
+    mode=PUBLIC,
+    name_is_common=True,
+    problems=training_problems,
+    check=lambda path, record: check_moments(path, record.watched),
+    companions=lambda record: {WEIGHTS_FILE: record.weights_sha256, CONFIG_FILE: record.config_sha256},
+    verifies_companions=False,
+    work_files=re.escape(UNFINISHED_FILE),
+    written_by="train",
+    origin=Origin(
+        manifests=lambda record: manifests_of_watch(record.watch),
+        facts=lambda record: {"data_sha256": record.data_sha256, "seed": record.options.seed},
+    ),
 )
 
 
 def read_training(path: str | os.PathLike[str]) -> TrainingRecord:
     """A training.json, or the one in a model's directory; whoever loads the model verifies its weights."""
     place = Path(path)
-    if place.is_dir():
-        place /= RECORD_FILE
-    return TRAININGS.alone(place)
+    return TRAININGS.alone(place / RECORD_FILE if place.is_dir() else place)
 
 
 def fingerprint(

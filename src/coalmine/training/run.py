@@ -19,12 +19,13 @@ from coalmine.models.reference.checkpoint import CONFIG_FILE, WEIGHTS_FILE, mode
 from coalmine.models.reference.networks import State, parameter_count
 from coalmine.progress import Progress
 from coalmine.randomness import child_seed
+from coalmine.records.watching import Moment
 from coalmine.storage.files import remove_file, sha256_of_file
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import IGNORED, TrainingData
 from coalmine.training.lessons import Batch, lessons_of
 from coalmine.training.options import TrainingOptions
-from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, WatchRecord, fingerprint
+from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, fingerprint
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot, restore, save_snapshot
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     loss: float = 0.0
     tokens: int = 0
     epochs: list[EpochRecord] = msgspec.field(default_factory=list)
-    watched: list[WatchRecord] = msgspec.field(default_factory=list)
+    watched: list[Moment] = msgspec.field(default_factory=list)
     best_epoch: int = 0
 
 
@@ -254,7 +255,7 @@ class TrainingRun:
         # An adapter of its own for each look: one of pairs keeps what it read of sources, with the weights of then.
         seen = self.watch.measure(model_of(self.network, self.data.tokenizer, name="training", origin={}))
         self.network.train()
-        record = WatchRecord(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
+        record = Moment(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
         self.position.watched.append(record)
 
     def _snapshot(self) -> None:

@@ -19,11 +19,10 @@ from coalmine.models.reference.checkpoint import (
     require_torch,
 )
 from coalmine.progress import Progress, Silent
-from coalmine.records.documents import write_sealed
 from coalmine.storage.files import check_places, no_empty_directory
 from coalmine.storage.unfinished import sole_use
 from coalmine.training.options import options_of
-from coalmine.training.record import RECORD_FILE, TrainingRecord, Watcher, read_training
+from coalmine.training.record import RECORD_FILE, TRAININGS, TrainingRecord, Watcher, read_training
 
 
 class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ def train(
             )
         record = run.finish() if finished is None else finished
         if finished is None:
-            write_sealed(directory / RECORD_FILE, record)
+            TRAININGS.save(directory, record)
         run.forget_snapshot()  # also that of a run that was killed just before it came to this
     return TrainedModel(path=directory, record=record, trained_now=finished is None)
 

@@ -78,12 +78,12 @@ def test_a_utility_that_cannot_be_is_refused(tmp_path):
     path = tmp_path / "comparison.json"
     found = compare([strategy("a", LESS), strategy("b", MORE)])
     write_sealed(path, found)
-    assert COMPARISONS.read(path) == found
+    assert COMPARISONS.load(path) == found
     wrong = msgspec.structs.replace(found.runs[0].utility, low=9.0, high=1.0)
     runs = (msgspec.structs.replace(found.runs[0], utility=wrong), *found.runs[1:])
     write_sealed(path, msgspec.structs.replace(found, runs=runs))
     with pytest.raises(ContradictionError, match="run 'a': the utility"):
-        COMPARISONS.read(path)
+        COMPARISONS.load(path)
 
 
 def test_of_10000_draws_of_errors_no_p_value_is_below_two():

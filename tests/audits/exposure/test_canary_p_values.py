@@ -12,11 +12,11 @@ from coalmine import extract
 from coalmine.audits.exposure.chance import at_most_share, counted_better, group_test, judge, judged
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.extraction.extracted_together import came_out
-from coalmine.audits.extraction.results import CanaryExtraction
+from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction, Verified
 from coalmine.audits.recitation.findings import share_chance
-from coalmine.evidence.findings import findings_of
+from coalmine.evidence.run import Located
 from coalmine.records import Estimate
-from coalmine.reports.runs.reading import Located, Verified
+from coalmine.reports.findings import findings_of
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposures
 from reports import report_runs as made
 
@@ -155,7 +155,7 @@ def test_a_canary_that_was_not_measured_is_suspected_by_its_place_alone(search):
 def test_as_many_as_come_out_are_binomial(search):
     canaries = [looked_for("a", 1), looked_for("b", 2), looked_for("c"), looked_for("w", 3, times=0)]
     run = run_of(search, *canaries)
-    [found] = came_out(run, run.verifications[0])
+    [found] = came_out(run, run.all(VERIFIED)[0])
     assert (found.extracted, found.trained) == (2, 3)
     assert found.expected == pytest.approx(3 * 5 / 10_000)
     assert found.p_value == pytest.approx(binomtest(2, 3, 5 / 10_000, alternative="greater").pvalue)
@@ -168,9 +168,9 @@ def test_a_format_without_canaries_or_with_more_found_than_it_has_is_no_test(sea
         ([looked_for("a", 1)], "4"),
     ):
         run = run_of(msgspec.structs.replace(search, size=size), *canaries)
-        assert came_out(run, run.verifications[0]) == []
+        assert came_out(run, run.all(VERIFIED)[0]) == []
     run = run_of(msgspec.structs.replace(search, size="5"), looked_for("a", 1))
-    assert came_out(run, run.verifications[0])[0].p_value == 1.0
+    assert came_out(run, run.all(VERIFIED)[0])[0].p_value == 1.0
 
 
 # Shares

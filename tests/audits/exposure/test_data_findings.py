@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from coalmine.audits.watching.results import WatchedTraining
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.evidence.catalog import CATALOG
-from coalmine.evidence.findings import findings_of
-from coalmine.reports.runs.reading import WatchedMoment, WatchedTraining
+from coalmine.records.watching import Moment as WatchedMoment
+from coalmine.reports.findings import findings_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord
 from reports import verdict_parts as made

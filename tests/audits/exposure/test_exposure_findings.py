@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from coalmine.evidence.findings import findings_of, worst_severity
+from coalmine.evidence.findings import worst_severity
+from coalmine.reports.findings import findings_of
 from coalmine.statistics.exposure.estimates import reference_exposures
 from coalmine.statistics.exposure.skew_normal import SkewNormal
 from coalmine.statistics.exposure.tail import TailFit

@@ -18,6 +18,7 @@ from coalmine.audits.exposure.chance import (
 )
 from coalmine.audits.exposure.single_canaries import canary_suspicions, places_of
 from coalmine.audits.extraction.extracted_together import came_out, extraction_suspicions
+from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.budget import LEVEL, Suspicion, decide
 from coalmine.statistics.exposure.order_tests import shared_order_test
 from reports import verdict_parts as made
@@ -240,7 +241,7 @@ def searched(*canaries, size=1000, folder="s", found=10):
 def test_a_place_in_a_search_has_the_chance_of_a_guess():
     canaries = [made.came("a", 3), made.came("b"), made.came("w", 5, times=0)]
     run = made.run_of(searches=searched(*canaries))
-    places = places_of(run, run.verifications[0])
+    places = places_of(run, run.all(VERIFIED)[0])
     assert [(each.canary_id, each.repetitions, each.place, each.p_value) for each in places] == [
         ("a", 4, 3, 3 / 1000),
         ("b", 4, None, 1.0),
@@ -249,7 +250,7 @@ def test_a_place_in_a_search_has_the_chance_of_a_guess():
     assert suspicions(run) == {"a": 3 / 1000, "b": 1.0}
     # Found at a place that is not known, it counts as the first; and no place is beyond the space.
     unknown = made.run_of(searches=searched(msgspec.structs.replace(made.came("a", 7), place=None)))
-    (somewhere,) = places_of(unknown, unknown.verifications[0])
+    (somewhere,) = places_of(unknown, unknown.all(VERIFIED)[0])
     assert somewhere.p_value == 1 / 1000
     beyond = made.run_of(searches=searched(made.came("a", 30), size=20))
     assert suspicions(beyond) == {"a": 1.0}
@@ -315,7 +316,7 @@ def test_how_many_came_out_is_binomial():
     canaries = [made.came("a", 3), made.came("b", 4), made.came("c"), made.came("w", 5, times=0)]
     canaries += [made.came("o", 3, format_id="f1"), made.came("e", 1, times=1)]
     run = made.run_of(searches=searched(*canaries, size=40))
-    (found,) = came_out(run, run.verifications[0])
+    (found,) = came_out(run, run.all(VERIFIED)[0])
     assert (found.format_id, found.extracted, found.trained) == ("f0", 3, 4)
     assert found.expected == pytest.approx(4 * 10 / 40)
     # Three or four of four, each with a probability of a quarter.

@@ -11,17 +11,17 @@ from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.results import ExposureDocument, read_exposures
 from coalmine.audits.exposure.table import exposure_in_plain_words, not_measured_in_words
 from coalmine.audits.membership.measuring import membership
+from coalmine.audits.runs import read_run, read_runs
 from coalmine.audits.watching.measuring import ExposureWatch
 from coalmine.errors import NotMeasurableError
-from coalmine.evidence.findings import findings_of
 from coalmine.models.transformers.causal import from_transformers
 from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
+from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
-from coalmine.reports.runs.reading import read_run, read_runs
 from coalmine.storage.files import sha256_of_file
 from models.tiny_transformers import byte_level, tiny
 

@@ -3,7 +3,7 @@
 import pytest
 
 from coalmine.audits.membership.findings import membership_suspicions, population_name
-from coalmine.evidence.findings import findings_of
+from coalmine.reports.findings import findings_of
 from reports import verdict_parts as made
 
 SHOWN, CHANCE = 1e-9, 0.9

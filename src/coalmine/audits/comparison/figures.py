@@ -9,8 +9,8 @@ from typing import Any
 
 from coalmine.audits.comparison.results import Comparison
 from coalmine.errors import InputError
-from coalmine.evidence.format_names import format_names
-from coalmine.reports.drawing import save_drawing
+from coalmine.evidence.drawing import save_drawing
+from coalmine.evidence.words import format_names
 from coalmine.storage.files import PUBLIC, to_json, write_bytes
 
 KINDS = (".svg", ".html", ".png", ".json")

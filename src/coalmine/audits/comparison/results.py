@@ -11,8 +11,9 @@ import msgspec
 from coalmine.audits.exposure.results import CandidateScores, ExposureDocument
 from coalmine.records import Estimate
 from coalmine.records.contradictions import count_problems, estimate_problems, level_problems, share_problems
-from coalmine.records.documents import SealedKind
+from coalmine.records.documents import Document
 from coalmine.statistics.differences import Difference
+from coalmine.storage.files import PUBLIC
 
 SCHEMA = "coalmine.comparison/1"
 UtilityRelation = Literal["equal", "first better", "second better", "not told apart", "not known"]
@@ -118,4 +119,14 @@ def _problems(comparison: Comparison) -> Iterator[str]:
                 yield from share_problems(f"{name}: the p-value", one.p_value)
 
 
-COMPARISONS = SealedKind(Comparison, SCHEMA, "the comparison", _problems)
+COMPARISONS = Document(
+    record=Comparison,
+    schema=SCHEMA,
+    file="comparison.json",
+    what="the comparison",
+    title="comparison",
+    mode=PUBLIC,
+    name_is_common=True,
+    problems=_problems,
+    written_by="compare",
+)

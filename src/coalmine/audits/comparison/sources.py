@@ -16,13 +16,14 @@ import numpy as np
 
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Comparison, Strategy, UtilityMeasure
-from coalmine.audits.directories import audited_model
-from coalmine.audits.exposure.results import CandidateScores
+from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
 from coalmine.audits.membership.sources import load_source
+from coalmine.audits.runs import read_run
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.evidence.directories import audited_model
+from coalmine.evidence.run import Run, names_of
 from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
-from coalmine.reports.runs.reading import Run, names_of, read_run
 from coalmine.statistics.score_arrays import checked_confidence
 from coalmine.storage.files import read_bytes, sha256_of_file, to_json
 
@@ -57,13 +58,14 @@ def compare_runs(
     strategies = []
     sides, given = labels or [None] * len(runs), utilities or [OWN] * len(runs)
     for name, run, side, utility in zip(names_of(runs), runs, sides, given, strict=True):
-        if run.exposure is None:
+        exposure = run.first(EXPOSURES)
+        if exposure is None:
             raise NotMeasurableError(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )
         measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
-        digest = sha256_of_file(run.exposures[0].path)
-        strategies.append(Strategy(name, run.exposure, measure, scored_others(run), side, digest))
+        digest = sha256_of_file(run.all(EXPOSURES)[0].path)
+        strategies.append(Strategy(name, exposure, measure, scored_others(run), side, digest))
     _check_seeds(strategies)
     return compare(strategies, confidence=confidence, **options)
 
@@ -111,16 +113,18 @@ def scored_others(run: Run) -> dict[str, CandidateScores]:
     """Format id to the references or samples that the run's canaries were placed among, where their scores are there."""
     if not any(
         facts.method in {"references", "sampled"}
-        for located in run.exposures[:1]
+        for located in run.all(EXPOSURES)[:1]
         for facts in located.document.formats
     ):
         return {}
     try:
-        candidates = load_source(run.exposures[0].path).candidates
+        candidates = load_source(run.all(EXPOSURES)[0].path).candidates
     except MissingExtraError:
         # The intervals of a comparison are then wider, and hold all the same.
         return {}
-    kinds = {facts.format_id: _PLACED_AMONG.get(facts.method) for facts in run.exposures[0].document.formats}
+    kinds = {
+        facts.format_id: _PLACED_AMONG.get(facts.method) for facts in run.all(EXPOSURES)[0].document.formats
+    }
     return {scores.format_id: scores for scores in candidates if scores.kind == kinds.get(scores.format_id)}
 
 

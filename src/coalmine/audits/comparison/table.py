@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from coalmine.audits.comparison.results import ComparedRun, Comparison, PairDifference
-from coalmine.evidence.format_names import format_name
+from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
 from coalmine.statistics.differences import Difference
 from coalmine.visible import visible

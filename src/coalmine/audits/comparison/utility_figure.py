@@ -10,6 +10,7 @@ from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Comparison, Strategy
 from coalmine.audits.comparison.sources import own_utility, scored_others
 from coalmine.audits.exposure.format_panels import by_format
+from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.evidence.figures import (
     RULE,
     Figure,
@@ -23,15 +24,16 @@ from coalmine.evidence.figures import (
     spec,
     tooltips,
 )
-from coalmine.reports.runs.reading import Run, names_of
+from coalmine.evidence.run import Run, names_of
 
 
 def compared(runs: Sequence[Run]) -> Comparison | None:
     """The runs that have exposures of planted canaries beside each other, or None where there are fewer than two."""
     strategies = [
-        Strategy(name, run.exposure, own_utility(run), scored_others(run))
+        Strategy(name, exposure, own_utility(run), scored_others(run))
         for name, run in zip(names_of(runs), runs, strict=True)
-        if run.exposure is not None and any(result.planted for result in run.exposure.results)
+        if (exposure := run.first(EXPOSURES)) is not None
+        and any(result.planted for result in exposure.results)
     ]
     return compare(strategies) if len(strategies) > 1 else None
 

@@ -17,9 +17,6 @@ from coalmine.records import Estimate
 from coalmine.statistics.exposure.order_tests import OrderTest, order_test, shared_order_test
 from coalmine.statistics.intervals import clopper_pearson
 
-# The probability, at most, of any finding of severity low or worse in a report about a model that remembers nothing. A gate may err
-# as often, so that such a model is accused by either in at most 5% of runs.
-LEVEL = 0.025
 # Fewer than this many canaries cannot say much: none of 4 memorized leaves room for half of all such canaries.
 FEWEST = 5
 AMONG_OTHERS = frozenset({"references", "sampled"})

@@ -7,12 +7,14 @@ from functools import partial
 from statistics import median
 
 from coalmine.audits.exposure.chance import FEWEST, Judged, chance_in_words, group_test, judged
+from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import Place, places_of
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import times_in_words
 
 NAMED, LISTED = 3, 50
 
@@ -57,7 +59,8 @@ def control_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
 
 
 def _withheld(run: Run) -> list[Judged]:
-    return [one for one in (judged(run.exposure) if run.exposure else ()) if one.result.repetitions == 0]
+    document = run.first(EXPOSURES)
+    return [one for one in (judged(document) if document else ()) if one.result.repetitions == 0]
 
 
 def _by_format(withheld: Sequence[Judged]) -> dict[str, list[Judged]]:
@@ -71,7 +74,7 @@ def _by_format(withheld: Sequence[Judged]) -> dict[str, list[Judged]]:
 
 def _places(run: Run) -> list[list[Place]]:
     """The withheld canaries of each verified.json."""
-    return [[one for one in places_of(run, located) if one.repetitions == 0] for located in run.verifications]
+    return [[one for one in places_of(run, located) if one.repetitions == 0] for located in run.all(VERIFIED)]
 
 
 def _chance_of_places(places: Sequence[Place]) -> float:

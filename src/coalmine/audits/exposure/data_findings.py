@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from coalmine.audits.exposure.results import ExposureDocument
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument
+from coalmine.audits.extraction.results import VERIFIED
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding
-from coalmine.evidence.format_names import format_names
-from coalmine.reports.runs.originals import other_weights
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.originals import other_weights
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import format_names, times_in_words
 
 # Fewer canaries of one kind than this leave wide intervals whatever is found.
 FEW = 20
@@ -20,7 +21,7 @@ FEW = 20
 def data_findings(run: Run) -> Iterator[Finding]:
     """Findings about hashes that do not match, and about numbers of canaries."""
     yield from _other_data(run)
-    exposure, canaries = run.exposure, run.canaries
+    exposure, canaries = run.first(EXPOSURES), run.canaries
     if exposure is not None and canaries is not None and canaries.sha256 != exposure.manifest_sha256:
         evidence = (
             f"The canaries.json of this run has the SHA-256 {canaries.sha256[:12]}..., but the exposures were measured with "
@@ -40,7 +41,7 @@ def data_findings(run: Run) -> Iterator[Finding]:
 
 def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
     """Results of other canaries than those of the exposures to go by."""
-    others = [one for one in run.exposures if one.document.manifest_sha256 != exposure.manifest_sha256]
+    others = [one for one in run.all(EXPOSURES) if one.document.manifest_sha256 != exposure.manifest_sha256]
     if others:
         names = ", ".join(run.shown(one.path) for one in others[:3])
         evidence = (
@@ -48,11 +49,13 @@ def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
             "themselves."
         )
         yield finding("CM503", "high", "found", evidence)
-    if any(one.document.manifest_sha256 not in {None, exposure.manifest_sha256} for one in run.memberships):
+    if any(
+        one.document.manifest_sha256 not in {None, exposure.manifest_sha256} for one in run.all(MEMBERSHIPS)
+    ):
         evidence = "The membership results are of other canaries than the exposures."
         yield finding("CM503", "high", "found", evidence)
     known = {result.canary_id: result.repetitions for result in exposure.results}
-    for path, verified in run.verifications:
+    for path, verified in run.all(VERIFIED):
         if verified.manifest_sha256 != exposure.manifest_sha256:
             evidence = f"The extraction in {run.shown(path)} is of other canaries than the exposures."
             yield finding("CM503", "high", "found", evidence)
@@ -64,7 +67,8 @@ def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
 
 
 def _other_data(run: Run) -> Iterator[Finding]:
-    said = list(run.exposure.warnings) if run.exposure is not None else []
+    exposure = run.first(EXPOSURES)
+    said = list(exposure.warnings) if exposure is not None else []
     corpus = run.canaries.corpus if run.canaries is not None else None
     trained_on = {
         str(model["trained_on_sha256"])
@@ -80,7 +84,7 @@ def _other_data(run: Run) -> Iterator[Finding]:
     if said:
         text = "; ".join(dict.fromkeys(said))
         yield finding("CM501", "high", "found", f"{text[:1].upper()}{text[1:]}.")
-    elif run.exposure is not None and (corpus is None or not trained_on):
+    elif exposure is not None and (corpus is None or not trained_on):
         if run.canaries is None:
             missing = "the canaries.json was not given"
         elif corpus is None:
@@ -92,15 +96,16 @@ def _other_data(run: Run) -> Iterator[Finding]:
 
 
 def _few(run: Run) -> Iterator[Finding]:
-    if run.exposure is None:
+    exposure = run.first(EXPOSURES)
+    if exposure is None:
         return
     counts = Counter(
-        (result.format_id, result.repetitions) for result in run.exposure.results if result.repetitions > 0
+        (result.format_id, result.repetitions) for result in exposure.results if result.repetitions > 0
     )
     few = sorted(key for key, count in counts.items() if count < FEW)
     if few:
-        names = format_names(run.exposure.formats)
-        several = len(run.exposure.formats) > 1
+        names = format_names(exposure.formats)
+        several = len(exposure.formats) > 1
         words = ", ".join(
             f"{counts[key]:,}{f' of {names[key[0]]}' if several else ''} trained on {times_in_words(key[1])}"
             for key in few[:8]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from coalmine.audits.exposure.format_panels import by_format
-from coalmine.audits.exposure.results import ExposureDocument, ExposureResult
-from coalmine.audits.exposure.table import exposure_in_words, interval_in_words, times_in_words
+from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult
+from coalmine.audits.exposure.table import exposure_in_words, interval_in_words
 from coalmine.evidence.figures import (
     BAND,
     RULE,
@@ -27,8 +27,8 @@ from coalmine.evidence.figures import (
     thinned,
     tooltips,
 )
-from coalmine.evidence.format_names import FormatNames, format_names
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
 # More points than this cannot be told apart, and make the page slow.
 MOST_POINTS = 2_000
@@ -38,7 +38,7 @@ GUESSING_BITS = math.log2(20)
 
 def exposure_figure(run: Run) -> Figure | None:
     """Exposure against repetitions, or None where there are no exposures."""
-    document = run.exposure
+    document = run.first(EXPOSURES)
     if document is None or not document.results:
         return None
     names = format_names(document.formats)

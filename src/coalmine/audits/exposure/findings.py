@@ -9,7 +9,6 @@ from statistics import median
 
 from coalmine.audits.exposure.chance import (
     FEWEST,
-    LEVEL,
     NOT_EVIDENCE,
     Judged,
     at_most_share,
@@ -18,14 +17,14 @@ from coalmine.audits.exposure.chance import (
     judged,
     share,
 )
-from coalmine.audits.exposure.results import ExposureDocument
+from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument
 from coalmine.audits.exposure.single_canaries import canary_suspicions
-from coalmine.audits.exposure.table import exposure_in_words, times_in_words
-from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.audits.exposure.table import exposure_in_words
+from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
-from coalmine.evidence.format_names import FormatNames, format_names
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
 # How many canaries a sentence names, and how many a finding lists.
 NAMED, LISTED = 3, 50
@@ -36,15 +35,16 @@ AND_MEASURED = "that were trained on and measured"
 def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
     """Each canary that was trained on by itself, and those of each format and number of repetitions together."""
     yield from canary_suspicions(run)
-    if run.exposure is not None:
-        trained = [one for one in judged(run.exposure) if one.result.repetitions > 0]
+    document = run.first(EXPOSURES)
+    if document is not None:
+        trained = [one for one in judged(document) if one.result.repetitions > 0]
         for key, group in _groups(trained).items():
             yield Suspicion("group", _named_key(key), group_test(group).p_value)
 
 
 def exposure_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about the exposures to go by."""
-    document = run.exposure
+    document = run.first(EXPOSURES)
     if document is None:
         return
     trained = [one for one in judged(document) if one.result.repetitions > 0]
@@ -291,3 +291,11 @@ def _curves(document: ExposureDocument) -> Iterator[Finding]:
         if fit.warnings:
             evidence = f"Format {names[format_id]}: {'; '.join(fit.warnings)}."
             yield finding("CM106", "info", "not_measured", evidence, subject=[format_id])
+
+
+def no_control(run: Run) -> Iterator[Finding]:
+    """Whether canaries were withheld, which show what the measurement gives without memorization."""
+    document = run.first(EXPOSURES)
+    if document is not None and all(result.planted for result in document.results):
+        evidence = "Every canary was planted: nothing shows what the measurement gives without memorization."
+        yield finding("CM908", "info", "not_tested", evidence)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coalmine.evidence.format_names import FormatNames, format_names
-from coalmine.reports.runs.reading import Run
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import FormatNames, format_names
 
 Points = list[dict[str, Any]]
 
@@ -16,7 +17,7 @@ def names_of_formats(run: Run) -> FormatNames:
     templates: dict[str, str] = {}
     if run.canaries is not None:
         templates |= {format_id: form.template for format_id, form in run.canaries.formats.items()}
-    for located in reversed(run.exposures):
+    for located in reversed(run.all(EXPOSURES)):
         templates |= {facts.format_id: facts.template for facts in located.document.formats}
     return format_names(templates)
 
@@ -26,7 +27,7 @@ def formats_of_canaries(run: Run) -> dict[str, str]:
     found: dict[str, str] = {}
     if run.canaries is not None:
         found |= {canary.canary_id: canary.format_id for canary in run.canaries}
-    for located in reversed(run.exposures):
+    for located in reversed(run.all(EXPOSURES)):
         found |= {result.canary_id: result.format_id for result in located.document.results}
     return found
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.format_panels import names_of_formats
-from coalmine.audits.exposure.results import ExposureDocument
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, scores_beside
 from coalmine.errors import NotMeasurableError
 from coalmine.evidence.figures import (
     BAND,
@@ -29,8 +28,9 @@ from coalmine.evidence.figures import (
     spec,
     tooltips,
 )
+from coalmine.evidence.run import Located, Run
+from coalmine.evidence.words import times_in_words
 from coalmine.randomness import arrays
-from coalmine.reports.runs.reading import Located, Run
 from coalmine.statistics.exposure.skew_normal import SkewNormal
 from coalmine.statistics.exposure.skew_normal_fit import FEWEST_SCORES, fit_skew_normal
 
@@ -69,8 +69,8 @@ def read_uniform_scores(path: Path) -> list[UniformScores]:
 def histogram_figure(run: Run) -> Figure | None:
     """A histogram for each format that some audit scored members of; the largest set of scores where there are several."""
     best: dict[str, tuple[Located[ExposureDocument], UniformScores]] = {}
-    for located in run.exposures:
-        path = run.scores_path(located)
+    for located in run.all(EXPOSURES):
+        path = scores_beside(located.path)
         for scores in [] if path is None else read_uniform_scores(path):
             if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
                 best[scores.format_id] = (located, scores)
@@ -126,7 +126,7 @@ def _panel(
 
 
 def _curve(run: Run, format_id: str, bits: NDArray[np.float64]) -> tuple[SkewNormal | None, str]:
-    for located in run.exposures:
+    for located in run.all(EXPOSURES):
         fit = located.document.tail_fits.get(format_id)
         if fit is not None:
             tested = "rejected" if fit.rejected else "not rejected"

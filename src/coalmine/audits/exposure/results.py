@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -12,11 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.contradictions import exposure_problems
+from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
 from coalmine.errors import MissingExtraError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
-from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.records.documents import Document, Origin
 from coalmine.search.walks.resolution import Resolution
 from coalmine.statistics.exposure.tail import TailFit
 from coalmine.storage.files import PRIVATE, sha256_of_file, together, whole_file
@@ -210,8 +211,8 @@ class Exposures(Sequence[ExposureResult]):
         with together():
             # The document last, because it vouches for the table.
             digest = write_scores(target / SCORES_FILE, self.candidates)
-            write_sealed(target / RESULTS_FILE, self.to_document(scores_sha256=digest), mode=PRIVATE)
-        self.saved_sha256 = sha256_of_file(target / RESULTS_FILE)
+            path = EXPOSURES.save(target, self.to_document(scores_sha256=digest))
+        self.saved_sha256 = sha256_of_file(path)
         return target
 
 
@@ -235,21 +236,56 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[ExposureResult, ...]
 
 
-EXPOSURES = SealedKind(
-    ExposureDocument,
-    SCHEMA,
-    "the result of `coalmine expose`",
-    exposure_problems,
-    lambda document: {SCORES_FILE: document.scores_sha256},
+# Of two measurements of the same canaries, the one that leaves fewer unmeasured is preferred, and then the first of these methods. The
+# limits of an extrapolated curve do not hold deep in its tail, so it comes last, and what it gives counts as unmeasured.
+_BEST_METHOD_FIRST = ("exact", "bounded", "guided", "splitting", "sampled", "references", "extrapolated")
+_NOT_EVIDENCE = frozenset({"extrapolated"})
+
+
+def _preference(document: ExposureDocument) -> tuple[int, int]:
+    methods = [facts.method for facts in document.formats]
+    places = [_BEST_METHOD_FIRST.index(one) if one in _BEST_METHOD_FIRST else 99 for one in methods]
+    unmeasured = sum(
+        result.estimate.status == "not_measured" or result.estimate.method in _NOT_EVIDENCE
+        for result in document.results
+    )
+    return unmeasured, max(places, default=99)
+
+
+EXPOSURES = Document(
+    record=ExposureDocument,
+    schema=SCHEMA,
+    file=RESULTS_FILE,
+    what="the result of `coalmine expose`",
+    title="exposures",
+    problems=exposure_problems,
+    companions=lambda document: {SCORES_FILE: document.scores_sha256},
+    companion_names=re.escape(SCORES_FILE),
+    work_files=r"unfinished-(?!extraction-).+\.npz",
+    written_by="expose",
+    preference=_preference,
+    origin=Origin(
+        model=lambda document: document.model,
+        manifests=lambda document: [document.manifest_sha256],
+        manifest_problems=manifest_problems,
+        facts=lambda document: {
+            "manifest_sha256": document.manifest_sha256,
+            "model": document.model,
+            "seed": document.seed,
+        },
+    ),
 )
 
 
 def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
-    """An exposure.json, or the one in a directory; its scores.parquet must be the one that was written with it, where it is there."""
-    place = Path(path)
-    if place.is_dir():
-        place /= RESULTS_FILE
-    return EXPOSURES.read(place)
+    """An exposure.json, or the one in a directory; a scores.parquet beside it must be the one that was written with it."""
+    return EXPOSURES.load(path)
+
+
+def scores_beside(path: Path) -> Path | None:
+    """The scores.parquet beside an exposure.json, if it exists."""
+    scores = path.with_name(SCORES_FILE)
+    return scores if scores.is_file() else None
 
 
 def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:

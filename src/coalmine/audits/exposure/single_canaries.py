@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import judged
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
 from coalmine.evidence.budget import Suspicion
-from coalmine.reports.runs.reading import Located, Run, Verified
+from coalmine.evidence.run import Located, Run
 
 
 class Place(NamedTuple):
@@ -21,9 +23,10 @@ class Place(NamedTuple):
 
 def canary_suspicions(run: Run) -> Iterator[Suspicion]:
     """One test for each canary that was trained on; its exposure and its extraction are one question."""
-    exposures = {one.result.canary_id: one for one in (judged(run.exposure) if run.exposure else ())}
+    document = run.first(EXPOSURES)
+    exposures = {one.result.canary_id: one for one in (judged(document) if document else ())}
     places: dict[str, list[float]] = {}
-    for located in run.verifications:
+    for located in run.all(VERIFIED):
         for one in places_of(run, located):
             if one.repetitions > 0:
                 places.setdefault(one.canary_id, []).append(one.p_value)
@@ -47,9 +50,8 @@ def places_of(run: Run, located: Located[Verified]) -> list[Place]:
     """The canaries of one verified.json; without memorization one is among the first k of |R| with probability k / |R|."""
     sizes = _sizes(run, located)
     fewest = min(sizes.values(), default=None)
-    formats = {
-        result.canary_id: result.format_id for result in (run.exposure.results if run.exposure else ())
-    }
+    document = run.first(EXPOSURES)
+    formats = {result.canary_id: result.format_id for result in (document.results if document else ())}
     formats |= {canary.canary_id: canary.format_id for canary in run.canaries or ()}
     found = []
     for one in located.document.canaries:
@@ -69,11 +71,12 @@ def _sizes(run: Run, located: Located[Verified]) -> dict[str, int]:
     """The sizes of formats, by id."""
     beside = {
         one.path.stem.removeprefix("extraction-"): int(one.document.size)
-        for one in run.extractions
+        for one in run.all(EXTRACTIONS)
         if one.path.parent == located.path.parent
     }
     if beside:
         return beside
-    if run.exposure is not None:
-        return {facts.format_id: int(facts.size) for facts in run.exposure.formats}
+    document = run.first(EXPOSURES)
+    if document is not None:
+        return {facts.format_id: int(facts.size) for facts in document.formats}
     return {} if run.canaries is None else {name: form.size for name, form in run.canaries.formats.items()}

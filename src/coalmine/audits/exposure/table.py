@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure.results import ExposureResult, Exposures
-from coalmine.evidence.format_names import format_names
+from coalmine.evidence.words import format_names
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -178,15 +178,6 @@ def _meaning(middle: float, group: Sequence[ExposureResult]) -> str:
     return (
         f"so guessing with the model takes {2 ** (middle - 1):,.0f} times fewer tries than guessing blindly"
     )
-
-
-def times_in_words(repetitions: int) -> str:
-    """How often, as a table says it.
-
-    >>> [times_in_words(repetitions) for repetitions in (0, 1, 4)]
-    ['never', 'once', '4 times']
-    """
-    return {0: "never", 1: "once"}.get(repetitions, f"{repetitions} times")
 
 
 def _down(bits: float) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
 from coalmine.evidence.budget import Suspicion
-from coalmine.reports.runs.reading import Located, Run, Verified
+from coalmine.evidence.run import Located, Run
 
 CAME_OUT = "came out"
 
@@ -25,7 +26,7 @@ class CameOut(NamedTuple):
 
 def extraction_suspicions(run: Run) -> Iterator[Suspicion]:
     """One test for each format of each verified.json."""
-    for located in run.verifications:
+    for located in run.all(VERIFIED):
         for one in came_out(run, located):
             yield Suspicion("group", (CAME_OUT, one.format_id), one.p_value)
 
@@ -41,7 +42,7 @@ def came_out(run: Run, located: Located[Verified]) -> list[CameOut]:
 
     searches = {
         one.path.stem.removeprefix("extraction-"): one.document
-        for one in run.extractions
+        for one in run.all(EXTRACTIONS)
         if one.path.parent == located.path.parent
     }
     found = []

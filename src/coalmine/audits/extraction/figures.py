@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from coalmine.audits.exposure.format_panels import by_format, names_of_formats
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
 from coalmine.evidence.figures import (
     PALETTE,
     Figure,
@@ -20,7 +21,8 @@ from coalmine.evidence.figures import (
     thinned,
     tooltips,
 )
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import times_in_words
 
 MOST_POINTS = 2_000
 CAME_OUT = {
@@ -32,13 +34,14 @@ CAME_OUT = {
 
 def extraction_figure(run: Run) -> Figure | None:
     """Queries against exposure, or None where canaries were not looked for or have no exposures."""
-    if run.verified is None or run.exposure is None:
+    verified, measured = run.first(VERIFIED), run.first(EXPOSURES)
+    if verified is None or measured is None:
         return None
     spent = _spent(run)
     names = names_of_formats(run)
-    exposures = {result.canary_id: result for result in run.exposure.results}
+    exposures = {result.canary_id: result for result in measured.results}
     points: list[dict[str, Any]] = []
-    for one in run.verified.canaries:
+    for one in verified.canaries:
         result = exposures.get(one.canary_id)
         if result is None or result.estimate.status == "not_measured":
             continue
@@ -84,13 +87,14 @@ def extraction_figure(run: Run) -> Figure | None:
 
 def _spent(run: Run) -> dict[str, int]:
     """The queries that were spent on each format when canaries were looked for."""
-    folder = run.verifications[0].path.parent
+    folder = run.all(VERIFIED)[0].path.parent
     by_template = {
         one.document.format_template: one.document.certificate.expansions
-        for one in run.extractions
+        for one in run.all(EXTRACTIONS)
         if one.path.parent == folder
     }
-    formats = () if run.exposure is None else run.exposure.formats
+    exposures = run.first(EXPOSURES)
+    formats = () if exposures is None else exposures.formats
     return {
         facts.format_id: by_template[facts.template] for facts in formats if facts.template in by_template
     }

@@ -6,24 +6,23 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words, share
 from coalmine.audits.exposure.single_canaries import places_of
-from coalmine.audits.exposure.table import times_in_words
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
-from coalmine.audits.extraction.results import CanaryExtraction, Extraction
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
 from coalmine.evidence.budget import Decisions
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding
-from coalmine.evidence.format_names import format_name
-from coalmine.reports.runs.reading import Located, Run, Verified
+from coalmine.evidence.run import Located, Run
+from coalmine.evidence.words import format_name, times_in_words
 
 NAMED, LISTED = 3, 50
 
 
 def extraction_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about canaries that were looked for, and about formats that were searched without any."""
-    for verified in run.verifications:
+    for verified in run.all(VERIFIED):
         yield from _verified(run, verified, decided)
-    folders = {one.path.parent for one in run.verifications}
-    for located in run.extractions:
+    folders = {one.path.parent for one in run.all(VERIFIED)}
+    for located in run.all(EXTRACTIONS):
         if located.path.parent not in folders:
             yield _searched(run, located)
 
@@ -34,7 +33,7 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
     shown = [one for one in out if decided.shown("canary", one.canary_id)]
     chance = [one for one in out if not decided.shown("canary", one.canary_id)]
     open_ones = [one for one in trained if not one.extracted and not one.proven]
-    searches = [one.document for one in run.extractions if one.path.parent == located.path.parent]
+    searches = [one.document for one in run.all(EXTRACTIONS) if one.path.parent == located.path.parent]
     if shown:
         estimate = share(len(shown), len(trained), "that were trained on came out of the model")
         yield finding(

@@ -13,13 +13,14 @@ import msgspec
 from coalmine.audits.extraction.contradictions import (
     extraction_problems,
     search_problems,
+    verified_manifest_problems,
     verified_problems,
 )
 from coalmine.formats.format import Format
 from coalmine.records.contradictions import refuse_contradictions
-from coalmine.records.documents import SealedKind, beside, is_there, write_sealed
+from coalmine.records.documents import Document, Origin, beside, is_there
 from coalmine.search.walks.shortest_path import Certificate
-from coalmine.storage.files import PRIVATE, sha256_of_file, together
+from coalmine.storage.files import PUBLIC, sha256_of_file, together
 
 SCHEMA = "coalmine.extraction/1"
 RESULTS_FILE = "extraction.json"
@@ -72,20 +73,30 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
         """Write the result, readable by its owner only, because it holds secrets."""
-        target = Path(directory) / name
-        write_sealed(target, self, mode=PRIVATE)
-        return target
+        return EXTRACTIONS.save(directory, self, name)
 
 
-EXTRACTIONS = SealedKind(Extraction, SCHEMA, "the extraction", extraction_problems)
+EXTRACTIONS = Document(
+    record=Extraction,
+    schema=SCHEMA,
+    file=RESULTS_FILE,
+    what="the extraction",
+    title="extraction",
+    names=r"extraction(-.*)?\.json",
+    problems=extraction_problems,
+    work_files=r"unfinished-extraction-[0-9a-f]+\.npz",
+    # A search that ended without a proof resumes with a larger budget.
+    keeps_work_files=lambda extraction: not extraction.proven,
+    written_by="extract",
+    origin=Origin(
+        model=lambda extraction: extraction.model, facts=lambda extraction: {"model": extraction.model}
+    ),
+)
 
 
 def read_extraction(path: str | os.PathLike[str]) -> Extraction:
     """An extraction.json, or the one in a directory."""
-    place = Path(path)
-    if place.is_dir():
-        place /= RESULTS_FILE
-    return EXTRACTIONS.read(place)
+    return EXTRACTIONS.load(path)
 
 
 def words_sha256(form: Format) -> str | None:
@@ -149,34 +160,43 @@ def save_verification(
             extractions={path.name: sha256_of_file(group.where(path)) for path in written},
             canaries=tuple(results),
         )
-        write_sealed(target / VERIFIED_FILE, document)
-    return document
-
-
-VERIFIED = SealedKind(
-    Verified,
-    VERIFIED_SCHEMA,
-    "the verified extraction",
-    verified_problems,
-    lambda document: document.extractions,
-)
-
-
-def read_verified(path: str | os.PathLike[str]) -> Verified:
-    """A verified.json; the extractions beside it must be those that were written with it, where they are there."""
-    document = VERIFIED.read(path)
-    check_searches(Path(path), document)
+        VERIFIED.save(target, document)
     return document
 
 
 def check_searches(path: Path, document: Verified) -> None:
-    """Refuse a verified.json that says other things of canaries than the extractions beside it."""
-    for name in VERIFIED.companions(document):
+    """Refuse a verified.json that contradicts the extractions beside it."""
+    for name in document.extractions:
         place = beside(path, name)
         if is_there(place):
             format_id = place.name.removeprefix("extraction-").removesuffix(".json")
             problems = search_problems(document, format_id, read_extraction(place))
             refuse_contradictions(path, problems, VERIFIED.what)
+
+
+VERIFIED = Document(
+    record=Verified,
+    schema=VERIFIED_SCHEMA,
+    file=VERIFIED_FILE,
+    what="the verified extraction",
+    title="extracted canaries",
+    mode=PUBLIC,
+    problems=verified_problems,
+    check_beside=check_searches,
+    companions=lambda verified: verified.extractions,
+    written_by="extract",
+    origin=Origin(
+        model=lambda verified: verified.model,
+        manifests=lambda verified: [verified.manifest_sha256],
+        manifest_problems=verified_manifest_problems,
+        facts=lambda verified: {"manifest_sha256": verified.manifest_sha256, "model": verified.model},
+    ),
+)
+
+
+def read_verified(path: str | os.PathLike[str]) -> Verified:
+    """A verified.json, or the one in a directory; extractions beside it must be those that were written with it."""
+    return VERIFIED.load(path)
 
 
 def masked(text: str, form: Format) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coalmine.audits.exposure.table import times_in_words, under_format_names
+from coalmine.audits.exposure.table import under_format_names
 from coalmine.audits.extraction.certificate import Replay
 from coalmine.audits.extraction.results import CanaryExtraction, Extraction, masked
-from coalmine.evidence.format_names import FormatNames, format_name, format_names
+from coalmine.evidence.words import FormatNames, format_name, format_names, times_in_words
 from coalmine.formats.format import Format
 from coalmine.visible import visible
 

@@ -21,7 +21,7 @@ from coalmine.evidence.figures import (
     spec,
     tooltips,
 )
-from coalmine.evidence.format_names import FormatNames, format_names
+from coalmine.evidence.words import FormatNames, format_names
 
 # A label of an axis is broken here, in letters, and its lines are joined by this in the data.
 LABEL_WIDTH, LINE = 17, " | "

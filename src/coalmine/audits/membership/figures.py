@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.format_panels import Points, names_of_formats
 from coalmine.audits.exposure.histogram_figure import UniformScores, read_uniform_scores
-from coalmine.audits.exposure.results import ExposureDocument
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, scores_beside
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
+from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.evidence.figures import (
     RULE,
     Cell,
@@ -28,7 +28,8 @@ from coalmine.evidence.figures import (
     spec,
     tooltips,
 )
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import times_in_words
 from coalmine.statistics.roc import tpr_band
 
 FloatArray = NDArray[np.float64]
@@ -52,8 +53,8 @@ class _Curves(NamedTuple):
 def membership_figures(run: Run) -> Iterator[Figure]:
     """The ROC of each format whose scores are there, and the bounds on epsilon where `membership` was run."""
     best: dict[str, tuple[ExposureDocument, UniformScores]] = {}
-    for located in run.exposures:
-        path = run.scores_path(located)
+    for located in run.all(EXPOSURES):
+        path = scores_beside(located.path)
         for scores in [] if path is None else read_uniform_scores(path):
             if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
                 best[scores.format_id] = (located.document, scores)
@@ -61,8 +62,9 @@ def membership_figures(run: Run) -> Iterator[Figure]:
     curves = {format_id: one for format_id, one in found.items() if one is not None}
     if curves:
         yield _roc(run, curves)
-    if run.membership is not None:
-        yield epsilon_figure(run.membership, names_of_formats(run))
+    members = run.first(MEMBERSHIPS)
+    if members is not None:
+        yield epsilon_figure(members, names_of_formats(run))
 
 
 def _roc(run: Run, found: dict[str, _Curves]) -> Figure:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from coalmine.audits.exposure.chance import chance_in_words
-from coalmine.audits.membership.results import Membership, Population
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.budget import Decisions, Key, Suspicion
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
-from coalmine.evidence.format_names import format_name
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
-from coalmine.reports.runs.reading import Run
 
 # Below this area, at the upper limit, scores are called no better than guessing.
 HARMLESS_AUC = 0.6
@@ -21,7 +22,7 @@ HARMLESS_AUC = 0.6
 
 def membership_suspicions(run: Run) -> Iterator[Suspicion]:
     """For each population the area, the true-positive rate and epsilon; and each claim."""
-    for number, (_, document) in enumerate(run.memberships):
+    for number, (_, document) in enumerate(run.all(MEMBERSHIPS)):
         for one in _apart(document):
             yield Suspicion("membership", _key(number, one, "area"), one.guessing.p_value)
             rate = _lowest_rate(one)
@@ -35,7 +36,7 @@ def membership_suspicions(run: Run) -> Iterator[Suspicion]:
 
 def membership_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about each population, and about a claim."""
-    for number, (_, document) in enumerate(run.memberships):
+    for number, (_, document) in enumerate(run.all(MEMBERSHIPS)):
         for one in _apart(document):
             memorized = _memorized_alone(run, one, decided)
             yield _area(
@@ -71,7 +72,8 @@ def population_name(one: Population) -> str:
 
 def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
     """How many canaries of a population are shown to be memorized one by one."""
-    results = () if run.exposure is None else run.exposure.results
+    exposures = run.first(EXPOSURES)
+    results = () if exposures is None else exposures.results
     return sum(
         decided.shown("canary", result.canary_id)
         for result in results
@@ -182,3 +184,9 @@ def _claim(document: Membership, shown: bool) -> Iterator[Finding]:
 
 def _down(number: float) -> str:
     return f"{math.floor(number * 100) / 100:.2f}"
+
+
+def no_claim(run: Run) -> Iterator[Finding]:
+    """Whether a claimed epsilon was judged."""
+    if all(document.verdict is None for _, document in run.all(MEMBERSHIPS)):
+        yield finding("CM907", "info", "not_tested", "No claimed epsilon was given, so none was judged.")

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from coalmine.audits.membership.contradictions import membership_problems
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.membership.contradictions import membership_manifest_problems, membership_problems
 from coalmine.records import Estimate
-from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.records.documents import Document, Origin, Source
 from coalmine.statistics.epsilon.best import Runs
 from coalmine.statistics.epsilon.claimed import Verdict
-from coalmine.storage.files import PRIVATE
 
 SCHEMA = "coalmine.membership/1"
 RESULTS_FILE = "membership.json"
@@ -123,17 +123,29 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write membership.json, readable by its owner only; returns its path."""
-        path = Path(directory) / RESULTS_FILE
-        write_sealed(path, self, mode=PRIVATE)
-        return path
+        return MEMBERSHIPS.save(directory, self)
 
 
-MEMBERSHIPS = SealedKind(Membership, SCHEMA, "the membership results", membership_problems)
+MEMBERSHIPS = Document(
+    record=Membership,
+    schema=SCHEMA,
+    file=RESULTS_FILE,
+    what="the membership results",
+    title="membership",
+    problems=membership_problems,
+    origin=Origin(
+        model=lambda found: found.model,
+        manifests=lambda found: [found.manifest_sha256],
+        manifest_problems=membership_manifest_problems,
+        source=Source(
+            document=EXPOSURES,
+            sha256=lambda found: found.exposures_sha256,
+            command="coalmine membership",
+        ),
+    ),
+)
 
 
 def read_membership(path: str | os.PathLike[str]) -> Membership:
     """A membership.json, or the one in a directory."""
-    place = Path(path)
-    if place.is_dir():
-        place /= RESULTS_FILE
-    return MEMBERSHIPS.read(place)
+    return MEMBERSHIPS.load(path)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.directories import result_directory
 from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.contradictions import manifest_problems
 from coalmine.audits.exposure.results import (
@@ -29,6 +28,7 @@ from coalmine.audits.exposure.results import (
 from coalmine.audits.membership.results import ProvenCanary
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
+from coalmine.evidence.directories import result_directory
 from coalmine.formats.naming import unique_names
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.statistics.membership_scores import FloatArray, MembershipScores

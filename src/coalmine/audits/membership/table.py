@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coalmine.audits.membership.results import EpsilonBound, Membership, Population
-from coalmine.evidence.format_names import format_name
+from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
 from coalmine.visible import visible
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from coalmine.audits.recitation.results import Group, Recitation, RecitationTrend
 from coalmine.errors import MissingExtraError
+from coalmine.evidence.drawing import save_drawing
 from coalmine.evidence.figures import ordered_colors
-from coalmine.reports.drawing import save_drawing
 
 FIGURE_NAME = "recitation"
 FIGURE_FILES = (f"{FIGURE_NAME}.html", f"{FIGURE_NAME}.svg")

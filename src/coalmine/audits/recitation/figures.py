@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coalmine.audits.recitation.results import Group, Recitation
+from coalmine.audits.recitation.results import RECITATIONS, Group, Recitation
 from coalmine.evidence.figures import (
     RULE,
     Figure,
@@ -21,7 +21,7 @@ from coalmine.evidence.figures import (
     spec,
     tooltips,
 )
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
 
 By = Literal["repetitions", "context", "size"]
 _AXES: dict[By, tuple[str, str]] = {
@@ -33,7 +33,7 @@ _AXES: dict[By, tuple[str, str]] = {
 
 def recitation_figures(run: Run) -> Iterator[Figure]:
     """A figure for each thing that at least two different values were tried of."""
-    document = run.recitation
+    document = run.first(RECITATIONS)
     if document is None:
         return
     for by in _AXES:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, RecitationTrend
+from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
 from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
+from coalmine.evidence.run import Run
 from coalmine.records import Estimate
-from coalmine.reports.runs.reading import Run
 
 # Upper limits of the share that is recited; below the last, nothing recited is called clear.
 HIGH, MEDIUM, HARMLESS = 0.05, 0.005, 0.01
@@ -33,7 +33,7 @@ _MISSING = {
 
 def recitation_suspicions(run: Run) -> Iterator[Suspicion]:
     """Whether each model recites more than its baseline, or than common text where there is none, at any context."""
-    for number, (_, document) in enumerate(run.recitations):
+    for number, (_, document) in enumerate(run.all(RECITATIONS)):
         for model in document.models:
             groups = _overall(document, model.name)
             # A model that was asked nothing is not tested: it neither is shown to recite nor takes a share of the error.
@@ -43,7 +43,7 @@ def recitation_suspicions(run: Run) -> Iterator[Suspicion]:
 
 def recitation_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Findings about each model that was asked, and about the trends."""
-    for number, (_, document) in enumerate(run.recitations):
+    for number, (_, document) in enumerate(run.all(RECITATIONS)):
         shown = {
             model.name
             for model in document.models
@@ -174,3 +174,12 @@ def _trend_words(one: RecitationTrend) -> str:
     about = "" if one.model is None else f"{one.model}: "
     fit = "" if one.trend.r_squared is None else f"; R² {one.trend.r_squared:.2f}"
     return f"{about}by {_BY[one.by]}, {one.trend.slope.statement}{fit}."
+
+
+def no_baseline(run: Run) -> Iterator[Finding]:
+    """Whether a model without this training data was asked too, which shows what is easy."""
+    if any(
+        all(model.role != "baseline" for model in document.models) for _, document in run.all(RECITATIONS)
+    ):
+        evidence = "No model without this training data was asked, so easy text counts as recited."
+        yield finding("CM909", "info", "not_tested", evidence)

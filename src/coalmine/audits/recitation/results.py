@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +13,9 @@ import numpy as np
 from coalmine.audits.recitation.contradictions import recitation_problems
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
-from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.records.documents import Document, Origin
 from coalmine.statistics.clustered_rates import clustered_interval
 from coalmine.statistics.trends import Trend
-from coalmine.storage.files import PRIVATE
 
 SCHEMA = "coalmine.recitation/1"
 RESULT_FILE = "recitation.json"
@@ -144,9 +144,7 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Write recitation.json, readable by its owner only."""
-        path = Path(directory) / RESULT_FILE
-        write_sealed(path, self, mode=PRIVATE)
-        return path
+        return RECITATIONS.save(directory, self)
 
     @property
     def main_context(self) -> int | None:
@@ -167,18 +165,30 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-RECITATIONS = SealedKind(
-    Recitation,
-    SCHEMA,
-    "the recitation",
-    recitation_problems,
-    lambda document: {SEQUENCES_FILE: document.sequences_sha256},
+def asked_model(recitation: Recitation) -> dict[str, Any]:
+    """The model that a recitation is about: the largest of a family."""
+    asked = [one for one in recitation.models if one.role == "asked"]
+    return max(asked, key=lambda one: one.parameters or 0).description if asked else {}
+
+
+RECITATIONS = Document(
+    record=Recitation,
+    schema=SCHEMA,
+    file=RESULT_FILE,
+    what="the recitation",
+    title="recitation",
+    problems=recitation_problems,
+    companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},
+    companion_names=re.escape(SEQUENCES_FILE),
+    work_files=r"resume-[0-9]+\.npz",
+    written_by="recite",
+    origin=Origin(model=asked_model),
 )
 
 
 def read_recitation(path: str | os.PathLike[str]) -> Recitation:
     """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there."""
-    return RECITATIONS.read(path)
+    return RECITATIONS.load(path)
 
 
 def share_estimate(

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from coalmine.audits.exposure.format_panels import by_format, formats_of_canaries, names_of_formats
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.watching.moments import watched_training
 from coalmine.evidence.figures import (
     Figure,
     Panel,
@@ -23,7 +23,8 @@ from coalmine.evidence.figures import (
     thinned,
     tooltips,
 )
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import times_in_words
 
 MOST_MOMENTS = 300
 
@@ -76,7 +77,7 @@ def _losses(run: Run) -> Figure | None:
 
 
 def _exposures(run: Run) -> Figure | None:
-    watched = run.watched
+    watched = watched_training(run)
     if watched is None:
         return None
     points = _medians(run)
@@ -112,7 +113,8 @@ def _exposures(run: Run) -> Figure | None:
 def _medians(run: Run) -> list[dict[str, Any]]:
     """The median of each format and number of copies at each look; formats are never mixed."""
     names, formats = names_of_formats(run), formats_of_canaries(run)
-    looks = [] if run.watched is None else [moment for moment in run.watched.watched if moment.seen]
+    watched = watched_training(run)
+    looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
     looks = [looks[place] for place in thinned(len(looks), MOST_MOMENTS)]
     points = []
     for moment in looks:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coalmine.audits.exposure.chance import LEVEL, NOT_EVIDENCE
+from coalmine.audits.exposure.chance import NOT_EVIDENCE
+from coalmine.audits.watching.moments import watched_training
+from coalmine.evidence.budget import LEVEL
 from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
 
 
 def training_findings(run: Run) -> Iterator[Finding]:
     """The first look at which a canary was certainly memorized."""
-    watched = run.watched
+    watched = watched_training(run)
     if watched is None:
         return
     if str(watched.watch.get("method")) in NOT_EVIDENCE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ import msgspec
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.recounting import Recount
 from coalmine.records.contradictions import count_problems, in_range
-from coalmine.records.documents import SealedKind, write_sealed
+from coalmine.records.documents import Document, Origin
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.dedup/1"
@@ -91,7 +92,7 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
             with open(temporary, "wb") as lines:
                 lines.writelines(msgspec.json.encode(one) + b"\n" for one in removed)
             whole = msgspec.structs.replace(self, removed_sha256=sha256_of_file(temporary))
-        write_sealed(folder / REPORT_FILE, whole, mode=PRIVATE)
+        DEDUPLICATIONS.save(folder, whole)
         return whole
 
 
@@ -104,14 +105,23 @@ def _problems(report: Deduplication) -> Iterator[str]:
         yield from in_range(f"the number of {what} after", after, 0, before)
 
 
-DEDUPLICATIONS = SealedKind(
-    Deduplication,
-    SCHEMA,
-    "the deduplication",
-    _problems,
-    lambda report: {
+DEDUPLICATIONS = Document(
+    record=Deduplication,
+    schema=SCHEMA,
+    file=REPORT_FILE,
+    what="the deduplication",
+    title="deduplication",
+    name_is_common=True,
+    problems=_problems,
+    companions=lambda report: {
         report.corpus: report.sha256_after,
         REMOVED_FILE: report.removed_sha256,
         **({} if report.canaries is None else {report.canaries.manifest: report.canaries.manifest_sha256}),
     },
+    companion_names=re.escape(REMOVED_FILE),
+    written_by="dedup",
+    origin=Origin(
+        manifests=lambda report: [] if report.canaries is None else [report.canaries.manifest_sha256],
+        facts=lambda report: {"corpus_sha256": report.sha256_before},
+    ),
 )

@@ -23,6 +23,7 @@ from coalmine.corpus.index.shards import (
     PADDING,
     SCHEMA,
     TOKENIZER_FILE,
+    UNFINISHED_FILE,
     CorpusRecord,
     Manifest,
     ShardRecord,
@@ -51,7 +52,6 @@ from coalmine.storage.guarded_files import read_guarded, write_guarded
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 
-UNFINISHED_FILE = "building.json"
 DEFAULT_MEMORY = 2_000_000_000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import CorpusError
 from coalmine.models.protocols import IntArray
-from coalmine.records.documents import SealedKind
+from coalmine.records.documents import Document, Origin
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.index/1"
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
+# What is done so far, while an index is being built.
+UNFINISHED_FILE = "building.json"
 # So many zeros stand behind the last symbol, so that as many bytes can be read at every place.
 PADDING = 64
 # Every 256th suffix, in memory, spares a search most of its steps.
@@ -95,8 +98,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-INDEXES = SealedKind(
-    Manifest, SCHEMA, "the index (with --overwrite)", companions=lambda manifest: dict(manifest.files)
+INDEXES = Document(
+    record=Manifest,
+    schema=SCHEMA,
+    file=MANIFEST_FILE,
+    what="the index (with --overwrite)",
+    title="index",
+    name_is_common=True,
+    companions=lambda manifest: dict(manifest.files),
+    companion_names=r"shard-[0-9]{5}\.(symbols|suffixes|starts|numbers)",
+    work_files=re.escape(UNFINISHED_FILE),
+    written_by="index",
+    origin=Origin(
+        facts=lambda manifest: {
+            "corpus_sha256": manifest.corpus.sha256,
+            "tokenizer_sha256": manifest.tokenizer.sha256,
+        }
+    ),
 )
 
 

@@ -27,6 +27,7 @@ from coalmine.errors import FormatError, InputError, ManifestError, NotMeasurabl
 from coalmine.formats.format import Format
 from coalmine.randomness import child_seed
 from coalmine.records import Canary
+from coalmine.records.documents import Document, Origin
 from coalmine.storage import files
 
 if TYPE_CHECKING:
@@ -418,3 +419,26 @@ def as_canary_set(given: Any) -> CanarySet:
     raise InputError(
         f"canaries must be a CanarySet or the path of a canaries.json, got {type(given).__name__}"
     )
+
+
+def _manifest_before(canaries: CanarySet) -> list[str]:
+    """The SHA-256 of the manifest that one was made from, where its corpus was rewritten."""
+    corpus = canaries.corpus
+    if corpus is None or corpus.rewritten is msgspec.UNSET:
+        return []
+    return [corpus.rewritten.manifest_sha256]
+
+
+MANIFESTS = Document(
+    record=CanarySet,
+    schema=SCHEMA,
+    file=MANIFEST_NAME,
+    what="the manifest of planted canaries",
+    title="canaries",
+    companions=lambda canaries: (
+        {} if canaries.corpus is None else {canaries.corpus.name: canaries.corpus.sha256_after}
+    ),
+    written_by="plant",
+    reader=CanarySet.load,
+    origin=Origin(manifests=_manifest_before, facts=lambda canaries: {"manifest_sha256": canaries.sha256}),
+)

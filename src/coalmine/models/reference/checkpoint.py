@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
-from coalmine.records.documents import SealedKind, check_seal, is_sealed, read_record, write_sealed
+from coalmine.records.documents import Document, check_seal, is_sealed, read_record, write_sealed
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
 
@@ -48,8 +48,14 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     weights_sha256: str
 
 
-MODELS = SealedKind(
-    ModelConfig, SCHEMA, "the model", companions=lambda config: {WEIGHTS_FILE: config.weights_sha256}
+MODELS = Document(
+    record=ModelConfig,
+    schema=SCHEMA,
+    file=CONFIG_FILE,
+    what="the model",
+    title="model",
+    name_is_common=True,
+    companions=lambda config: {WEIGHTS_FILE: config.weights_sha256},
 )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from coalmine.evidence.originals import other_manifest, other_weights
 from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, within_budget
+from coalmine.evidence.run import Run
 from coalmine.reports.gate.policy import Policy
 from coalmine.reports.gate.sections import (
     exposure_rules,
@@ -13,8 +15,6 @@ from coalmine.reports.gate.sections import (
     recitation_rules,
     required_audits,
 )
-from coalmine.reports.runs.originals import other_manifest, other_weights
-from coalmine.reports.runs.reading import Run
 
 SCHEMA = "coalmine.check/2"
 EXIT_CODES: dict[Outcome, int] = {"holds": 0, "broken": 1, "not_shown": 2}

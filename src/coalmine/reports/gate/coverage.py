@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import NOT_EVIDENCE
-from coalmine.audits.exposure.table import times_in_words
-from coalmine.audits.membership.results import Membership
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.evidence.format_names import FormatNames, format_names
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
+from coalmine.audits.membership.results import MEMBERSHIPS, Membership
+from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.outcomes import Judged
-from coalmine.reports.runs.reading import Run
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import FormatNames, format_names, times_in_words
+from coalmine.training.record import TRAININGS
 
 
 class NamedCanary(NamedTuple):
@@ -29,9 +31,9 @@ class NamedCanary(NamedTuple):
 def names_in(run: Run) -> FormatNames:
     """What each format of a run is called: its template."""
     templates: dict[str, str] = {}
-    for _, canaries in run.manifests:
+    for _, canaries in run.all(MANIFESTS):
         templates |= {format_id: form.template for format_id, form in canaries.formats.items()}
-    for _, document in run.exposures:
+    for _, document in run.all(EXPOSURES):
         templates |= {facts.format_id: facts.template for facts in document.formats}
     return format_names(templates)
 
@@ -40,7 +42,7 @@ def planted_in(run: Run) -> list[NamedCanary]:
     """Every planted canary that the manifests of the run, or its exposures, name."""
     found: dict[tuple[str, str], NamedCanary] = {}
     measured = run.measured_manifests
-    for path, canaries in run.manifests:
+    for path, canaries in run.all(MANIFESTS):
         # One that nothing was measured with, and that was only met on the way, may be of an earlier corpus: CM502 tells of it.
         asked = _was_named(run, path) or _was_trained_on(run, canaries)
         if measured and canaries.sha256 not in measured and not asked:
@@ -55,7 +57,7 @@ def planted_in(run: Run) -> list[NamedCanary]:
                     canary.repetitions,
                 )
                 found[canaries.sha256, canary.canary_id] = one
-    for _, document in run.exposures:
+    for _, document in run.all(EXPOSURES):
         for result in document.results:
             if result.planted:
                 key = (document.manifest_sha256, result.canary_id)
@@ -72,12 +74,15 @@ def _was_named(run: Run, path: Path) -> bool:
 
 def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
     """Whether the model was trained on the corpus of a manifest, by its own word, and the canaries are not those of another one."""
-    told = {(run.model or {}).get("trained_on_sha256"), *(record.data_sha256 for _, record in run.trainings)}
+    told = {
+        (run.model or {}).get("trained_on_sha256"),
+        *(record.data_sha256 for _, record in run.all(TRAININGS)),
+    }
     if canaries.corpus is None or canaries.corpus.sha256_after not in told:
         return False
     # A corpus in which nothing repeats has the same bytes after it was rewritten, and another manifest of the same canaries.
     measured = {
-        canary.text for _, one in run.manifests if one.sha256 in run.measured_manifests for canary in one
+        canary.text for _, one in run.all(MANIFESTS) if one.sha256 in run.measured_manifests for canary in one
     }
     return any(canary.text not in measured for canary in canaries if canary.planted)
 
@@ -86,7 +91,7 @@ def without_exposure(run: Run, most: int | None = None, exactly: int | None = No
     """Planted canaries that no exposures speak of at all, with up to `most` or `exactly` so many repetitions."""
     there = {
         (document.manifest_sha256, result.canary_id)
-        for _, document in run.exposures
+        for _, document in run.all(EXPOSURES)
         for result in document.results
     }
     names = names_in(run)
@@ -109,7 +114,7 @@ def left_unmeasured(run: Run) -> str | None:
     """Which canaries no result has a number to rely on for, and why; None where there is one for each."""
     every = [
         ((document.manifest_sha256, one.canary_id), one)
-        for _, document in run.exposures
+        for _, document in run.all(EXPOSURES)
         for one in document.results
     ]
     measured = {
@@ -168,12 +173,12 @@ def without_population(run: Run, found: Membership, most: int | None = None) -> 
 
 def without_membership(run: Run, most: int | None = None) -> list[Judged]:
     """The manifests with planted canaries that no membership was measured of, where all of it tells which it is of."""
-    of = {document.manifest_sha256 for _, document in run.memberships}
+    of = {document.manifest_sha256 for _, document in run.all(MEMBERSHIPS)}
     if None in of:
         return []
     planted = (one for one in planted_in(run) if most is None or one.repetitions <= most)
     absent = dict.fromkeys(one.manifest_sha256 for one in planted if one.manifest_sha256 not in of)
-    places = {canaries.sha256: run.shown(path) for path, canaries in run.manifests}
+    places = {canaries.sha256: run.shown(path) for path, canaries in run.all(MANIFESTS)}
     return [
         Judged(
             f"the canaries of {places.get(digest, 'other exposures')}",
@@ -190,7 +195,7 @@ def not_looked_for(run: Run, most: int | None = None) -> list[str]:
     """Planted canaries that no search looked for; ids come again in other manifests."""
     there = {
         (document.manifest_sha256, one.canary_id)
-        for _, document in run.verifications
+        for _, document in run.all(VERIFIED)
         for one in document.canaries
     }
     return [
@@ -202,8 +207,8 @@ def not_looked_for(run: Run, most: int | None = None) -> list[str]:
 
 def without_search(run: Run) -> str | None:
     """Which verified.json rests on a search that is not there; None where all are."""
-    there = {path.resolve() for path, _ in run.extractions}
-    for path, document in run.verifications:
+    there = {path.resolve() for path, _ in run.all(EXTRACTIONS)}
+    for path, document in run.all(VERIFIED):
         for name in sorted(document.extractions):
             if path.with_name(name).resolve() not in there:
                 return f"{name}, which {run.shown(path)} rests on, is not there"

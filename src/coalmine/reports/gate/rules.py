@@ -14,12 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from coalmine.audits.exposure.chance import AMONG_OTHERS, EXTRAPOLATED, NOT_EVIDENCE, best_test, judge
+from coalmine.audits.exposure.limits import lower_limit, others_needed, scores_needed
 from coalmine.audits.exposure.results import ExposureDocument, ExposureResult
-from coalmine.audits.exposure.table import times_in_words
 from coalmine.audits.extraction.results import CanaryExtraction, Extraction
 from coalmine.audits.membership.findings import population_name
 from coalmine.audits.membership.results import Population
-from coalmine.evidence.limits import lower_limit, others_needed, scores_needed
 from coalmine.evidence.outcomes import (
     NO_VIOLATION,
     WORDS,
@@ -35,6 +34,7 @@ from coalmine.evidence.outcomes import (
     weak_words,
     within,
 )
+from coalmine.evidence.words import times_in_words
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.order_tests import order_test
 

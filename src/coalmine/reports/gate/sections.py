@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from coalmine.audits.exposure.chance import NOT_EVIDENCE
+from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import places_of
-from coalmine.audits.exposure.table import times_in_words
-from coalmine.audits.extraction.results import CanaryExtraction, Extraction
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction
 from coalmine.audits.membership.findings import population_name
-from coalmine.audits.membership.results import Membership, Population
+from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
 from coalmine.audits.recitation.findings import share_chance
+from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.audits.registry import audited
 from coalmine.evidence.outcomes import (
     NO_VIOLATION,
     WORDS,
@@ -27,6 +29,8 @@ from coalmine.evidence.outcomes import (
     not_shown,
     within,
 )
+from coalmine.evidence.run import Located, Run
+from coalmine.evidence.words import times_in_words
 from coalmine.reports.gate.coverage import (
     left_unmeasured,
     not_looked_for,
@@ -46,7 +50,6 @@ from coalmine.reports.gate.rules import (
     planted_canaries,
     smallest_budget,
 )
-from coalmine.reports.runs.reading import Located, Run
 from coalmine.statistics.epsilon.claimed import Verdict
 
 # The name that the audit gives to this rate.
@@ -73,8 +76,8 @@ def required_audits(run: Run, policy: Policy, stale: str | None) -> Iterator[Rul
     """Whether the results are there that the policy asks for."""
     for audit in policy.require:
         rule, asks = f"require {audit}", f"results of {audit}"
-        if stale is not None or audit not in run.tested:
-            yield _absent(rule, asks, audit, stale if audit in run.tested else None, None)
+        if stale is not None or audit not in audited(run):
+            yield _absent(rule, asks, audit, stale if audit in audited(run) else None, None)
             continue
         why = _incomplete(run, audit)
         if why is not None:
@@ -93,7 +96,7 @@ def required_audits(run: Run, policy: Policy, stale: str | None) -> Iterator[Rul
 def _otherwise(run: Run, audit: str) -> str:
     """What to change where the audit was run, and by a method whose limits do not count."""
     curves = audit == "exposure" and any(
-        one.method == "extrapolated" for _, document in run.exposures for one in document.results
+        one.method == "extrapolated" for _, document in run.all(EXPOSURES) for one in document.results
     )
     return ", by another method than extrapolated" if curves else ""
 
@@ -103,11 +106,11 @@ def _incomplete(run: Run, audit: str) -> str | None:
     if audit == "exposure":
         return left_unmeasured(run)
     if audit == "membership":
-        for _, document in run.memberships:
+        for _, document in run.all(MEMBERSHIPS):
             for one in (*without_population(run, document), *without_membership(run)):
                 return f"{one.name}: {one.evidence}"
     if audit == "extraction":
-        if not run.verifications:
+        if not run.all(VERIFIED):
             return "formats were searched, but no canary was looked for"
         absent = not_looked_for(run)
         if absent:
@@ -119,7 +122,7 @@ def _incomplete(run: Run, audit: str) -> str | None:
 def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
     """Every planted canary, by the best method that it was measured with; one that could not be measured is there as such."""
     found: dict[tuple[str, str], MeasuredCanary] = {}
-    for _, document in run.exposures:
+    for _, document in run.all(EXPOSURES):
         for one in planted_canaries(document):
             key = (document.manifest_sha256, one.result.canary_id)
             if key not in found or _no_evidence(found[key]):
@@ -152,9 +155,9 @@ def exposure_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Rule
             )
         )
     for rule, limit, which, chosen, missing in limits:
-        if stale is not None or not run.exposures:
+        if stale is not None or not run.all(EXPOSURES):
             asks = f"exposure of {which} at most {limit:g} bits"
-            yield _absent(rule, asks, "exposure", stale if run.exposures else None)
+            yield _absent(rule, asks, "exposure", stale if run.all(EXPOSURES) else None)
         else:
             found = judge_exposures(
                 chosen,
@@ -167,7 +170,7 @@ def exposure_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Rule
                 missing=missing,
             )
             # Such as that the model was trained on other data, in which case its canaries may not have been there.
-            told = dict.fromkeys(text for _, document in run.exposures for text in document.warnings)
+            told = dict.fromkeys(text for _, document in run.all(EXPOSURES) for text in document.warnings)
             yield msgspec.structs.replace(found, warnings=(*found.warnings, *told))
 
 
@@ -177,8 +180,8 @@ def extraction_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
     if rules.at_most_extracted is None:
         return
     asks = f"at most {rules.at_most_extracted} planted canaries extracted"
-    if stale is not None or not run.verifications:
-        yield _absent(rule, asks, "extraction", stale if run.verifications else None)
+    if stale is not None or not run.all(VERIFIED):
+        yield _absent(rule, asks, "extraction", stale if run.all(VERIFIED) else None)
         return
     few = None if rules.among_first is None else _too_few_looked_for(run, rules.among_first)
     if few is not None:
@@ -212,7 +215,7 @@ def extraction_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
 def _chances(run: Run) -> dict[str, float]:
     """How likely the place of each canary that came out is without memorization; of two with one id, that of the likelier."""
     found: dict[str, float] = {}
-    for one in run.verifications:
+    for one in run.all(VERIFIED):
         for place in places_of(run, one):
             if place.place is not None:
                 found[place.canary_id] = max(place.p_value, found.get(place.canary_id, 0.0))
@@ -221,13 +224,13 @@ def _chances(run: Run) -> dict[str, float]:
 
 def _verified(run: Run) -> list[CanaryExtraction]:
     """Every canary that was looked for; of two files none stands for the other, because ids come again in other manifests."""
-    return [one for _, document in run.verifications for one in document.canaries]
+    return [one for _, document in run.all(VERIFIED) for one in document.canaries]
 
 
 def _searches(run: Run) -> list[Extraction]:
     """The searches behind verified.json, which stand beside it."""
-    folders = {path.parent for path, _ in run.verifications}
-    return [document for path, document in run.extractions if path.parent in folders]
+    folders = {path.parent for path, _ in run.all(VERIFIED)}
+    return [document for path, document in run.all(EXTRACTIONS) if path.parent in folders]
 
 
 def _too_few_looked_for(run: Run, wanted: int) -> str | None:
@@ -249,12 +252,12 @@ def membership_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
         if limit is None:
             continue
         rule, asks = f"membership.{key}", f"{what} {limit:g}"
-        if stale is not None or not run.memberships:
-            yield _absent(rule, asks, "membership", stale if run.memberships else None)
+        if stale is not None or not run.all(MEMBERSHIPS):
+            yield _absent(rule, asks, "membership", stale if run.all(MEMBERSHIPS) else None)
             continue
-        for one in run.memberships:
+        for one in run.all(MEMBERSHIPS):
             yield _membership_rule(
-                run, one.document, policy, key, limit, _named(rule, run, one, run.memberships), asks
+                run, one.document, policy, key, limit, _named(rule, run, one, run.all(MEMBERSHIPS)), asks
             )
 
 
@@ -372,10 +375,10 @@ def recitation_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
     if limit is None:
         return
     rule, asks = "recitation.rate_at_most", f"recited share at most {limit:g}"
-    if stale is not None or not run.recitations:
-        yield _absent(rule, asks, "recitation", stale if run.recitations else None)
+    if stale is not None or not run.all(RECITATIONS):
+        yield _absent(rule, asks, "recitation", stale if run.all(RECITATIONS) else None)
         return
-    for one in run.recitations:
+    for one in run.all(RECITATIONS):
         asked = {facts.name for facts in one.document.models if facts.role == "asked"}
         shares = [
             NamedEstimate(
@@ -390,7 +393,7 @@ def recitation_rules(run: Run, policy: Policy, stale: str | None) -> Iterator[Ru
         yield judge_estimates(
             shares,
             limit,
-            rule=_named(rule, run, one, run.recitations),
+            rule=_named(rule, run, one, run.all(RECITATIONS)),
             asks=asks,
             what="groups",
             confidence=policy.confidence,

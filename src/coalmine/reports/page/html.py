@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import coalmine
 from coalmine.audits.comparison.utility_figure import compared, utility_figure
-from coalmine.evidence.findings import Finding, findings_of
+from coalmine.evidence.findings import Finding
+from coalmine.evidence.run import Run, names_of
 from coalmine.reports.figures import Figure, figures_of
+from coalmine.reports.findings import findings_of
 from coalmine.reports.page.bundle import content_policy, drawing_script, page_file
 from coalmine.reports.page.conclusion import Conclusion, conclusion_of
 from coalmine.reports.page.parts import (
@@ -23,7 +25,6 @@ from coalmine.reports.page.parts import (
 )
 from coalmine.reports.page.record import record_part
 from coalmine.reports.page.text import all_visible, embedded_json, escaped
-from coalmine.reports.runs.reading import Run, names_of
 
 
 class ReportedRun(NamedTuple):

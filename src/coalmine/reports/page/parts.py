@@ -7,14 +7,16 @@ from typing import Any
 
 from coalmine.audits.comparison.results import Comparison
 from coalmine.audits.exposure.figures import CANARY_COLUMNS, canary_row, most_exposed_first
-from coalmine.audits.exposure.table import times_in_words
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.results import EXTRACTIONS
+from coalmine.audits.recitation.results import RECITATIONS
 from coalmine.evidence.figures import Figure, Panel
 from coalmine.evidence.findings import Finding, FindingStatus
-from coalmine.evidence.format_names import format_names
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import format_names, times_in_words
 from coalmine.records import Estimate
 from coalmine.reports.page.conclusion import Conclusion
 from coalmine.reports.page.text import escaped, hidden, hidden_member, prose, table
-from coalmine.reports.runs.reading import Run
 
 # Rows that are in the page before any script runs, and rows of a figure's numbers that it shows.
 FIRST_ROWS, FIGURE_ROWS = 100, 40
@@ -169,7 +171,8 @@ def comparison_part(comparison: Comparison) -> str:
 
 def canary_table(run: Run, *, reveal: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Columns and rows of all canaries, the most exposed first; texts only where they were asked for."""
-    if run.exposure is None:
+    exposure = run.first(EXPOSURES)
+    if exposure is None:
         return (), []
 
     texts = (
@@ -178,8 +181,8 @@ def canary_table(run: Run, *, reveal: bool) -> tuple[tuple[str, ...], list[tuple
         else {}
     )
     columns = (*CANARY_COLUMNS, "text") if texts else CANARY_COLUMNS
-    names = format_names(run.exposure.formats)
-    rows: list[tuple[Any, ...]] = [canary_row(one, names) for one in most_exposed_first(run.exposure)]
+    names = format_names(exposure.formats)
+    rows: list[tuple[Any, ...]] = [canary_row(one, names) for one in most_exposed_first(exposure)]
     if texts:
         rows = [(*row, texts.get(str(row[0]))) for row in rows]
     return columns, rows
@@ -202,7 +205,7 @@ def canaries_part(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], table
 
 def extraction_part(run: Run, *, reveal: bool) -> Iterator[str]:
     """What came out of each format, masked unless it was asked for."""
-    for located in run.extractions:
+    for located in run.all(EXTRACTIONS):
         result = located.document
         rows = [
             (
@@ -234,7 +237,7 @@ def extraction_part(run: Run, *, reveal: bool) -> Iterator[str]:
 
 def recitation_part(run: Run, *, reveal: bool) -> Iterator[str]:
     """Examples of what is recited, masked unless they were asked for here and when they were made."""
-    document = run.recitation
+    document = run.first(RECITATIONS)
     if document is None or not document.examples:
         return
     show = reveal and document.revealed

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.evidence.run import Run
+from coalmine.records.run_record import RUN_RECORDS
 from coalmine.reports.page.text import escaped, hidden, table
-from coalmine.reports.runs.reading import Located, Run
 
 # Options whose value is, or may be, a part of a secret.
 _TELLS_SECRETS = frozenset({"--given"})
@@ -16,21 +18,7 @@ def record_part(run: Run, *, reveal: bool) -> str:
     """Where every number came from: files, commands, versions, hashes."""
     model = run.model or {}
     facts = [(name, _without_keys(_fact(value))) for name, value in model.items()]
-    files = [
-        (run.shown(one.path), getattr(one.document, "schema", "") or _schema(one))
-        for group in (
-            run.exposures,
-            run.extractions,
-            run.verifications,
-            run.memberships,
-            run.recitations,
-            run.trainings,
-            run.watches,
-            run.manifests,
-            run.records,
-        )
-        for one in group
-    ]
+    files = [(run.shown(one.path), kind.schema) for kind, these in run.documents.items() for one in these]
     parts = []
     if facts:
         parts.append(
@@ -43,19 +31,20 @@ def record_part(run: Run, *, reveal: bool) -> str:
             one.document.get("elapsed_seconds"),
             one.document.get("seed"),
         )
-        for one in run.records
+        for one in run.all(RUN_RECORDS)
     ]
     if commands:
         columns: tuple[str, ...] = ("command", "started", "seconds", "seed")
         parts.append(
             "<h4>Commands</h4>" + table(columns, commands, caption="Commands that made these results")
         )
-        versions = {f"{name} {number}" for one in run.records for name, number in _versions(one.document)}
+        versions = {
+            f"{name} {number}" for one in run.all(RUN_RECORDS) for name, number in _versions(one.document)
+        }
         parts.append(f'<p class="quiet">Versions: {escaped(", ".join(sorted(versions)))}.</p>')
-    if run.exposure is not None:
-        methods = [
-            (one.format_id, one.template, one.size, one.method, one.why) for one in run.exposure.formats
-        ]
+    exposure = run.first(EXPOSURES)
+    if exposure is not None:
+        methods = [(one.format_id, one.template, one.size, one.method, one.why) for one in exposure.formats]
         columns = ("format", "template", "members", "method", "because")
         parts.append(
             "<h4>Formats</h4>" + table(columns, methods, caption="Formats and how they were measured")
@@ -92,12 +81,6 @@ def _without_keys(text: str) -> str:
 def _versions(record: dict[str, Any]) -> list[tuple[str, str]]:
     found = record.get("versions")
     return [(str(name), str(number)) for name, number in found.items()] if isinstance(found, dict) else []
-
-
-def _schema(one: Located[Any]) -> str:
-    if isinstance(one.document, dict):
-        return str(one.document.get("schema", ""))
-    return "coalmine.canaries/1"
 
 
 def _fact(value: Any) -> str:

@@ -7,31 +7,25 @@ vouched for by the results that were made with it and by the record of the run t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from coalmine.audits.directories import audited_model, beside
-from coalmine.audits.exposure.results import ExposureDocument
-from coalmine.audits.extraction.results import Extraction, Verified, check_searches
-from coalmine.audits.membership.results import Membership
-from coalmine.audits.recitation.results import Recitation
-from coalmine.corpus.deduplication.report import Deduplication
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.errors import AlteredError, ContradictionError, InputError
-from coalmine.evidence.run import WatchedTraining, asked_model
+from coalmine.evidence.directories import audited_model, beside
+from coalmine.evidence.originals import check_manifest, measured_weights
+from coalmine.evidence.run import Located
 from coalmine.progress import Progress, Silent
+from coalmine.records.documents import Document, is_there, read_sealed
 from coalmine.records.documents import beside as companion
-from coalmine.records.documents import is_there, read_sealed
-from coalmine.reports.runs.originals import check_manifest, measured_weights
-from coalmine.reports.runs.reading import check_looks
-from coalmine.reports.verifying.kinds import MANIFEST, UNKNOWN, WRITTEN_WITH, FileKind, kind_of, unfinished
+from coalmine.records.run_record import RUN_RECORDS
+from coalmine.reports.verifying import kinds
 from coalmine.reports.verifying.run_records import is_of_another_run, written_with
 from coalmine.storage.files import sha256_of_file
 from coalmine.storage.work_files import is_work_name
-from coalmine.training.record import TrainingRecord
 
 SCHEMA = "coalmine.verification/1"
 State = Literal[
@@ -118,7 +112,7 @@ class _Files:
     def __init__(self, given: list[Path], progress: Progress) -> None:
         self._given, self._progress = given, progress
         self._rows: dict[Path, FileState] = {}
-        self._documents: dict[Path, Any] = {}
+        self._documents: dict[Path, tuple[Document[Any], Any]] = {}
         self._manifests: dict[Path, CanarySet] = {}
         self._digests: dict[Path, str] = {}
         # Where each file really is, to how it was reached.
@@ -129,21 +123,21 @@ class _Files:
         for top in _tops(self._given):
             for path in self._below(top):
                 self._all.setdefault(path.resolve(), path)
-        kinds = {path: self._kind(path) for path in sorted(self._all.values())}
+        found = {path: self._kind(path) for path in sorted(self._all.values())}
         # Where nothing is ours, all there is to say is that.
-        progress = self._progress if any(kinds.values()) else Silent()
+        progress = self._progress if any(ours for _, ours in found.values()) else Silent()
         progress.start("Verifying files", len(self._all))
-        for path, kind in kinds.items():
-            if kind is not None:
+        for path, (kind, ours) in found.items():
+            if ours:
                 self._read(path, kind)
             progress.advance()
-        for path, document in self._documents.items():
-            self._check_companions(path, document, kinds[path])
-        for path, document in self._documents.items():
-            self._check_origin(path, document)
+        for path, (kind, document) in self._documents.items():
+            self._check_companions(path, kind, document)
+        for path, (kind, document) in self._documents.items():
+            self._check_origin(path, kind, document)
         self._check_records()
         self._check_manifests()
-        for path in kinds:
+        for path in found:
             self._check_alone(path)
         progress.finish()
         rows = tuple(sorted(self._rows.values(), key=lambda row: row.path))
@@ -183,35 +177,32 @@ class _Files:
             self._digests[key] = sha256_of_file(path)
         return self._digests[key]
 
-    def _kind(self, path: Path) -> FileKind | None:
+    def _kind(self, path: Path) -> tuple[Document[Any] | None, bool]:
         try:
-            return kind_of(path)
+            return kinds.kind_of(path)
         except OSError as problem:
             self._note(path, "a file", "unreadable", f"it cannot be read ({problem.strerror})")
-            return None
+            return None, False
 
-    def _read(self, path: Path, kind: FileKind) -> None:
+    def _read(self, path: Path, kind: Document[Any] | None) -> None:
+        """Read a file of ours by itself; one of an unknown kind is one of another version."""
+        title = "a file of another version" if kind is None else kind.title
         try:
-            if kind is MANIFEST:
-                self._manifests[path] = CanarySet.load(path)
-            if kind is UNKNOWN:
+            if kind is None:
                 read_sealed(path, "it")
-                self._note(
-                    path,
-                    kind.shown,
-                    "unreadable",
-                    "its schema is not one that this version of coalmine reads",
-                )
-            if kind.sealed is None:
+                why = "its schema is not one that this version of coalmine reads"
+                self._note(path, title, "unreadable", why)
                 return
-            document = kind.sealed.alone(path)
-            if isinstance(document, TrainingRecord | WatchedTraining):
-                check_looks(path, document)
+            document = kind.alone(path)
+            kind.check(path, document)
         except InputError as problem:
-            self._refused(path, kind.shown, problem)
+            self._refused(path, title, problem)
+            return
+        if kind is MANIFESTS:
+            self._manifests[path] = document
         else:
-            self._documents[path] = document
-            self._note(path, kind.shown, "as written")
+            self._documents[path] = kind, document
+            self._note(path, title, "as written")
 
     def _refused(self, path: Path, what: str, problem: InputError) -> None:
         state: State = "unreadable"
@@ -221,18 +212,15 @@ class _Files:
             state = "contradictory"
         self._note(path, what, state, str(problem))
 
-    def _check_companions(self, path: Path, document: Any, kind: FileKind | None) -> None:
-        if kind is None or kind.sealed is None:
-            return
-        for name, sha256 in kind.sealed.companions(document).items():
+    def _check_companions(self, path: Path, kind: Document[Any], document: Any) -> None:
+        for name, sha256 in kind.companions(document).items():
             self._check_companion(path, companion(path, name), sha256)
-        if isinstance(document, Verified):
-            try:
-                check_searches(path, document)
-            except ContradictionError as problem:
-                self._refused(path, kind.shown, problem)
-            except InputError:
-                pass  # an extraction that cannot be read has a row of its own
+        try:
+            kind.check_beside(path, document)
+        except ContradictionError as problem:
+            self._refused(path, kind.title, problem)
+        except InputError:
+            pass  # a file beside it that cannot be read has a row of its own
 
     def _check_companion(self, document: Path, path: Path, sha256: str | None) -> None:
         what = f"written with {document.name}"
@@ -248,76 +236,80 @@ class _Files:
         except InputError as problem:
             self._note(path, what, "unreadable", str(problem))
 
-    def _check_origin(self, path: Path, document: Any) -> None:
-        """Whether a result is of the weights and of the results that are there."""
-        for weights, digests in measured_weights(self._given, path, _model_of(document)):
+    def _check_origin(self, path: Path, kind: Document[Any], document: Any) -> None:
+        """Whether a result is about the weights, and was computed from the results, that are there."""
+        model = {} if kind.origin.model is None else kind.origin.model(document)
+        for weights, digests in measured_weights(self._given, path, model):
             if self._digest(weights) in digests:
                 self._note(weights, "weights", "as written")
             else:
-                self._note(
-                    path,
-                    "",
-                    "of other weights",
-                    f"{weights} was changed or trained again since; measure it again",
-                )
-        if isinstance(document, Membership) and document.exposures_sha256 is not None:
-            same = [
-                place
-                for place, other in self._documents.items()
-                if isinstance(other, ExposureDocument)
-                and (other.manifest_sha256, other.model) == (document.manifest_sha256, document.model)
-            ]
-            if same and document.exposures_sha256 not in {self._digest(place) for place in same}:
-                self._note(
-                    path,
-                    "",
-                    "of other results",
-                    f"{same[0]} was measured again since; run `coalmine membership` again",
-                )
+                why = f"{weights} was changed or trained again since; measure it again"
+                self._note(path, "", "of other weights", why)
+        source = kind.origin.source
+        digest = None if source is None else source.sha256(document)
+        if source is None or digest is None:
+            return
+        same = [
+            place
+            for place, (other, found) in self._documents.items()
+            if other is source.document and _about(other, found) == _about(kind, document)
+        ]
+        if same and digest not in {self._digest(place) for place in same}:
+            why = f"{same[0]} was measured again since; run `{source.command}` again"
+            self._note(path, "", "of other results", why)
 
     def _check_records(self) -> None:
         """Whether the document that each run.json was written with is there, and is still that one."""
-        there = {**self._documents, **self._manifests}
-        for path, record in self._documents.items():
-            name = written_with(record) if isinstance(record, dict) else None
+        there = {**self._documents, **{path: (MANIFESTS, one) for path, one in self._manifests.items()}}
+        for path, (kind, record) in self._documents.items():
+            name = written_with(record) if kind is RUN_RECORDS else None
             if name is None:
                 continue
             written = path.with_name(name)
             if not is_there(written):
-                self._note(
-                    written, "written with run.json", "missing", f"{path} was written with it; restore it"
-                )
-            elif written in there and is_of_another_run(record, there[written]):
-                self._note(
-                    path, "", "of other results", f"{written} was not written by the run that it tells of"
-                )
+                why = f"{path} was written with it; restore it"
+                self._note(written, "written with run.json", "missing", why)
+            elif written in there and is_of_another_run(record, *there[written]):
+                why = f"{written} was not written by the run that it tells of"
+                self._note(path, "", "of other results", why)
 
     def _check_manifests(self) -> None:
         """What vouches for each manifest, its corpus, and whether results are of a manifest that is there."""
         known = {found.sha256: found for found in self._manifests.values()}
-        told = [(path, digest) for path, one in self._documents.items() for digest in _manifests_told_of(one)]
-        told += [(path, digest) for path, one in self._manifests.items() for digest in _manifest_before(one)]
+        told = [
+            (path, digest)
+            for path, (kind, document) in self._documents.items()
+            for digest in kind.origin.manifests(document)
+            if digest is not None
+        ]
+        told += [
+            (path, digest)
+            for path, one in self._manifests.items()
+            for digest in MANIFESTS.origin.manifests(one)
+            if digest is not None
+        ]
         unused = set(known) - {digest for _, digest in told}
         for path, found in self._manifests.items():
             record = path.with_name("run.json")
             if found.sha256 not in unused:
-                self._note(path, MANIFEST.shown, "as written")
+                self._note(path, MANIFESTS.title, "as written")
             elif any(place == record for place, _ in told):
                 why = f"{record} tells of another one; restore it, or make what depends on it again"
-                self._note(path, MANIFEST.shown, "altered", why)
+                self._note(path, MANIFESTS.title, "altered", why)
             else:
                 why = "nothing that is here says what it was; verify it together with the results that were made with it"
-                self._note(path, MANIFEST.shown, "not vouched for", why)
-            if found.corpus is not None:
-                self._check_companion(path, companion(path, found.corpus.name), found.corpus.sha256_after)
-        for path, document in self._documents.items():
-            if not isinstance(document, ExposureDocument | Verified | Membership):
+                self._note(path, MANIFESTS.title, "not vouched for", why)
+            for name, sha256 in MANIFESTS.companions(found).items():
+                self._check_companion(path, companion(path, name), sha256)
+        for path, (kind, document) in self._documents.items():
+            if kind.origin.manifest_problems is None:
                 continue
             try:
-                check_manifest(path, document, known)
+                check_manifest(kind, Located(path, document), known)
             except ContradictionError as problem:
                 self._refused(path, "", problem)
-            if unused and document.manifest_sha256 is not None and document.manifest_sha256 not in known:
+            made_with = {digest for digest in kind.origin.manifests(document) if digest is not None}
+            if unused and made_with and not made_with & set(known):
                 others = next(path for path, found in self._manifests.items() if found.sha256 in unused)
                 self._note(
                     path, "", "of another manifest", f"it was made with other canaries than those in {others}"
@@ -325,53 +317,31 @@ class _Files:
 
     def _check_alone(self, path: Path) -> None:
         """Work that was stopped, and files that only a document that is not there could vouch for."""
-        stopped = unfinished(path)
+        stopped = kinds.unfinished(path)
         if stopped is not None:
-            if stopped.kept_by_search and self._is_open(path.parent):
+            if stopped.kept_for is not None and self._resumes(path.parent, stopped.kept_for):
                 self._note(path, "search", "kept for resuming")
             elif stopped.left_over:
-                self._note(
-                    path,
-                    "work file",
-                    "left over",
-                    "what it was for is finished, or its process has ended; remove it",
-                )
+                why = "what it was for is finished, or its process has ended; remove it"
+                self._note(path, "work file", "left over", why)
             else:
                 self._note(path, "work file", "unfinished", "run the same command again to resume")
             return
-        for names, document in WRITTEN_WITH:
-            if names.fullmatch(path.name) and path.resolve() not in self._rows:
-                why = f"{path.with_name(document)}, which would say what it was, is missing or cannot be read"
-                self._note(path, f"written with {document}", "not vouched for", why)
+        kind = kinds.written_with(path)
+        if kind is not None and path.resolve() not in self._rows:
+            why = f"{path.with_name(kind.file)}, which would say what it was, is missing or cannot be read"
+            self._note(path, f"written with {kind.file}", "not vouched for", why)
 
-    def _is_open(self, folder: Path) -> bool:
-        """Whether a search in a folder ended without a proof, so that it can go on with a larger budget."""
-        return any(
-            path.parent == folder and isinstance(document, Extraction) and not document.proven
-            for path, document in self._documents.items()
+    def _resumes(self, folder: Path, kind: Document[Any]) -> bool:
+        """Whether a result in a folder is one that keeps its work files, to resume with a larger budget."""
+        keeps = kind.keeps_work_files
+        return keeps is not None and any(
+            path.parent == folder and other is kind and keeps(document)
+            for path, (other, document) in self._documents.items()
         )
 
 
-def _model_of(document: Any) -> Mapping[str, Any]:
-    if isinstance(document, Recitation):
-        return asked_model(document)
-    if isinstance(document, ExposureDocument | Extraction | Verified | Membership):
-        return document.model
-    return {}
-
-
-def _manifests_told_of(document: Any) -> Iterator[str]:
-    """The SHA-256 of each manifest that a document was made with, or made."""
-    told = document if isinstance(document, dict) else getattr(document, "watch", None)
-    facts = told if isinstance(told, dict) else {}
-    found = [facts.get("manifest_sha256"), facts.get("earlier_manifest_sha256")]
-    found.append(getattr(document, "manifest_sha256", None))
-    if isinstance(document, Deduplication) and document.canaries is not None:
-        found.append(document.canaries.manifest_sha256)
-    yield from (one for one in found if isinstance(one, str))
-
-
-def _manifest_before(found: CanarySet) -> Iterator[str]:
-    """The manifest that one was made from, where its corpus was rewritten."""
-    if found.corpus is not None and found.corpus.rewritten is not msgspec.UNSET:
-        yield found.corpus.rewritten.manifest_sha256
+def _about(kind: Document[Any], document: Any) -> tuple[Any, ...]:
+    """The manifest and the model that a result is about."""
+    model = None if kind.origin.model is None else kind.origin.model(document)
+    return tuple(kind.origin.manifests(document)), model

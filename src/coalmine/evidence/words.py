@@ -29,3 +29,12 @@ def format_names(formats: Iterable[FormatFacts] | Mapping[str, str], width: int 
     if isinstance(formats, Mapping):
         return FormatNames(unique_names(formats, width))
     return FormatNames(unique_names({facts.format_id: facts.template for facts in formats}, width))
+
+
+def times_in_words(repetitions: int) -> str:
+    """How often, as a table says it.
+
+    >>> [times_in_words(repetitions) for repetitions in (0, 1, 4)]
+    ['never', 'once', '4 times']
+    """
+    return {0: "never", 1: "once"}.get(repetitions, f"{repetitions} times")

@@ -6,34 +6,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coalmine.audits.directories import model_of_result
-from coalmine.audits.exposure.contradictions import manifest_problems
-from coalmine.audits.exposure.results import ExposureDocument
-from coalmine.audits.extraction.contradictions import verified_manifest_problems
-from coalmine.audits.extraction.results import Verified
-from coalmine.audits.membership.contradictions import membership_manifest_problems
-from coalmine.audits.membership.results import Membership
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.evidence.run import Run
+from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
+from coalmine.evidence.directories import model_of_result
+from coalmine.evidence.run import Located, Run
 from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.contradictions import refuse_contradictions
+from coalmine.records.documents import Document
 from coalmine.storage.files import sha256_of_file
-
-# Results that tell of single canaries, or of how many of them there are.
-OfCanaries = ExposureDocument | Verified | Membership
+from coalmine.training.record import TRAININGS
 
 
 def other_weights(run: Run) -> str | None:
-    """Why results are not those of the weights that they are beside, or that the record of the training is of, if so."""
+    """Why results are not about the weights beside them, or about those of the training record, if so."""
     model = run.model or {}
-    results = (*run.exposures, *run.extractions, *run.verifications, *run.memberships, *run.recitations)
     for weights, digests in dict(
-        one for path, _ in results for one in measured_weights(run.paths, path, model)
+        one for _, found, _ in run.about_models() for one in measured_weights(run.paths, found.path, model)
     ).items():
         if sha256_of_file(weights) not in digests:
             return f"the results are of other weights than those in {weights.parent.name}"
     known = _digests(model)
-    for path, record in run.trainings:
+    for path, record in run.all(TRAININGS):
         if known and record.weights_sha256 not in known:
             return f"the results are of other weights than those that {run.shown(path)} tells of"
     return None
@@ -63,23 +55,21 @@ def _digests(model: Mapping[str, Any]) -> frozenset[str]:
 def other_manifest(run: Run) -> str | None:
     """Why results are not those of any manifest that is there, if so."""
     measured = run.measured_manifests
-    if not run.manifests or not measured or any(found.sha256 in measured for _, found in run.manifests):
+    manifests = run.all(MANIFESTS)
+    if not manifests or not measured or any(found.sha256 in measured for _, found in manifests):
         return None
-    return f"the results are of other canaries than those in {run.shown(run.manifests[0].path)}"
+    return f"the results are of other canaries than those in {run.shown(manifests[0].path)}"
 
 
-def check_manifest(path: Path, document: OfCanaries, manifests: Mapping[str, CanarySet]) -> None:
-    """Refuse a result that says other things of its canaries than the manifest that it was made with, if that is among these."""
-    canaries = manifests.get(document.manifest_sha256 or "")
-    if canaries is None:
+def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[str, CanarySet]) -> None:
+    """Refuse a result that contradicts the manifest that it was made with, if that is among these."""
+    if kind.origin.manifest_problems is None:
         return
-    if isinstance(document, ExposureDocument):
-        problems = manifest_problems(document, canaries)
-    elif isinstance(document, Verified):
-        problems = verified_manifest_problems(document, canaries)
-    else:
-        problems = membership_manifest_problems(document, canaries)
-    refuse_contradictions(path, problems, "this result", "the manifest that it was made with")
+    for digest in kind.origin.manifests(one.document):
+        canaries = manifests.get(digest or "")
+        if canaries is not None:
+            problems = kind.origin.manifest_problems(one.document, canaries)
+            refuse_contradictions(one.path, problems, "this result", "the manifest that it was made with")
 
 
 def _folders_of(paths: Sequence[Path], path: Path) -> Iterator[Path]:

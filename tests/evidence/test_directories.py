@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transformers.trainer_utils import rotate_checkpoints
 
-from coalmine.audits.directories import audit_directory, audited_model, beside, model_of_result
+from coalmine.evidence.directories import audit_directory, audited_model, beside, model_of_result
 
 
 def test_the_directory_is_beside_the_model_and_back(tmp_path, monkeypatch):

@@ -1,0 +1,41 @@
+"""`exposure-during-training.json`: what a callback saw during a training."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from coalmine.records.documents import Document, Origin
+from coalmine.records.watching import Moment, check_moments, manifests_of_watch
+
+SCHEMA = "coalmine.watched/1"
+
+
+class WatchedTraining(msgspec.Struct, frozen=True, kw_only=True):
+    """Exposure during a training."""
+
+    schema: str = SCHEMA
+    # What was watched, as `ExposureWatch.describe` returns it.
+    watch: dict[str, Any]
+    trainer: str = "coalmine train"
+    watched: list[Moment]
+    # The template of each format, by its id.
+    formats: dict[str, str] = {}
+
+
+WATCHES = Document(
+    record=WatchedTraining,
+    schema=SCHEMA,
+    file="exposure-during-training.json",
+    what="the exposure during training",
+    title="exposure during training",
+    check=lambda path, record: check_moments(path, record.watched),
+    origin=Origin(manifests=lambda record: manifests_of_watch(record.watch)),
+)
+
+
+def read_watched(path: str | os.PathLike[str]) -> WatchedTraining:
+    """The exposure-during-training.json that a callback wrote."""
+    return WATCHES.alone(path)

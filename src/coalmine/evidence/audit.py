@@ -1,0 +1,53 @@
+"""`Audit`: what the folder of an audit declares, so that reports, the gate and `verify` use it without knowing its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.evidence.figures import Figure
+from coalmine.evidence.findings import Finding
+from coalmine.evidence.run import Run
+from coalmine.records.documents import Document
+
+
+class NotTested(NamedTuple):
+    """The finding of a report without results of an audit: its code, and what is not known for that reason."""
+
+    code: str
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """One question about a model, with everything that reports need of it.
+
+    Attributes:
+        name: what policies and JSON call it, such as "exposure".
+        command: what to run if its results are missing, such as "coalmine expose".
+        not_tested: what a report says if it was not run.
+        documents: its result files.
+        is_tested: whether a run has results of it; by default, whether any of its documents is there.
+        suspicions: the tests by which it may accuse a model. All tests of a report share one error budget.
+        findings: what its results say, given which of these tests are shown.
+        remarks: findings that accuse no model: about the data, the controls, or what is missing.
+        figures: its figures.
+    """
+
+    name: str
+    command: str
+    not_tested: NotTested
+    documents: tuple[Document[Any], ...] = ()
+    is_tested: Callable[[Run], bool] | None = None
+    suspicions: Callable[[Run], Iterable[Suspicion]] = lambda _: ()
+    findings: Callable[[Run, Decisions], Iterable[Finding]] = lambda _run, _decided: ()
+    remarks: Callable[[Run], Iterable[Finding]] = lambda _: ()
+    figures: Callable[[Run], Iterable[Figure]] = lambda _: ()
+
+    def tested_in(self, run: Run) -> bool:
+        """Whether a run has results of this audit."""
+        if self.is_tested is not None:
+            return self.is_tested(run)
+        return any(run.all(kind) for kind in self.documents)

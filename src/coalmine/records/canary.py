@@ -1,0 +1,30 @@
+"""`Canary`: one member of a secret space, planted or withheld."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Canary(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a secret space, drawn at random, and planted or withheld by a coin.
+
+    `repetitions` is how often it is planted in the corpus if the coin says so, which `planted` records. A withheld canary was drawn
+    in the same way and has the number of copies that it was meant to have; `times_trained_on` is 0 for it. Where the planted
+    corpus was rewritten, as by deduplication, `counted` is how many copies are left in it; the coin and the plan stay what they were.
+    """
+
+    canary_id: str
+    format_id: str
+    text: str
+    repetitions: int
+    planted: bool
+    # The source side of a translation pair; it shares its filling with `text`, which is the target side.
+    source: str | None = None
+    counted: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def times_trained_on(self) -> int:
+        """How often this canary occurs in the training data."""
+        if self.counted is not msgspec.UNSET:
+            return self.counted
+        return self.repetitions if self.planted else 0

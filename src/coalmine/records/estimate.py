@@ -1,0 +1,52 @@
+"""`Estimate`: a number with its interval, method and assumptions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Status = Literal["measured", "lower_bound", "not_measured"]
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A number with all that is needed to defend it.
+
+    `status` is "measured" (value, low and high are numbers), "lower_bound" (value is None: all that is known is that the
+    quantity is at least `low`) or "not_measured" (no number at all; `statement` says why). A quantity that could not be
+    measured never has a value, so that it cannot be read as zero.
+    """
+
+    method: str
+    status: Status
+    value: float | None
+    low: float | None
+    high: float | None
+    # None where the number is exact and the interval is the number itself.
+    confidence: float | None
+    # How many scores the estimate rests on, and how many equally weighted ones they are worth where weights differ.
+    n: int
+    effective_n: float | None = None
+    # The estimate in a sentence.
+    statement: str
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def not_measured(cls, method: str, reason: str, n: int = 0) -> Estimate:
+        """The estimate of what could not be measured."""
+        return cls(
+            method=method,
+            status="not_measured",
+            value=None,
+            low=None,
+            high=None,
+            confidence=None,
+            n=n,
+            statement=reason,
+        )
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The interval at `confidence`, as (low, high)."""
+        return (self.low, self.high)

@@ -1,0 +1,34 @@
+"""`run.json`: the record of one command, written beside its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coalmine.records.documents import Document, Origin, is_sealed
+from coalmine.storage.files import read_written
+
+SCHEMA = "coalmine.run/1"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a run.json is one of ours: other programs write files of this name too, without our schema and a checksum."""
+    content = read_written(path, RUN_RECORDS.what)
+    return SCHEMA.encode() in content or is_sealed(content)
+
+
+RUN_RECORDS: Document[dict[str, Any]] = Document(
+    record=dict[str, Any],
+    schema=SCHEMA,
+    file="run.json",
+    what="the record of a run",
+    title="record of a run",
+    name_is_common=True,
+    origin=Origin(
+        manifests=lambda record: [
+            found
+            for name in ("manifest_sha256", "earlier_manifest_sha256")
+            if isinstance(found := record.get(name), str)
+        ]
+    ),
+)

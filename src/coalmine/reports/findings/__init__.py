@@ -1,1 +1,0 @@
-"""What a run says: findings with stable codes, the rules that make them, and what to do about each."""
