@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure.results import ExposureResult, Exposures
-from coalmine.evidence.words import format_names
+from coalmine.evidence.words import format_names, times_in_words
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
