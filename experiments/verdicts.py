@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from coalmine.reports.findings.rules import SUSPICIONS
 
 from coalmine import CanarySet, expose, load_model, plant, train
+from coalmine.audits.exposure.policy import measured_canaries
 from coalmine.audits.exposure.results import (
     EXPOSURES,
     CandidateScores,
@@ -38,6 +38,7 @@ from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.membership.table import membership_in_plain_words
+from coalmine.audits.registry import audits
 from coalmine.audits.runs import read_run
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.evidence.budget import Suspicion
@@ -48,7 +49,6 @@ from coalmine.records import Estimate
 from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
-from coalmine.reports.gate.sections import measured_canaries
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.exposure.importance import guided_exposures
 from coalmine.statistics.intervals import clopper_pearson
@@ -123,7 +123,7 @@ def judged(run: Run, *, strict: bool) -> dict[str, Any]:
 
 def own_budgets(run: Run) -> bool:
     """Whether the model would be accused if each rule, and each population's rate and bound, had its own 5%."""
-    tests: list[Suspicion] = [one for suspicions in SUSPICIONS for one in suspicions(run)]
+    tests: list[Suspicion] = [one for audit in audits() for one in audit.suspicions(run)]
     kinds = Counter((one.kind, one.key[-1] if one.kind == "membership" else "") for one in tests)
     alone = {"rate", "epsilon"}
 

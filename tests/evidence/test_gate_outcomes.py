@@ -10,6 +10,7 @@ import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.limits import lower_limit, others_needed
+from coalmine.audits.exposure.policy import judge_exposures
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.runs import read_run
@@ -18,7 +19,6 @@ from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
-from coalmine.reports.gate.rules import judge_exposures
 from coalmine.reports.gate.table import gate_in_words
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made

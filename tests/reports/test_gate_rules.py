@@ -5,15 +5,10 @@ import math
 import pytest
 from scipy import stats
 
-from coalmine.evidence.outcomes import Judged
-from coalmine.reports.gate.rules import (
-    MeasuredCanary,
-    NamedEstimate,
-    judge_estimates,
-    judge_exposures,
-    judge_extractions,
-    smallest_budget,
-)
+from coalmine.audits.exposure.policy import MeasuredCanary, judge_exposures
+from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
+from coalmine.evidence.outcomes import PartOutcome
+from coalmine.evidence.rates import NamedEstimate, judge_estimates
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposure
 from reports.verdict_parts import came, interval, result, search, unknown
 
@@ -153,7 +148,7 @@ def test_no_canaries_too_few_and_canaries_without_a_result():
     holds = interval(8.0, 6.0, 9.0)
     assert exposures(holds, fewest=2).outcome == "not_shown"
     assert exposures(holds, holds, fewest=2).outcome == "holds"
-    lost = Judged("lost", "not_shown", "no result", math.inf, "measure it")
+    lost = PartOutcome("lost", "not_shown", "no result", math.inf, "measure it")
     assert exposures(missing=[lost]).evidence == "1 of 1 canaries not shown either way; lost: no result"
     found = exposures(holds, missing=[lost])
     assert (found.outcome, found.judged, found.settle) == ("not_shown", 2, "measure it")
@@ -329,7 +324,7 @@ def test_the_worst_rate_is_named_and_those_without_a_number_come_first():
     assert "worst: p1" in rates(interval(0.7, 0.6, 0.8), interval(0.8, 0.7, 0.9)).evidence
     assert "nearest: p1" in rates(interval(0.3, 0.2, 0.4), interval(0.4, 0.3, 0.45)).evidence
     assert "; p1: there is no number" in rates(interval(0.4, 0.3, 0.6), unknown()).evidence
-    lost = Judged("lost", "not_shown", "no scores", math.inf, "plant")
+    lost = PartOutcome("lost", "not_shown", "no scores", math.inf, "plant")
     assert "; lost: no scores" in rates(interval(0.3, 0.2, 0.4), missing=[lost]).evidence
     assert rates(missing=[lost]).judged == 1
     nothing = rates()

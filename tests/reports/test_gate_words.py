@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coalmine.evidence.outcomes import (
-    Judged,
+    PartOutcome,
     RuleOutcome,
     error_level,
     interval_words,
@@ -24,12 +24,12 @@ def joined(*judged, chance=0.001, level=0.025, **options):
     return together("r", "asks", judged, what="canaries", chance=chance, level=level, **options)
 
 
-HOLDS, NEARER = Judged("a", "holds", "3 bits", 3.0), Judged("b", "holds", "5 bits", 5.0)
+HOLDS, NEARER = PartOutcome("a", "holds", "3 bits", 3.0), PartOutcome("b", "holds", "5 bits", 5.0)
 OPEN, WORSE_OPEN = (
-    Judged("c", "not_shown", "6 bits", 6.0, "more of c"),
-    Judged("d", "not_shown", "8 bits", 8.0, "more of d"),
+    PartOutcome("c", "not_shown", "6 bits", 6.0, "more of c"),
+    PartOutcome("d", "not_shown", "8 bits", 8.0, "more of d"),
 )
-BROKEN, WORSE = Judged("e", "broken", "11 bits", 11.0), Judged("f", "broken", "12 bits", 12.0)
+BROKEN, WORSE = PartOutcome("e", "broken", "11 bits", 11.0), PartOutcome("f", "broken", "12 bits", 12.0)
 
 
 def test_all_must_hold_and_the_nearest_to_the_limit_is_named():
@@ -187,6 +187,6 @@ def test_the_verdict_in_a_sentence(tmp_path):
 
 
 def test_infinite_limits_are_the_worst():
-    assert joined(OPEN, Judged("g", "not_shown", "no number", math.inf), WORSE_OPEN).evidence.endswith(
+    assert joined(OPEN, PartOutcome("g", "not_shown", "no number", math.inf), WORSE_OPEN).evidence.endswith(
         "g: no number"
     )

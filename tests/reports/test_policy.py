@@ -17,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.audits.exposure.policy import MeasuredCanary, judge_exposures
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.policy import judge_extractions
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
 from coalmine.audits.membership.measuring import membership_of_scores
 from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, Settings, share_estimate
@@ -30,11 +32,6 @@ from coalmine.evidence.outcomes import RuleOutcome
 from coalmine.records import Canary, Estimate
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, Policy, parse_policy, read_policy
-from coalmine.reports.gate.rules import (
-    MeasuredCanary,
-    judge_exposures,
-    judge_extractions,
-)
 from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
 from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposures
 from coalmine.statistics.exposure.importance import bounded_exposure

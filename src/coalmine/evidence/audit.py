@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Finding
+from coalmine.evidence.policy import PolicySection
 from coalmine.evidence.run import Run
 from coalmine.records.documents import Document
 
@@ -34,6 +35,9 @@ class Audit:
         findings: what its results say, given which of these tests are shown.
         remarks: findings that accuse no model: about the data, the controls, or what is missing.
         figures: its figures.
+        policy: its section of a policy; None for an audit without rules.
+        incomplete: what its results leave out of what the manifest names, in a sentence, for a policy that requires this audit.
+        incomplete_settle: what to run in that case; by default, its command for every format.
     """
 
     name: str
@@ -45,9 +49,18 @@ class Audit:
     findings: Callable[[Run, Decisions], Iterable[Finding]] = lambda _run, _decided: ()
     remarks: Callable[[Run], Iterable[Finding]] = lambda _: ()
     figures: Callable[[Run], Iterable[Figure]] = lambda _: ()
+    policy: PolicySection[Any] | None = None
+    incomplete: Callable[[Run], str | None] = lambda _: None
+    incomplete_settle: Callable[[Run], str] | None = None
 
     def tested_in(self, run: Run) -> bool:
         """Whether a run has results of this audit."""
         if self.is_tested is not None:
             return self.is_tested(run)
         return any(run.all(kind) for kind in self.documents)
+
+    def settle_incomplete(self, run: Run) -> str:
+        """What to run where the results leave something out."""
+        if self.incomplete_settle is not None:
+            return self.incomplete_settle(run)
+        return f"run `{self.command}` for every format of the canaries.json"

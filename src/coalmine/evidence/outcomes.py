@@ -40,7 +40,7 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Judged(NamedTuple):
+class PartOutcome(NamedTuple):
     """One canary, population or group, and what became of it."""
 
     name: str
@@ -49,12 +49,14 @@ class Judged(NamedTuple):
     # The upper limit, or the lower where there is no upper; the largest is the worst.
     worst: float
     settle: str = ""
+    # Whether it could not have broken the rule whatever the model remembers.
+    unable: bool = False
 
 
 def together(
     rule: str,
     asks: str,
-    judged: Sequence[Judged],
+    judged: Sequence[PartOutcome],
     *,
     what: str,
     chance: float,

@@ -123,8 +123,8 @@ class ExposureAssertions:
         """
         __tracebackhide__ = True
         with _told():
+            from coalmine.audits.exposure.policy import judge_exposures, planted_canaries
             from coalmine.evidence.words import times_in_words
-            from coalmine.reports.gate.rules import judge_exposures, planted_canaries
 
             _check_limit("bits", bits)
             exposures = self._audit.exposures
@@ -180,7 +180,7 @@ class ExtractionAssertions:
         """
         __tracebackhide__ = True
         with _told():
-            from coalmine.reports.gate.rules import judge_extractions, smallest_budget
+            from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
 
             _check_limit("count", count)
             key = repr((top, sorted(options.items())))

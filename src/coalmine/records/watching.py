@@ -53,7 +53,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     # One entry per canary, as ExposureWatch.measure returns them; empty where nothing could be measured.
     seen: list[dict[str, Any]]
     # Why nothing could be measured, or None.
-    problem: str | None | msgspec.UnsetType = msgspec.UNSET
+    problem: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def check_moments(path: Path, moments: Sequence[Moment]) -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from coalmine.evidence.outcomes import Judged
-from coalmine.reports.gate.rules import judge_epsilon
+from coalmine.audits.membership.policy import judge_epsilon
+from coalmine.evidence.outcomes import PartOutcome
 from reports.verdict_parts import interval, population, unknown
 
 HAIR = 1e-6
@@ -80,7 +80,7 @@ def test_a_population_that_could_not_have_shown_a_violation_leaves_it_to_another
     assert epsilons(unable).outcome == "not_shown"
     # One that is open for another reason stays in the way.
     assert epsilons(able, bounded(0.2, name="weak", confidence=0.9)).outcome == "not_shown"
-    lost = Judged("lost", "not_shown", "no scores", math.inf, "plant")
+    lost = PartOutcome("lost", "not_shown", "no scores", math.inf, "plant")
     assert epsilons(able, missing=[lost]).outcome == "not_shown"
     assert epsilons(missing=[lost]).judged == 1
     nothing = epsilons()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coalmine.audits.exposure import policy
 from coalmine.audits.exposure.control_findings import control_findings, control_suspicions
+from coalmine.audits.exposure.coverage import left_unmeasured
 from coalmine.audits.exposure.data_findings import data_findings
 from coalmine.audits.exposure.figures import exposure_figure
 from coalmine.audits.exposure.findings import exposure_findings, exposure_suspicions, no_control
@@ -49,4 +51,7 @@ EXPOSURE = Audit(
     findings=_findings,
     remarks=_remarks,
     figures=_figures,
+    policy=policy.SECTION,
+    incomplete=left_unmeasured,
+    incomplete_settle=policy.incomplete_settle,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coalmine.audits.extraction import policy
 from coalmine.audits.extraction.extracted_together import extraction_suspicions
 from coalmine.audits.extraction.figures import extraction_figure
 from coalmine.audits.extraction.findings import extraction_findings
@@ -26,4 +27,6 @@ EXTRACTION = Audit(
     suspicions=extraction_suspicions,
     findings=extraction_findings,
     figures=_figures,
+    policy=policy.SECTION,
+    incomplete=policy.incomplete,
 )

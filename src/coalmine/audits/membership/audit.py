@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coalmine.audits.membership import policy
 from coalmine.audits.membership.figures import membership_figures
 from coalmine.audits.membership.findings import membership_findings, membership_suspicions, no_claim
 from coalmine.audits.membership.results import MEMBERSHIPS
@@ -18,4 +19,6 @@ MEMBERSHIP = Audit(
     findings=membership_findings,
     remarks=no_claim,
     figures=membership_figures,
+    policy=policy.SECTION,
+    incomplete=policy.incomplete,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coalmine.audits.recitation import policy
 from coalmine.audits.recitation.figures import recitation_figures
 from coalmine.audits.recitation.findings import no_baseline, recitation_findings, recitation_suspicions
 from coalmine.audits.recitation.results import RECITATIONS
@@ -18,4 +19,5 @@ RECITATION = Audit(
     findings=recitation_findings,
     remarks=no_baseline,
     figures=recitation_figures,
+    policy=policy.SECTION,
 )

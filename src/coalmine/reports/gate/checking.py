@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 
+from coalmine.audits.registry import audits
 from coalmine.evidence.originals import other_manifest, other_weights
-from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, within_budget
+from coalmine.evidence.outcomes import WORDS, Outcome, RuleOutcome, error_level, not_shown, within_budget
+from coalmine.evidence.policy import absent
 from coalmine.evidence.run import Run
-from coalmine.reports.gate.policy import Policy
-from coalmine.reports.gate.sections import (
-    exposure_rules,
-    extraction_rules,
-    membership_rules,
-    recitation_rules,
-    required_audits,
-)
+from coalmine.reports.gate.policy import SECTIONS
 
 SCHEMA = "coalmine.check/2"
 EXIT_CODES: dict[Outcome, int] = {"holds": 0, "broken": 1, "not_shown": 2}
@@ -28,14 +26,14 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     exit_code: int
     rules: tuple[RuleOutcome, ...]
-    policy: Policy
+    policy: Any
 
     def counted(self, outcome: Outcome) -> int:
         """How many rules ended so."""
         return sum(one.outcome == outcome for one in self.rules)
 
 
-def check(run: Run, policy: Policy) -> GateResult:
+def check(run: Run, policy: Any) -> GateResult:
     """Every rule of a policy, judged by the results of a run.
 
     Where one rule is broken and another is not shown either way, the outcome is "broken". The rules share one error: without
@@ -44,10 +42,11 @@ def check(run: Run, policy: Policy) -> GateResult:
     stale = other_weights(run) or other_manifest(run)
     judged = (
         *required_audits(run, policy, stale),
-        *exposure_rules(run, policy, stale),
-        *extraction_rules(run, policy, stale),
-        *membership_rules(run, policy, stale),
-        *recitation_rules(run, policy, stale),
+        *(
+            one
+            for name, section in SECTIONS.items()
+            for one in section.judge(run, getattr(policy, name), policy, stale)
+        ),
     )
     rules = within_budget(judged, error_level(policy.confidence))
     outcomes = {one.outcome for one in rules}
@@ -59,3 +58,22 @@ def check(run: Run, policy: Policy) -> GateResult:
     return GateResult(
         run=run.name, outcome=outcome, exit_code=EXIT_CODES[outcome], rules=rules, policy=policy
     )
+
+
+def required_audits(run: Run, policy: Any, stale: str | None) -> Iterator[RuleOutcome]:
+    """Whether the results are there that the policy asks for."""
+    required = {audit.name: audit for audit in audits() if audit.name in policy.require}
+    for name in policy.require:
+        audit = required[name]
+        rule, asks = f"require {name}", f"results of {name}"
+        there = audit.tested_in(run)
+        if stale is not None or not there:
+            yield absent(rule, asks, audit.command, [name] if there else [], stale, None)
+            continue
+        why = audit.incomplete(run)
+        if why is not None:
+            yield not_shown(rule, asks, why, audit.settle_incomplete(run))
+        else:
+            yield RuleOutcome(
+                rule=rule, asks=asks, outcome="holds", words=WORDS["holds"], evidence="there", judged=1
+            )

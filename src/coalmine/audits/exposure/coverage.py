@@ -1,4 +1,4 @@
-"""What the results of a run leave out: canaries, formats and populations that its manifest names and no result speaks of."""
+"""Which canaries a run should have results about, and which of them no exposures cover."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from coalmine.audits.exposure.chance import NOT_EVIDENCE
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
-from coalmine.audits.membership.results import MEMBERSHIPS, Membership
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
-from coalmine.evidence.outcomes import Judged
+from coalmine.evidence.outcomes import PartOutcome
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.training.record import TRAININGS
@@ -87,7 +85,7 @@ def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
     return any(canary.text not in measured for canary in canaries if canary.planted)
 
 
-def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[Judged]:
+def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[PartOutcome]:
     """Planted canaries that no exposures speak of at all, with up to `most` or `exactly` so many repetitions."""
     there = {
         (document.manifest_sha256, result.canary_id)
@@ -96,7 +94,7 @@ def without_exposure(run: Run, most: int | None = None, exactly: int | None = No
     }
     names = names_in(run)
     return [
-        Judged(
+        PartOutcome(
             f"{one.canary_id} (trained on {times_in_words(one.repetitions)})",
             "not_shown",
             f"no result speaks of it (format {names[one.format_id]})",
@@ -138,78 +136,3 @@ def left_unmeasured(run: Run) -> str | None:
 
 def _why(status: str, statement: str) -> str:
     return statement if status == "not_measured" else "it was only extrapolated, which is not evidence"
-
-
-def without_population(run: Run, found: Membership, most: int | None = None) -> list[Judged]:
-    """Formats and numbers of copies that were planted and that membership says nothing about."""
-    if found.manifest_sha256 is None:
-        return []
-    planted = [one for one in planted_in(run) if one.manifest_sha256 == found.manifest_sha256]
-    if not planted:
-        return [
-            Judged(
-                "the manifest",
-                "not_shown",
-                "which formats and copies there are is not known, because neither its exposures nor its canaries.json were given",
-                math.inf,
-                "name the directory of the exposures, or of canaries.json, as well",
-            )
-        ]
-    names = names_in(run)
-    there = {(one.format_id, one.copies) for one in found.populations if not one.pooled}
-    kinds = sorted({(one.format_id, one.planned) for one in planted} - there)
-    return [
-        Judged(
-            f"{names[format_id]}, trained on {times_in_words(copies)}",
-            "not_shown",
-            "membership has no scores of it",
-            math.inf,
-            "plant with --references and --withhold 0.5, and run expose and membership for every format",
-        )
-        for format_id, copies in kinds
-        if most is None or copies <= most
-    ]
-
-
-def without_membership(run: Run, most: int | None = None) -> list[Judged]:
-    """The manifests with planted canaries that no membership was measured of, where all of it tells which it is of."""
-    of = {document.manifest_sha256 for _, document in run.all(MEMBERSHIPS)}
-    if None in of:
-        return []
-    planted = (one for one in planted_in(run) if most is None or one.repetitions <= most)
-    absent = dict.fromkeys(one.manifest_sha256 for one in planted if one.manifest_sha256 not in of)
-    places = {canaries.sha256: run.shown(path) for path, canaries in run.all(MANIFESTS)}
-    return [
-        Judged(
-            f"the canaries of {places.get(digest, 'other exposures')}",
-            "not_shown",
-            "no membership was measured of them",
-            math.inf,
-            "run `coalmine membership` for every canaries.json",
-        )
-        for digest in absent
-    ]
-
-
-def not_looked_for(run: Run, most: int | None = None) -> list[str]:
-    """Planted canaries that no search looked for; ids come again in other manifests."""
-    there = {
-        (document.manifest_sha256, one.canary_id)
-        for _, document in run.all(VERIFIED)
-        for one in document.canaries
-    }
-    return [
-        one.canary_id
-        for one in planted_in(run)
-        if (one.manifest_sha256, one.canary_id) not in there and (most is None or one.repetitions <= most)
-    ]
-
-
-def without_search(run: Run) -> str | None:
-    """Which verified.json rests on a search that is not there; None where all are."""
-    there = {path.resolve() for path, _ in run.all(EXTRACTIONS)}
-    for path, document in run.all(VERIFIED):
-        for name in sorted(document.extractions):
-            if path.with_name(name).resolve() not in there:
-                return f"{name}, which {run.shown(path)} rests on, is not there"
-    return None
