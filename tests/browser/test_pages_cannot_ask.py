@@ -12,6 +12,7 @@ from coalmine.models.scripted import ScriptedModel
 from coalmine.serving.server import serve
 from models.random_networks import CHARACTERS
 from serving.serving_client import Client
+from waiting import PATIENCE_SECONDS, wait_until
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install 'coalmine[dev]'"
@@ -59,6 +60,7 @@ ATTACKS = {
     "websocket": """u => new Promise(done => {
         const w = new WebSocket(u.replace('http', 'ws')); w.onopen = () => done('open'); w.onerror = () => done('error')})""",
 }
+SEEN_BY_THE_SERVER = ATTACKS.keys() - {"image", "script", "websocket", "beacon_json"}
 BODY = '{"prompt": "my pin", "max_tokens": 2}'
 
 
@@ -124,13 +126,17 @@ def served():
 @pytest.fixture
 def attack(browser, served):
     page = browser.new_page()
+    page.set_default_timeout(1000 * PATIENCE_SECONDS)
 
     def run(page_url, name, target):
         page.goto(page_url)
         served.answered()
         script = f"async u => {{ const BODY = {BODY!r}; try {{ return await ({ATTACKS[name]})(u) }} catch (e) {{ return e.name }} }}"
         seen = page.evaluate(script, target)
-        page.wait_for_timeout(100)  # what was sent without waiting for an answer
+        if name in SEEN_BY_THE_SERVER:
+            wait_until(lambda: served.lines)  # what was sent without waiting for an answer
+        else:
+            page.wait_for_timeout(100)  # the browser may send nothing at all
         return seen
 
     yield run
@@ -147,7 +153,7 @@ def test_a_page_of_another_site(attack, served, elsewhere, name):
         assert seen not in {200, "loaded", "open"}
         # It came so far that the server had to refuse it, unless the browser itself did.
         statuses = served.answered()
-        assert statuses or name in {"image", "script", "websocket", "beacon_json"}, (name, host)
+        assert statuses or name not in SEEN_BY_THE_SERVER, (name, host)
         assert all(status in {403, 404, 405, 415} for status in statuses), (name, host, statuses)
 
 

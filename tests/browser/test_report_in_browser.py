@@ -17,6 +17,7 @@ from coalmine.reports.page.html import report_page
 from coalmine.statistics.exposure.estimates import reference_exposures
 from reports import report_runs as made
 from reports.large_runs import TEMPLATES, save_family, save_large_run
+from waiting import PATIENCE_SECONDS
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install 'coalmine[dev]'"
@@ -44,6 +45,7 @@ class Opened:
         self.context = browser.new_context(
             accept_downloads=True, **({"viewport": {"width": 1280, "height": 900}} | options)
         )
+        self.context.set_default_timeout(1000 * PATIENCE_SECONDS)
         self.page = self.context.new_page()
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
@@ -54,7 +56,7 @@ class Opened:
         self.page.locator("figure[data-drawn]").first.wait_for(state="attached")
 
     def wait_for_figures(self):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while self.page.locator("figure:not([data-drawn])").count():
             assert time.monotonic() < deadline, f"figures were not drawn: {self.said}"
             self.page.wait_for_timeout(50)
@@ -121,8 +123,8 @@ def test_a_reader_can_point_filter_change_axes_and_save(opened, report, tmp_path
     one.page.locator("#vg-tooltip-element.visible").wait_for()
     assert "exposure (bits)" in one.page.locator("#vg-tooltip-element").inner_text()
     figure.locator("select").select_option(label="16 times")
-    one.page.wait_for_timeout(200)
-    assert (everyone, points.count()) == (18, 6)
+    playwright.expect(points).to_have_count(6, timeout=1000 * PATIENCE_SECONDS)
+    assert everyone == 18
     figure.get_by_role("button", name="linear axis").click()
     one.page.locator("figure[data-figure=exposure-by-repetitions][data-drawn='linear axis']").wait_for()
     assert figure.get_by_role("button", name="linear axis").get_attribute("aria-pressed") == "true"
@@ -273,7 +275,8 @@ def test_one_choice_acts_on_all_panels_and_they_are_saved_as_one_picture(opened,
     figure = one.page.locator("figure[data-figure=exposure-by-repetitions]")
     assert figure.locator("select").count() == 1
     figure.locator("select").select_option(label="16 times")
-    one.page.wait_for_timeout(300)
+    marks = figure.locator(".panel .mark-symbol.role-mark path")
+    playwright.expect(marks).to_have_count(3 * len(TEMPLATES), timeout=1000 * PATIENCE_SECONDS)
     shown = [panel.locator(".mark-symbol.role-mark path").count() for panel in figure.locator(".panel").all()]
     assert shown == [3] * len(TEMPLATES)
     with one.page.expect_download() as download:

@@ -5,11 +5,11 @@ import os
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
 from coalmine.corpus.files.embedded import write_embedded_corpus
+from waiting import PATIENCE_SECONDS
 
 SMALL = ["--hidden", "16", "--embedding", "8", "--batch-size", "8", "--window", "16", "--epochs", "1"]
 
@@ -281,24 +281,26 @@ def test_without_json_an_error_leaves_standard_output_empty():
 
 def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
     folder, _, _ = made
-    command = [
-        sys.executable,
-        "-m",
-        "coalmine",
-        "train",
-        "planted",
-        "-o",
-        str(tmp_path / "m"),
-        "--epochs",
-        "500",
-    ]
+    program = (
+        "import contextlib, sys\n"
+        "from coalmine.cli.main import main\n"
+        "from coalmine.training import run\n"
+        "plain = run.deferred_interrupt\n"
+        "@contextlib.contextmanager\n"
+        "def deferred():\n"
+        "    with plain() as interrupted:\n"
+        "        print('in the middle', file=sys.stderr, flush=True)\n"
+        "        yield interrupted\n"
+        "run.deferred_interrupt = deferred\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", program, "train", "planted", "-o", tmp_path / "m", "--epochs", "500"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
-        if line.startswith("Training"):
+        if line == "in the middle\n":
             break
-    time.sleep(1)
     process.send_signal(2)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=PATIENCE_SECONDS)
     assert "done in" not in told
     assert process.returncode == 130
     assert "again to resume" in told

@@ -108,7 +108,7 @@ class ForkServer:
 
     def close(self):
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=300)
         self._process.stdout.close()
         self._folder.cleanup()
 

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
 
 import pytest
 
 from faults import moments
 from faults.kill_cases import LONG, cases
 from faults.kill_runs import Sweep
+from waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,7 @@ def test_a_second_process_is_refused(fork_server, inputs, tmp_path, name):
     sweep.fresh()
     stop = [next(line for line in lines if line.startswith("after open .")), 1]
     first = sweep.start(stop, signal.SIGSTOP)  # in the middle of its first file
-    deadline = time.monotonic() + 60
-    while stop[0] not in moments.of(sweep.record):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: stop[0] in moments.of(sweep.record))
     second = fork_server.run(sweep.case.argv, cwd=sweep.folder)
     assert (second.code, second.out) == (2, "")
     assert (

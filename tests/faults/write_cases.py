@@ -6,11 +6,12 @@ import gzip
 import json
 import os
 import signal
-import time
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from waiting import wait_until
 
 PIN = "my pin is {digits:3}"
 PLANT = ("-f", PIN, "--repeat", "1,4", "--canaries", "2", "--references", "10", "--withhold", "0.3")
@@ -69,9 +70,7 @@ def serving(server, folder):
     """A server of a model, as endpoint.toml describes it."""
     child = server.start(["serve", "model-0", "--port", "0", "--batch", "1", "--json"], cwd=folder)
     try:
-        deadline = time.monotonic() + 60
-        while not child.out.read_text().endswith("\n") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: child.out.read_text().endswith("\n"), child.err.read_text)
         url = json.loads(child.out.read_text())["url"]
         (folder / "endpoint.toml").write_text(f'url = "{url}"\n')
         yield

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from coalmine.models.protocols import TokenSequence
+from waiting import PATIENCE_SECONDS
 
 TEXTS = ["my pin is 4921", "a", "the random number is 281265017", "zz top 99"]
 ECHO = {"max_tokens": 0, "echo": True, "logprobs": 0}
@@ -20,7 +21,7 @@ class Client:
         parts = urlsplit(url)
         self.prefix = parts.path
         self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+        self.connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_SECONDS)
 
     def __enter__(self):
         return self

@@ -3,7 +3,6 @@
 import concurrent.futures
 import json
 import socket
-import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,6 +12,7 @@ from coalmine.serving import connections
 from coalmine.serving.server import serve
 from models.random_networks import CHARACTERS
 from serving.serving_client import Client
+from waiting import PATIENCE_SECONDS, wait_until
 
 BODY = b'{"prompt": "my pin", "max_tokens": 2}'
 JSON = b"Content-Type: application/json\r\n"
@@ -32,7 +32,7 @@ def url(scripted):
 def talk(url, raw, *, keep=False):
     """What comes back for bytes on a bare socket."""
     parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as line:
+    with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as line:
         line.sendall(raw)
         if not keep:
             line.shutdown(socket.SHUT_WR)
@@ -318,29 +318,29 @@ def test_clients_that_send_a_byte_now_and_then(url, monkeypatch):
     cut = raw.index(b"\r\n\r\n")
 
     def drip(start):
-        with socket.create_connection((parts.hostname, parts.port), timeout=10) as line:
+        with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as line:
             line.sendall(raw[:start])
-            began = time.monotonic()
             line.settimeout(0.05)
-            while time.monotonic() - began < 8:
+
+            def answer():
+                """What the server said before it closed the connection, or None while it waits for more."""
                 try:
-                    line.sendall(b"X: y\r\n"[:1] if start < cut else b" ")
-                    if came := line.recv(65536):
-                        return time.monotonic() - began, came
-                    return time.monotonic() - began, b""
+                    line.sendall(b"X" if start < cut else b" ")
+                    return (line.recv(65536),)
                 except TimeoutError:
-                    continue
+                    return None
                 except OSError:
-                    return time.monotonic() - began, b""
-            return 99, b""
+                    return (b"",)
+
+            [came] = wait_until(answer)
+            return came
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         dripping = [pool.submit(drip, start) for start in (5, cut - 20, cut + 4, cut + 10) for _ in range(2)]
         with Client(url) as client:
             assert client.choices("my pin", max_tokens=1)
         for one in dripping:
-            seconds, came = one.result()
-            assert seconds < 5
+            came = one.result()
             assert not came or b" 408 " in came or b" 400 " in came
 
 
@@ -348,7 +348,9 @@ def test_more_connections_than_are_served_are_closed(scripted, monkeypatch):
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
     with serve(scripted, port=0) as started:
         parts = urlsplit(started.url)
-        lines = [socket.create_connection((parts.hostname, parts.port), timeout=10) for _ in range(8)]
+        lines = [
+            socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) for _ in range(8)
+        ]
         try:
             closed = 0
             for line in lines[4:]:
@@ -360,10 +362,7 @@ def test_more_connections_than_are_served_are_closed(scripted, monkeypatch):
         finally:
             for line in lines:
                 line.close()
-        deadline = time.monotonic() + 10
-        while started._web.server_state.connections:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: not started._web.server_state.connections)
         with Client(started.url) as client:
             assert client.ask("/health")[0] == 200
 
