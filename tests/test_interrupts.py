@@ -4,18 +4,18 @@ import signal
 
 import pytest
 
-from coalmine.interrupts import SignalNoted, deferred_interrupt, end_as_by_ctrl_c
+from coalmine.interrupts import LastSignal, deferred_interrupt, treat_sigterm_as_ctrl_c
 
 
 @pytest.fixture(autouse=True)
 def handlers():
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    end_as_by_ctrl_c()
+    treat_sigterm_as_ctrl_c()
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    SignalNoted.last = None
+    LastSignal.number = None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -26,7 +26,7 @@ def test_a_signal_is_noted_and_a_second_one_interrupts_at_once(number):
         assert interrupted()
         signal.raise_signal(number)
         pytest.fail("the second one was only noted as well")
-    assert SignalNoted.last == number
+    assert LastSignal.number == number
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -36,7 +36,7 @@ def test_a_signal_that_the_block_did_not_act_on_interrupts_at_its_end(number):
         signal.raise_signal(number)
         reached = True
     assert reached
-    assert SignalNoted.last == number
+    assert LastSignal.number == number
 
 
 def test_afterwards_signals_act_as_before():

@@ -1,4 +1,4 @@
-"""`python -m coalmine` is `coalmine`."""
+"""`python -m coalmine`, which runs the `coalmine` command."""
 
 from coalmine.cli.main import main
 

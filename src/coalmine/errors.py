@@ -1,4 +1,4 @@
-"""Everything coalmine raises on purpose: one tree, each message saying what was wrong, what was given, what to do.
+"""The errors that coalmine raises on purpose: one tree, in which each message says what was wrong, what was given and what to do.
 
     CoalmineError
     ├── InputError               something the user gave cannot be used
@@ -7,48 +7,48 @@
     │   ├── ManifestError        canaries.json is missing, damaged or does not match its corpus
     │   ├── ModelError           a model cannot be loaded, or was given tokens it does not have
     │   ├── AlteredError         a file is not what was written: its checksum does not match
-    │   ├── ReadError            the operating system refused to read a file that is there
-    │   ├── ContradictionError   a result whose numbers cannot be true together
+    │   ├── ReadError            the operating system refused to read an existing file
+    │   ├── ContradictionError   the numbers of a result cannot all be true
     │   ├── WriteError           the operating system refused to write a file; says what is there now
-    │   │   └── UnflushedError   all was written, but a power cut could still undo it
+    │   │   └── UnflushedError   everything was written, but a power failure could still undo it
     │   └── MissingExtraError    an optional dependency is needed and not installed
-    ├── NotMeasurableError       the question is well put, but there is no honest number for it
+    ├── NotMeasurableError       the question is valid, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
     ├── ModelOutputError         the model answered with something that is not a log-probability
-    └── ModelChangedError        an endpoint answers as another model than before; what it said is not put together
+    └── ModelChangedError        an endpoint answers as a different model than before; the answers are not combined
 
-The command line prints the message of any of them as one line and exits with 2. Any other exception is a bug.
+The command line prints the message of any of these as one line and exits with 2. Any other exception is a bug.
 """
 
 from __future__ import annotations
 
 from coalmine.visible import visible
 
-# Of a message; what is longer quotes a name that nobody would read to its end.
+# Characters of a message; a longer one quotes a name that nobody would read to its end.
 _LONGEST = 2_000
 
 
 class CoalmineError(Exception):
-    """The root of the tree; catch this to catch all that coalmine raises on purpose.
+    """The root of the tree; catch it to catch everything that coalmine raises on purpose.
 
-    The message may quote names as they are, whatever characters they have. Print `shown()`, in which nothing acts on a terminal.
+    The message may quote names with any characters in them. Print `shown()`, in which nothing acts on a terminal.
     """
 
     def shown(self) -> str:
-        """The message on one line, with each character that cannot be printed as its escape, and without the middle if it is very long."""
+        """The message on one line, with unprintable characters escaped, and without its middle if it is very long."""
         text = visible(str(self))
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 class InputError(CoalmineError):
-    """Something the user gave cannot be used."""
+    """Something that the user gave cannot be used."""
 
 
 class FormatError(InputError):
     """A secret format does not compile.
 
     Attributes:
-        template: the format as it was written.
+        template: the format as the user wrote it.
         position: the offset in `template` of the first character at fault.
     """
 
@@ -61,19 +61,19 @@ class FormatError(InputError):
 
     @property
     def sentence(self) -> str:
-        """The message without the lines that point at the place."""
+        """The message without the lines that point at the position."""
         return f"{self.problem} at character {self.position + 1} of the format; {self.advice}"
 
     def shown(self) -> str:
-        """The message, on three lines: the last two show the place."""
+        """The message on three lines: the last two show the position."""
         return f"{visible(self.sentence)}\n{self._pointer()}"
 
     def __reduce__(self) -> tuple[type[FormatError], tuple[str, str, int, str]]:
-        # An exception is rebuilt from its arguments when it crosses to another process, and this one's are not its message.
+        # An exception is rebuilt from its arguments when it is sent to another process; those of this one are not its message.
         return type(self), (self.problem, self.template, self.position, self.advice)
 
     def _pointer(self) -> str:
-        """The template around the place, on one line, and below it a caret under the place."""
+        """The template around the position on one line, and a caret below it."""
         from unicodedata import combining, east_asian_width
 
         begin, end = max(0, self.position - 60), self.position + 60
@@ -100,19 +100,19 @@ class AlteredError(InputError):
 
 
 class ReadError(InputError):
-    """The operating system refused to read a file; `__cause__` is its error. Nothing is said of what the file holds."""
+    """The operating system refused to read a file; `__cause__` is its error. The message says nothing about the content."""
 
 
 class WriteError(InputError):
-    """The operating system refused to write a file; what was there before is there still, and `__cause__` is its error."""
+    """The operating system refused to write a file; what was there before is unchanged, and `__cause__` is its error."""
 
 
 class ContradictionError(InputError):
-    """A result whose numbers cannot be true together, whatever its checksum says."""
+    """The numbers of a result cannot all be true, whatever its checksum says."""
 
 
 class UnflushedError(WriteError):
-    """A file is complete and has its name, but the operating system does not say that a power cut would leave it so."""
+    """A file is complete and has its name, but the operating system does not guarantee that it survives a power failure."""
 
 
 class MissingExtraError(InputError):
@@ -125,7 +125,7 @@ class MissingExtraError(InputError):
 
 
 class NotMeasurableError(CoalmineError):
-    """The question is well put, but there is no honest number for it with what was given."""
+    """The question is valid, but what was given does not allow an honest number."""
 
 
 class TooLongError(NotMeasurableError):
@@ -137,8 +137,8 @@ class ModelOutputError(CoalmineError):
 
 
 class ModelChangedError(CoalmineError):
-    """An endpoint began to answer as another model than the one that a run began with.
+    """An endpoint answers as a different model than the one that the run started with.
 
-    It is neither a ModelError nor a NotMeasurableError, which audits turn into a remark on a part of their result: of a run with
-    two models no part can be relied on.
+    It is neither a ModelError nor a NotMeasurableError, which audits turn into a remark on a part of their result: no part of a run
+    with two models can be relied on.
     """

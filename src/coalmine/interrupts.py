@@ -1,4 +1,4 @@
-"""Ctrl-C, or being asked to end, at a moment of our choosing, so that what is saved is never half a step."""
+"""Ctrl-C and SIGTERM, handled between two steps, so that what is saved is never half a step."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from types import FrameType
 _Handler = Callable[[int, FrameType | None], object]
 
 
-class SignalNoted:
-    """Which signal stopped this process, for its exit code; none so far."""
+class LastSignal:
+    """The signal that stopped this process, if any, for its exit code."""
 
-    last: int | None = None
+    number: int | None = None
 
 
-def end_as_by_ctrl_c() -> None:
-    """From now on SIGTERM, by which a scheduler asks a process to end, acts as Ctrl-C does; by default it kills."""
+def treat_sigterm_as_ctrl_c() -> None:
+    """Make SIGTERM, with which a scheduler asks a process to end, act like Ctrl-C; by default it kills."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    SignalNoted.last = number
+    LastSignal.number = number
     signal.default_int_handler(number, frame)
 
 
 @contextlib.contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Within the block the first Ctrl-C is only noted; the function that the block gets tells whether there was one.
+    """Only note the first Ctrl-C within the block; the function that the block gets returns whether there was one.
 
-    So is SIGTERM where it was made to act as Ctrl-C does. A second one interrupts at once, and one that the block did not act on
+    The same holds for SIGTERM after `treat_sigterm_as_ctrl_c`. A second signal interrupts at once, and one that the block did not act on
     interrupts at its end. Outside the main thread, where signals cannot be handled, nothing is deferred.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -48,7 +48,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: FrameType | None) -> None:
         if noted:
             before[number](number, frame)
-        SignalNoted.last = number
+        LastSignal.number = number
         noted.append(number)
 
     for number in before:

@@ -1,6 +1,6 @@
-"""Where all randomness comes from: one root seed, and a named child of it for each use.
+"""Random number generators: one root seed, and a named child of it for each use.
 
-Two uses with different names never share a stream, so adding a draw in one place changes no number in another.
+Two uses with different names never share a stream, so another draw in one place does not change any number elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def child_seed(seed: int, *names: str | int) -> int:
-    """A 128-bit seed that is a function of the root seed and the names, and of nothing else.
+    """A 128-bit seed that depends on the root seed and the names alone.
 
     >>> child_seed(0, "plant", "canaries") == child_seed(0, "plant", "canaries")
     True
@@ -31,7 +31,7 @@ def integers(seed: int, *names: str | int) -> random.Random:
 
 
 def arrays(seed: int, *names: str | int) -> np.random.Generator:
-    """A NumPy generator."""
+    """A NumPy generator, for arrays of numbers."""
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(child_seed(seed, *names)))

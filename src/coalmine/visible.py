@@ -1,4 +1,4 @@
-"""Text from a model, a corpus or a file, as it can be shown: nothing in it that a terminal, a browser or a parser would act on."""
+"""Untrusted text made safe to show: nothing is left in it that a terminal, a browser or a parser would act on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LARGEST_UNIT = 0xFFFF
 
 
 def visible(text: str) -> str:
-    r"""The text, with each character that cannot be printed as its escape.
+    r"""The text with each unprintable character escaped.
 
     >>> visible("\x1b[2Jgone\u202e")
     '\\x1b[2Jgone\\u202e'
@@ -20,7 +20,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    r"""The same for text of several lines, which stay lines.
+    r"""The same for text of several lines, with its line breaks kept.
 
     >>> visible_lines("one\ntwo\x07")
     'one\ntwo\\x07'
@@ -29,7 +29,7 @@ def visible_lines(text: str) -> str:
 
 
 def visible_json(text: str, *, ascii_only: bool = False) -> str:
-    r"""The same JSON value, written so that a terminal can show it: what cannot be printed is in JSON's own escapes.
+    r"""The same JSON value, written so that a terminal can show it: unprintable characters become JSON escapes.
 
     >>> visible_json('{"name": "\x9b2J é"}')
     '{"name": "\\u009b2J é"}'

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract
-from coalmine.cli.output import LineProgress, TerminalProgress
+from coalmine.cli.progress import LineProgress, TerminalProgress
 from coalmine.progress import Silent
 
 

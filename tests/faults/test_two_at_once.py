@@ -25,7 +25,7 @@ def test_a_second_process_is_refused(fork_server, inputs, tmp_path, name):
     assert (second.code, second.out) == (2, "")
     assert (
         second.err
-        == "coalmine: another process is writing to out; wait for its end, or choose another directory\n"
+        == "coalmine: another process is writing to out; wait until it has finished, or choose another directory\n"
     )
     os.kill(first.pid, signal.SIGCONT)
     assert fork_server.wait(first).code == 0

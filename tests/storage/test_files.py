@@ -17,7 +17,7 @@ from coalmine.storage.files import (
     whole_file,
     write_bytes,
 )
-from coalmine.storage.refusals import refused_by_system, shortened
+from coalmine.storage.system_errors import describe_system_error, shortened
 
 
 def refused_within(path, error):
@@ -180,11 +180,11 @@ def test_a_path_that_cannot_be_read_is_one_sentence(tmp_path):
 
 
 def test_only_what_cannot_be_our_mistake_is_put_into_words_for_all():
-    said = refused_by_system(OSError(errno.EIO, "Input/output error", "/data/x"))
+    said = describe_system_error(OSError(errno.EIO, "Input/output error", "/data/x"))
     assert said == "/data/x cannot be used: Input/output error; check the disk"
-    assert refused_by_system(OSError(errno.ENAMETOOLONG, "File name too long")).startswith(
+    assert describe_system_error(OSError(errno.ENAMETOOLONG, "File name too long")).startswith(
         "a file cannot be used"
     )
     for number in (errno.EBADF, errno.EINVAL, errno.ENOENT, None):
-        assert refused_by_system(OSError(number, "ours")) is None
+        assert describe_system_error(OSError(number, "ours")) is None
     assert shortened("a/" + "b" * 300).endswith("bbb...")

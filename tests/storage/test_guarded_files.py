@@ -40,7 +40,7 @@ def test_what_was_not_written_is_not_read(tmp_path, damage):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     with pytest.raises(
-        InputError, match=r"unfinished, which is kept of a search, is empty, damaged .*; remove it to start"
+        InputError, match=r"unfinished, left by a search, is empty, damaged .*; remove it to start"
     ):
         read_guarded(path, "a search")
 

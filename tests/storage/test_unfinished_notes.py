@@ -37,7 +37,7 @@ def test_what_was_there_before_stays(tmp_path):
 def test_what_is_complete_and_only_not_flushed_stays(tmp_path):
     (tmp_path / "canaries.json").write_text("old")
     with pytest.raises(UnflushedError):
-        fail_within(tmp_path, UnflushedError("a power cut could still undo it"))
+        fail_within(tmp_path, UnflushedError("a power failure could still undo it"))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(NAMES, "new")
 
 

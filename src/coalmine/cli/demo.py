@@ -1,4 +1,4 @@
-"""`coalmine demo`: the whole of it on a corpus that every machine has, in a few minutes."""
+"""`coalmine demo`: a whole audit, in a few minutes, on a corpus that every machine has."""
 
 from __future__ import annotations
 

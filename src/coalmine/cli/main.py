@@ -1,4 +1,4 @@
-"""The `coalmine` command: one verb a question."""
+"""The `coalmine` command: its subcommands, its exit codes, and its errors as one line."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from coalmine.cli import (
     train,
     verify,
 )
-from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, tell
+from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, write_stderr
 from coalmine.errors import CoalmineError
-from coalmine.interrupts import SignalNoted, end_as_by_ctrl_c
-from coalmine.storage.refusals import refused_by_system
+from coalmine.interrupts import LastSignal, treat_sigterm_as_ctrl_c
+from coalmine.storage.system_errors import describe_system_error
 from coalmine.visible import visible, visible_lines
 
-# A bug has the code that sysexits.h has for one: Python's own, 1, would tell a pipeline that a policy is broken.
 STOPPED = "\ncoalmine: stopped; run the same command again to resume a training, a search, an index or a recitation\n"
+# sysexits.h has 70 for a bug; with Python's own 1, a bug would look like a broken policy.
 BROKEN_POLICY, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 1, 2, 70, 130, 143
 
 app = typer.Typer(
     name="coalmine",
-    help="Tells you what a language model remembers of its training data.",
+    help="Measures what a language model remembers of its training data.",
     epilog="Start with `coalmine demo`. Exit codes: 0 done, 1 a policy is broken, 2 not measurable, or wrong usage or input, "
     "70 a bug in coalmine.",
     add_completion=False,
@@ -90,22 +90,22 @@ def _everywhere(
 
 
 def main() -> NoReturn:
-    """Run the command line; what the user can mend is told in a sentence, and a stack trace is for our bugs only."""
+    """Run the command line; an error that the user can fix is one sentence, and only our own bugs show a traceback."""
     _show_nothing_raw()
     with standard_streams():
         try:
             _run()
-        except Exception:  # noqa: BLE001 - whatever comes so far is a bug, and is told whole
-            tell(visible_lines(traceback.format_exc()))
-            tell(
-                "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without what it may "
-                "quote of your data\n"
+        except Exception:  # noqa: BLE001 - any exception that gets here is a bug
+            write_stderr(visible_lines(traceback.format_exc()))
+            write_stderr(
+                "coalmine: this is a bug in coalmine, and nothing can be concluded; please report the traceback above, without anything it "
+                "quotes from your data\n"
             )
             sys.exit(BUG)
 
 
 def _show_nothing_raw() -> None:
-    """What others write to the terminal from this process is escaped as our own messages are."""
+    """Escape what libraries write to the terminal, as our own messages are escaped."""
     import logging
 
     class VisibleRecord(logging.LogRecord):
@@ -113,7 +113,7 @@ def _show_nothing_raw() -> None:
             return visible(super().getMessage())
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        tell(f"coalmine: warning: {visible(str(message))}\n")
+        write_stderr(f"coalmine: warning: {visible(str(message))}\n")
 
     logging.setLogRecordFactory(VisibleRecord)
     warnings.showwarning = show
@@ -123,36 +123,36 @@ def _show_nothing_raw() -> None:
 
 
 def _run() -> NoReturn:
-    end_as_by_ctrl_c()
+    treat_sigterm_as_ctrl_c()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except CoalmineError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort) as stop:  # the library turns the one into the other
-        if isinstance(stop.__cause__, EOFError):  # and also this, which nobody pressed
+        if isinstance(stop.__cause__, EOFError):  # and this too, which is not Ctrl-C
             raise stop.__cause__ from None
         _stop()
     except ReaderGoneError:
         sys.exit(0)
     except OSError as error:
-        sentence = refused_by_system(error)
+        sentence = describe_system_error(error)
         if sentence is None:
             raise
         _fail(sentence)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what the command-line library raises for wrong usage
+        if not hasattr(error, "format_message"):  # the command-line library has it on errors of usage
             raise
         _fail(_with_help(error))
-    if code == INTERRUPTED:  # some versions of the library turn Ctrl-C into this code by themselves
+    if code == INTERRUPTED:  # some versions of the library return this code on Ctrl-C
         _stop()
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _stop() -> NoReturn:
-    """What was done so far is kept; the code is that of shells for the signal."""
-    tell(STOPPED)
-    sys.exit(TERMINATED if SignalNoted.last == signal.SIGTERM else INTERRUPTED)
+    """Exit with the code that shells use for the signal; what was done so far is kept."""
+    write_stderr(STOPPED)
+    sys.exit(TERMINATED if LastSignal.number == signal.SIGTERM else INTERRUPTED)
 
 
 def _with_help(error: Any) -> str:
@@ -165,10 +165,10 @@ def _with_help(error: Any) -> str:
 def _fail(problem: CoalmineError | str) -> NoReturn:
     """One message on standard error; with --json also as the one document on standard output."""
     shown = problem.shown() if isinstance(problem, CoalmineError) else visible(problem)
-    tell(f"coalmine: {shown}\n")
+    write_stderr(f"coalmine: {shown}\n")
     if "--json" in sys.argv[1:]:
         from coalmine.cli.output import print_json
 
-        with contextlib.suppress(OutputError, ReaderGoneError):  # it is told already
+        with contextlib.suppress(OutputError, ReaderGoneError):  # standard error has the message
             print_json({"error": shown})
     sys.exit(BAD_INPUT)

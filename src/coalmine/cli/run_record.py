@@ -1,4 +1,4 @@
-"""The record of a run: what a reader needs to repeat it, and what differs each time, kept apart from the results."""
+"""The record of a run: what is needed to repeat it, and what differs each time, separate from the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "safetensors", "pyarrow")
 
 
 class RunClock:
-    """Started when a command starts; `save` writes run.json beside the command's results, the last of its files."""
+    """Started with a command; `save` writes run.json next to the command's results, as the last of its files."""
 
     def __init__(self) -> None:
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -41,7 +41,7 @@ class RunClock:
 
 
 def identity_of(*models: Any) -> dict[str, Any]:
-    """How often models behind endpoints were asked whether they are the same, for the record; nothing where all are on this machine."""
+    """How often the identity of models at endpoints was checked, for the record; empty if all models are local."""
     from coalmine.models.endpoints.adapters import EndpointGenerator
 
     checks = [model.checks() if isinstance(model, EndpointGenerator) else None for model in models]

@@ -11,7 +11,7 @@ import typer
 from coalmine.cli.model_argument import Device, Precision
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import print_json
-from coalmine.cli.streams import tell
+from coalmine.cli.streams import write_stderr
 from coalmine.errors import InputError
 from coalmine.visible import visible
 
@@ -77,7 +77,7 @@ def command(
     loaded = load_model(model, device=device, precision=precision)
 
     def log(line: str) -> None:
-        tell(f"{visible(line)}\n")
+        write_stderr(f"{visible(line)}\n")
 
     with serve(
         loaded,

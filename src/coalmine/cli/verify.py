@@ -1,4 +1,4 @@
-"""`coalmine verify`: is a directory what was written?"""
+"""`coalmine verify`: whether the files of a directory are as they were written."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Say of every file that coalmine wrote below some directories whether it is what was written.
+    """Check every file that coalmine wrote below some directories: is it still what was written?
 
-    Checked are the checksums of results and indexes, the files that were written with them, weights against training.json and
-    results, a planted corpus against its canaries.json, results against both, and whether the numbers of each result can be true
-    together. Work that was stopped is listed. Files of others are ignored. Exits with 0 only if every file is what was written, and
-    with 2 otherwise.
+    This checks the checksums of results and indexes, the files that were written with them, weights against training.json and
+    results, a planted corpus against its canaries.json, results against both, and whether the numbers of each result can all be
+    true. Unfinished work is listed; files that coalmine did not write are ignored. Exits with 0 only if every file is what was
+    written, and with 2 otherwise.
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.reports.verifying.table import verification_in_words, verification_table

@@ -160,7 +160,7 @@ class _Gate:
         async def send_and_log(message: Message) -> None:
             if message["type"] == "http.response.start":
                 took = 1000 * (time.monotonic() - began)
-                self._tell(f"{scope['method']} {path} {message['status']} in {took:.0f} ms")
+                self._write_log(f"{scope['method']} {path} {message['status']} in {took:.0f} ms")
             await send(message)
 
         admitted = False
@@ -173,7 +173,7 @@ class _Gate:
         except Exception as problem:  # noqa: BLE001 - the client learns that it failed, and nothing about the inside
             refusal = _as_refusal(problem)
             if refusal.code == "internal":
-                self._tell(f"a request failed inside the server: {type(problem).__name__}")
+                self._write_log(f"a request failed inside the server: {type(problem).__name__}")
             headers = _MORE_HEADERS.get(refusal.status, {})
             if not admitted:
                 headers = {**headers, "Connection": "close"}
@@ -181,7 +181,7 @@ class _Gate:
             response = Response(error_document(refusal), refusal.status, headers, "application/json")
             await response(scope, receive, send_and_log)
 
-    def _tell(self, line: str) -> None:
+    def _write_log(self, line: str) -> None:
         if self._log is not None:
             self._log(line)
 

@@ -1,1 +1,1 @@
-"""Files that are complete or absent: writing, reading, locking, resuming, and errors of the operating system."""
+"""Files on disk that are complete or absent: writing, reading, locking, resuming, and errors of the operating system."""

@@ -1,7 +1,7 @@
-"""JSON and TOML of files that may hold anything: decoded, or refused for a reason that quotes nothing of them.
+"""JSON and TOML from untrusted files: decoded, or rejected with a reason that does not quote them.
 
 Everything that coalmine reads as JSON or TOML goes through here. A reason never repeats a value, a key or a line, because the file may be
-a manifest, a corpus or a result, and a message goes to logs that others read.
+a manifest, a corpus or a result, and error messages end up in logs that others read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from coalmine.errors import CoalmineError
 
-# No file of ours has more than ten levels. What is nested a thousand deep can be decoded and then not be compared or written again.
+# Our own files have at most ten levels. A value that is nested a thousand deep can be decoded, but not compared or written again.
 MOST_LEVELS = 100
 Kind = TypeVar("Kind")
 
@@ -28,7 +28,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 class UndecodableError(ValueError):
-    """Why something is not what it should be, in a few words; readers put it into an error that names the file."""
+    """Why content cannot be decoded, in a few words; readers put it into an error that names the file."""
 
 
 @overload
@@ -51,14 +51,14 @@ def decode_json(content: bytes, kind: Any = Any) -> Any:
         raise UndecodableError(without_values(str(problem))) from None
     except UnicodeDecodeError:
         raise UndecodableError("it is not UTF-8") from None
-    except CoalmineError:  # of a record that checks itself when it is made
-        raise UndecodableError("some of its values do not go together") from None
+    except CoalmineError:  # from a record that checks itself when it is made
+        raise UndecodableError("some of its values contradict each other") from None
 
 
 def decode_python_json(content: bytes, *, surrogates: bool = False) -> Any:
-    """Plain JSON as Python's own writer makes it, which other tools use: with NaN and Infinity, and perhaps a byte order mark.
+    """Plain JSON as Python's own encoder writes it for many tools: with NaN and Infinity, and perhaps a byte order mark.
 
-    Half a surrogate pair, which can be written as an escape and is no text, is refused unless `surrogates` are allowed.
+    Half a surrogate pair, which can be written as an escape but is not text, is rejected unless `surrogates` are allowed.
 
     >>> decode_python_json(b'[NaN]')
     [nan]
@@ -82,14 +82,14 @@ def decode_python_json(content: bytes, *, surrogates: bool = False) -> Any:
 
 
 def names_twice(content: bytes) -> bool:
-    """Whether an object in valid JSON has a name twice: of two values of one field, each program takes another.
+    """Whether an object in valid JSON repeats a name: programs differ in which of the two values they take.
 
     >>> names_twice(b'{"rank": 1, "rank": 900}'), names_twice(b'[{"rank": 1}, {"rank": 900}]')
     (True, False)
     """
     plain = decode_json(content)
-    with contextlib.suppress(OverflowError):  # of whole numbers that can be read and not be written
-        # What we wrote ourselves, which is nearly all there is, comes out again as it was; this is much faster than what follows.
+    with contextlib.suppress(OverflowError):  # from integers that can be read but not written
+        # A file that we wrote, which is the usual case, is encoded to the same bytes again; this is much faster than what follows.
         if msgspec.json.format(msgspec.json.encode(plain), indent=2) == content.rstrip(b"\n"):
             return False
     found = False
@@ -135,7 +135,7 @@ def decode_toml(content: bytes) -> dict[str, Any]:
 
 
 def without_values(said: str) -> str:
-    """What msgspec says of a record that does not fit its type, without the value or the name that it quotes.
+    """The reason why msgspec rejects a record, without the value or the name that it quotes.
 
     >>> without_values("Invalid enum value 'hunter2' - at `$.status`")
     'a value that is not allowed - at `$.status`'
@@ -153,7 +153,7 @@ def without_values(said: str) -> str:
 
 
 def shown_schema(found: str) -> str:
-    """The schema of a file as a message can show it: only what looks like one.
+    """The schema of a file as a message can show it, if it looks like a schema.
 
     >>> shown_schema("coalmine.canaries/2"), shown_schema("my pin is 0451")
     ("'coalmine.canaries/2'", 'not one of coalmine')
@@ -162,15 +162,15 @@ def shown_schema(found: str) -> str:
 
 
 def _without_names(said: str) -> str:
-    """What the TOML reader says, without the key that it may name."""
+    """The reason why a TOML document is rejected, without the key that it may name."""
     return re.sub(r"(?s)\b(declare|namespace|inline table key) .*?(?=(?: twice)? \(at )", r"\1 [...]", said)
 
 
 def _check_levels(content: bytes) -> None:
-    """Refuse what is nested so deeply that reading, comparing or writing it would end in Python's own limit."""
+    """Reject content that is nested so deeply that reading, comparing or writing it would hit Python's recursion limit."""
     if content.count(b"[") + content.count(b"{") <= MOST_LEVELS:
         return
-    # What is escaped within strings goes first, so that quotes are the ends of strings; then the strings.
+    # First remove escapes within strings, so that the quotes that remain delimit strings; then remove the strings.
     plain = content.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_STRUCTURE)
     levels = itertools.accumulate(map(_STEPS.__getitem__, _IN_STRINGS.sub(b"", plain)))
     if max(levels, default=0) > MOST_LEVELS:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, and private where they hold secrets."""
+"""Files that are complete or absent, and private if they hold secrets: writing, reading, hashing, and checks before long work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from coalmine.errors import CoalmineError, InputError, ReadError, UnflushedError, WriteError
-from coalmine.storage.refusals import unreadable, write_error
+from coalmine.storage.system_errors import unreadable, write_error
 from coalmine.storage.work_files import new_work_file
 
 PRIVATE = 0o600
@@ -25,11 +25,11 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[Path]:
-    """A path to write to; it takes the final name when the block ends well, and is removed when it does not.
+    """A path to write to; the file takes its final name if the block succeeds, and is removed if the block raises.
 
-    The temporary file is beside the final one, so the rename is atomic, and it has the final mode from its first byte, so a
-    secret is never readable by others for a moment. Only a regular file is ever replaced. What the operating system refuses is a
-    WriteError; whatever else the block raises passes as it is. Within `together`, the name is taken when that block ends.
+    The temporary file is next to the final one, so the rename is atomic, and it has the final mode from its first byte, so others
+    can never read a secret, not even for a moment. Only a regular file is ever replaced. What the operating system refuses is a
+    WriteError; other errors of the block pass through. Within `together`, the file takes its name when that block ends.
     """
     final = _checked(path)
     make_directory(final.parent)
@@ -48,10 +48,10 @@ def whole_file(path: str | os.PathLike[str], *, mode: int = PUBLIC) -> Iterator[
 
 @contextlib.contextmanager
 def together() -> Iterator[FileGroup]:
-    """Files that belong together: each is complete on the disk before the first of them takes its name.
+    """Files that belong together: each is complete on disk before the first of them takes its name.
 
-    Those that are written later tell of those before them. Therefore old ones are removed first, the last at first: at no moment
-    does a file tell of another one than is there. A full disk is noticed before any of that, and changes nothing.
+    Files that are written later describe earlier ones. Therefore old files are removed first, in reverse order: at no moment does a
+    file describe a file that is not there. A full disk is noticed before any of that, and changes nothing.
     """
     group = FileGroup()
     token = _GROUP.set(group)
@@ -71,19 +71,19 @@ class FileGroup:
         self._old: list[Path] = []
 
     def add(self, new: _NewFile) -> None:
-        """A file that is complete and waits for its name."""
+        """Add a file that is complete and waits for its name."""
         self._new.append(new)
 
     def remove(self, path: Path) -> None:
-        """A file that would tell of what is no longer there; it goes before the first new one takes its name."""
+        """Mark a file that would describe files that are gone; it is removed before the first new one takes its name."""
         self._old.append(path)
 
     def where(self, path: Path) -> Path:
-        """Where the content of one of the files is until it takes its name."""
+        """The path of a file's content until it takes its name."""
         return next((new.temporary for new in reversed(self._new) if new.final == path), path)
 
     def put_in_place(self) -> None:
-        """Remove what is old, and give the new files their names."""
+        """Remove the old files, and give the new files their names."""
         for place in [*self._old, *(new.final for new in self._new)]:
             check_replaceable(place)
         for old in [*self._old, *(new.final for new in reversed(self._new[1:]))]:
@@ -98,13 +98,13 @@ class FileGroup:
             next(new for new in self._new if new.final.parent == folder).flush_directory()
 
     def close(self) -> None:
-        """Remove what did not take its name."""
+        """Remove the files that did not take their names."""
         for new in self._new:
             new.abandon()
 
 
 class _NewFile:
-    """A file that is written beside the one whose name it will take."""
+    """A temporary file next to the one whose name it will take."""
 
     def __init__(self, final: Path, mode: int) -> None:
         self.final, self._mode = final, mode
@@ -116,20 +116,20 @@ class _NewFile:
 
     @contextlib.contextmanager
     def removed_if_refused(self) -> Iterator[None]:
-        """Remove what was written if the block raises; nothing that goes wrong in doing so hides why."""
+        """Remove the file if the block raises; a failure to remove it does not hide the first error."""
         try:
             yield
         except BaseException as error:
             self.abandon()
-            if not self._tells_of(error):
+            if not self._concerns(error):
                 raise
             left = _what_is_at(self.final)
             if os.path.lexists(self.temporary):
-                left = f"{self.temporary.name} beside it could not be removed; {left}"
+                left = f"{self.temporary.name} next to it could not be removed; {left}"
             raise write_error(self.final, error, left) from error
 
     def abandon(self) -> None:
-        """Remove what was written, unless it has its name."""
+        """Remove the file, unless it has its final name."""
         with contextlib.suppress(OSError):
             self.temporary.unlink(missing_ok=True)
         self._release()
@@ -140,14 +140,14 @@ class _NewFile:
             with contextlib.suppress(OSError):
                 os.close(held)
 
-    def _tells_of(self, error: BaseException) -> TypeGuard[OSError]:
-        """Whether an error is the operating system's answer to writing this file, and not one of something else in the block."""
+    def _concerns(self, error: BaseException) -> TypeGuard[OSError]:
+        """Whether the operating system raised an error about writing this file, and not about something else in the block."""
         if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
             return False
         return error.filename is None or os.fspath(error.filename) in {str(self.temporary), str(self.final)}
 
     def finish(self) -> None:
-        """Give what was written its mode and bring it to the disk; a library may have put a new file in the place of ours."""
+        """Set the mode and flush the file to disk; a library may have replaced our file with a new one."""
         descriptor = os.open(self.temporary, os.O_RDWR | _NO_FOLLOW)
         try:
             self.temporary.chmod(self._mode)
@@ -162,17 +162,17 @@ class _NewFile:
         self._release()
 
     def flush_directory(self) -> None:
-        """Bring the new name to the disk."""
+        """Flush the new name to disk."""
         try:
             _flush(self.final.parent)
         except OSError as error:
-            left = "the file is complete, but a power cut could still undo it"
+            left = "the file is complete, but a power failure could still undo it"
             raise UnflushedError(str(write_error(self.final, error, left))) from error
 
 
 @contextlib.contextmanager
 def refused_writing(place: Path) -> Iterator[None]:
-    """What the operating system refuses in the block, which writes files for its own use below `place`, is a WriteError."""
+    """Turn errors of the operating system into a WriteError; the block writes files for its own use below `place`."""
     try:
         yield
     except OSError as error:
@@ -189,7 +189,7 @@ def _what_is_at(final: Path) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place where no file can be written; called before long work, so that its result is not lost in the end."""
+    """Reject a path where no file can be written; called before long work, so that its result is not lost at the end."""
     folder = _checked(path).absolute().parent
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
@@ -202,13 +202,13 @@ def check_place(path: Path) -> None:
 
 
 def check_places(directory: str | os.PathLike[str], *names: str) -> None:
-    """Refuse a directory in which one of these files cannot be written; see `check_place`."""
+    """Reject a directory in which one of these files cannot be written; see `check_place`."""
     for name in names:
         check_place(Path(directory) / name)
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to put a file in the place of anything but a regular file; called before long work as well as at its end."""
+    """Refuse to replace anything but a regular file; called before long work as well as at its end."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
@@ -216,10 +216,10 @@ def check_replaceable(path: Path) -> None:
     except OSError as error:
         raise write_error(path, error, "nothing was left behind") from error
     if stat.S_ISDIR(kind):
-        raise InputError(f"{path} is a directory, and a file was to be written there; name a file")
+        raise InputError(f"{path} is a directory, but a file is to be written there; name a file")
     if stat.S_ISLNK(kind):
         raise InputError(
-            f"{path} is a symbolic link, which is never replaced or followed; name the file that it points to, or another one"
+            f"{path} is a symbolic link, which is never replaced or followed; name the file that it points to, or another file"
         )
     if not stat.S_ISREG(kind):
         raise InputError(
@@ -228,7 +228,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def make_directory(path: str | os.PathLike[str]) -> Path:
-    """A directory that is there; called before long work, so that a wrong place is told at once."""
+    """Make a directory if it does not exist; called before long work, so that a wrong path fails at once."""
     directory = _checked(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def make_directory(path: str | os.PathLike[str]) -> Path:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that is no longer needed, if it is there; nothing but a regular file."""
+    """Remove a file that is no longer needed, if it exists; only a regular file is ever removed."""
     check_replaceable(path)
     try:
         path.unlink(missing_ok=True)
@@ -253,15 +253,13 @@ def remove_file(path: Path) -> None:
 
 def _checked(path: str | os.PathLike[str]) -> Path:
     if "\0" in os.fspath(path):
-        raise InputError(
-            f"a path cannot have a null character in it, but {os.fspath(path)!r} has one; rename it"
-        )
+        raise InputError(f"a path cannot contain a null character, but {os.fspath(path)!r} does; rename it")
     return Path(path)
 
 
 @contextlib.contextmanager
 def no_empty_directory(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What is refused leaves no directory that was not there before and has nothing in it, and none above it either."""
+    """If the block raises, remove the directory and its parents as far as they are new and empty."""
     directory = Path(path)
     new = [place for place in (directory, *directory.parents) if not place.exists()]
     try:
@@ -274,7 +272,7 @@ def no_empty_directory(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes, *, mode: int = PUBLIC) -> None:
-    """Write a whole file."""
+    """Write a file, complete or not at all."""
     with whole_file(path, mode=mode) as temporary:
         temporary.write_bytes(content)
 
@@ -285,9 +283,9 @@ def write_json(path: str | os.PathLike[str], document: Any, *, mode: int = PUBLI
 
 
 def to_json(document: Any) -> bytes:
-    r"""A record, or anything made of records, as indented JSON; fields keep the order in which they are declared.
+    r"""A record, or anything made of records, as indented JSON; fields are in the order of their declaration.
 
-    A path of bytes that are not UTF-8 is text that JSON cannot hold: those bytes become their escapes, which is readable.
+    JSON cannot hold a path whose bytes are not UTF-8: those bytes become readable escapes.
 
     >>> to_json({"path": b"a\xff".decode("utf-8", "surrogateescape")})
     b'{\n  "path": "a\\\\udcff"\n}'
@@ -300,7 +298,7 @@ def to_json(document: Any) -> bytes:
 
 
 def _encodable(document: Any) -> Any:
-    """Plain JSON in which each half of a surrogate pair is its escape."""
+    """Plain JSON in which each half of a surrogate pair is escaped."""
     if isinstance(document, str):
         return document.encode("utf-8", "backslashreplace").decode()
     if isinstance(document, dict):
@@ -327,7 +325,7 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
 
 
 def read_written(path: str | os.PathLike[str], what: str) -> bytes:
-    """The bytes of a file that coalmine writes: never those of a pipe in its place, which would be waited for without end."""
+    """The bytes of a file that coalmine writes; a pipe in its place, which would be waited for forever, is rejected."""
     try:
         kind = os.stat(_checked(path)).st_mode  # noqa: PTH116 - `read_bytes` puts into words what it raises
     except OSError:

@@ -1,6 +1,6 @@
-"""Work files that say whether they are whole: what a stopped command resumes from ends with the SHA-256 of all that comes before it.
+"""Work files with a checksum: the file that a stopped command resumes from ends with the SHA-256 of everything before it.
 
-One that is damaged is refused by name, and never guessed at or overwritten: whoever wants to start over removes it.
+A damaged file is rejected by name, and never repaired or overwritten: anyone who wants to start over removes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class _HashedWriter(io.RawIOBase):
-    """A file that hashes what is written to it, in order."""
+    """A file that hashes what is written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -37,7 +37,7 @@ class _HashedWriter(io.RawIOBase):
 
 @contextlib.contextmanager
 def guarded_file(path: Path) -> Iterator[io.RawIOBase]:
-    """A stream to write a work file to, from its beginning to its end; readable by its owner only, whole or not there."""
+    """A stream to write a work file to from beginning to end; only its owner can read it, and it is complete or absent."""
     with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "wb") as file:
         stream = _HashedWriter(file)
         yield stream
@@ -51,12 +51,10 @@ def write_guarded(path: Path, content: bytes) -> None:
 
 
 def read_guarded(path: Path, what: str, *, advice: str = "remove it to start over") -> bytes:
-    """What was written to a work file; an InputError that names it where it is no longer that."""
-    check_replaceable(path)  # it will be replaced, and whoever opens a pipe waits for ever
+    """The content of a work file; an InputError that names the file if it is not what was written."""
+    check_replaceable(path)  # it will be replaced, and opening a pipe would wait forever
     content = read_bytes(path, what)
     written, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(written).digest() != digest:
-        raise InputError(
-            f"{path}, which is kept of {what}, is empty, damaged or of another version; {advice}"
-        )
+        raise InputError(f"{path}, left by {what}, is empty, damaged or from another version; {advice}")
     return written

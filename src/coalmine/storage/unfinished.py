@@ -1,4 +1,4 @@
-"""Output directories: one process writes to one at a time, and what a process that was killed left there is known as such."""
+"""Output directories: only one process writes to each at a time, and files that a killed process left there are recognized."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coalmine.storage.files import PRIVATE, make_directory, remove_file, write_j
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where nobody is kept from writing to the same directory twice
+except ImportError:  # on Windows, where two processes can write to the same directory
     fcntl = None  # type: ignore[assignment]
 
 UNFINISHED_FILE = "unfinished.json"
@@ -24,7 +24,7 @@ SCHEMA = "coalmine.unfinished/1"
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Which files of a directory are of a run that has not come to its end."""
+    """The files in a directory that belong to a run that has not finished."""
 
     schema: str = SCHEMA
     files: tuple[str, ...]
@@ -32,9 +32,9 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def sole_use(directory: str | os.PathLike[str]) -> Iterator[Path]:
-    """Make a directory and hold it; an InputError where another process writes to it.
+    """Make a directory and lock it; an InputError if another process writes to it.
 
-    What is held is the directory itself, so nothing is left when the process is killed. A file system without locks keeps nobody out.
+    The lock is on the directory itself, so nothing is left when the process is killed. A file system without locks keeps nobody out.
     """
     path = make_directory(directory)
     held = _opened(path)
@@ -45,7 +45,7 @@ def sole_use(directory: str | os.PathLike[str]) -> Iterator[Path]:
             except OSError as problem:
                 if problem.errno in {errno.EWOULDBLOCK, errno.EACCES}:
                     raise InputError(
-                        f"another process is writing to {path}; wait for its end, or choose another directory"
+                        f"another process is writing to {path}; wait until it has finished, or choose another directory"
                     ) from None
         yield path
     finally:
@@ -54,7 +54,7 @@ def sole_use(directory: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _opened(directory: Path) -> int | None:
-    """A descriptor of a directory; None where it cannot be opened, as one that may only be written to."""
+    """A descriptor of a directory; None if it cannot be opened, such as one without read permission."""
     try:
         return os.open(directory, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
@@ -62,7 +62,7 @@ def _opened(directory: Path) -> int | None:
 
 
 def left_unfinished(directory: Path) -> frozenset[str]:
-    """The names of files that a run left in a directory when it was killed; the next may replace them without being told to."""
+    """The names of files that a killed run left in a directory; the next run may replace them without `overwrite`."""
     path = directory / UNFINISHED_FILE
     if not path.is_file():
         return frozenset()
@@ -70,18 +70,19 @@ def left_unfinished(directory: Path) -> frozenset[str]:
         note = decode_json(path.read_bytes(), _Note)
     except (OSError, UndecodableError):
         return frozenset()
-    # A note can be edited; nothing outside of the directory is ever removed.
+    # A note can be edited, so names of files outside of the directory are ignored.
     names = [name for name in note.files if Path(name).name == name and name not in {"", ".."}]
     return frozenset(names) if note.schema == SCHEMA else frozenset()
 
 
 @contextlib.contextmanager
 def noted_as_unfinished(directory: Path, names: Iterable[str]) -> Iterator[None]:
-    """Within the block, a note in the directory names the files that are being written there and were not there before.
+    """Keep a note in the directory, within the block, that names the files that are being written and did not exist before.
 
-    `names` are in the order in which they take their names: later ones tell of earlier ones, so they are removed first.
-    A block that fails leaves neither them nor the note; only a kill does. A file that was there is not named: whether it may be
-    replaced is for the user to say, each time. But once it is replaced, it tells of those that go, and goes with them.
+    `names` are in the order in which the files take their names: later files describe earlier ones, so they are removed first.
+    A block that fails leaves neither the files nor the note; only a kill does. A file that existed before is not named, because the
+    user decides each time whether it may be replaced. Once it is replaced, it describes the files that are removed, and is removed
+    with them.
     """
     left = left_unfinished(directory)
     names = tuple(names)
@@ -94,9 +95,9 @@ def noted_as_unfinished(directory: Path, names: Iterable[str]) -> Iterator[None]
     except UnflushedError:
         with contextlib.suppress(InputError):
             remove_file(note)
-        raise  # all is there, as far as this process can see
+        raise  # everything is there, as far as this process can see
     except BaseException:
-        with contextlib.suppress(InputError):  # what went wrong first is what counts
+        with contextlib.suppress(InputError):  # the first error is the one to report
             for name in reversed(names if own else ()):
                 if name in own or _which(directory / name) != before[name]:
                     remove_file(directory / name)
@@ -108,7 +109,7 @@ def noted_as_unfinished(directory: Path, names: Iterable[str]) -> Iterator[None]
 
 
 def _which(path: Path) -> int | None:
-    """Which file has this name now; None where none has."""
+    """The inode of a file; None if there is no file of this name."""
     try:
         return path.stat().st_ino
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that are still being written: created exclusively under names that nobody can guess, and removed once their writer is dead."""
+"""Work files, which are still being written: created exclusively under unguessable names, and removed after their process has died."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where a work file of a dead process stays until somebody removes it
+except ImportError:  # on Windows, where the work file of a dead process stays until somebody removes it
     fcntl = None  # type: ignore[assignment]
 
 _NAME = re.compile(r"\..+\.[0-9a-f]{16}-(?P<process>[0-9]+)\.part")
 _DIRECTORY_NAME = re.compile(r"\.work\.[0-9a-f]{16}-(?P<process>[0-9]+)")
-# What file systems allow for a name, and what is added to the final name: two dots, 16 digits, the process, ".part".
+# The bytes that file systems allow for a name, and those added to the final name: two dots, 16 digits, the process, ".part".
 _LONGEST_NAME, _ADDED = 255, 48
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _EXCLUSIVE = os.O_CREAT | os.O_EXCL | os.O_RDWR | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0)
 
 
 def new_work_file(final: Path, mode: int) -> tuple[Path, int]:
-    """An empty file beside `final`, and its open descriptor; close it once the file has its final name or is gone.
+    """An empty file next to `final`, and its open descriptor; close it after the file has its final name or was removed.
 
-    The descriptor holds a lock for as long as its process lives, by which others know that the file is not abandoned.
+    The descriptor holds a lock for as long as the process lives, which shows others that the file is not abandoned.
     """
     remove_abandoned(final.parent)
     stem = os.fsdecode(os.fsencode(final.name)[: _LONGEST_NAME - _ADDED])
     path = final.with_name(f".{stem}.{secrets.token_hex(8)}-{os.getpid()}.part")
     descriptor = os.open(path, _EXCLUSIVE, mode)
     try:
-        path.chmod(mode)  # whatever the umask took away
+        path.chmod(mode)  # the umask may have removed bits
         _hold(descriptor)
     except BaseException:
-        with contextlib.suppress(OSError):  # what went wrong first is what counts
+        with contextlib.suppress(OSError):  # the first error is the one to report
             os.close(descriptor)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -46,7 +46,7 @@ def new_work_file(final: Path, mode: int) -> tuple[Path, int]:
 
 @contextlib.contextmanager
 def work_directory(parent: Path) -> Iterator[Path]:
-    """A private directory in `parent` for files that nobody needs after the block; it is removed with all that is in it."""
+    """A private directory in `parent` for files that are not needed after the block; it is removed with its content."""
     remove_abandoned(parent)
     path = parent / f".work.{secrets.token_hex(8)}-{os.getpid()}"
     path.mkdir(mode=0o700)
@@ -56,7 +56,7 @@ def work_directory(parent: Path) -> Iterator[Path]:
         _hold(held)
         yield path
     except BaseException:
-        shutil.rmtree(path, ignore_errors=True)  # what went wrong first is what counts
+        shutil.rmtree(path, ignore_errors=True)  # the first error is the one to report
         raise
     else:
         shutil.rmtree(path)
@@ -67,20 +67,20 @@ def work_directory(parent: Path) -> Iterator[Path]:
 
 
 def is_work_name(name: str) -> bool:
-    """Whether a file or directory of this name is one that something is still being written to, or was when its process ended."""
+    """Whether this is the name of a work file or a work directory."""
     return _process(name) is not None
 
 
 def remove_abandoned(directory: Path) -> None:
-    """Remove the work files and work directories that processes left in a directory when they were killed."""
+    """Remove the work files and work directories that killed processes left in a directory."""
     try:
         with os.scandir(directory) as entries:
             left = [Path(entry.path) for entry in entries if _process(entry.name) is not None]
     except OSError:
-        return  # whoever wants to write there will be told
+        return  # writing there will fail with an error of its own
     for path in left:
         if _is_abandoned(path):
-            with contextlib.suppress(OSError):  # somebody else removed it, or it is not ours to remove
+            with contextlib.suppress(OSError):  # another process removed it, or we have no permission
                 if _DIRECTORY_NAME.fullmatch(path.name):
                     shutil.rmtree(path)
                 else:
@@ -94,15 +94,15 @@ def _hold(descriptor: int) -> None:
 
 
 def _process(name: str) -> int | None:
-    """The number of the process that made what has this name, or None where it is not a name of ours."""
+    """The id of the process that made the work file or directory of this name, or None if it is not one."""
     found = _NAME.fullmatch(name) or _DIRECTORY_NAME.fullmatch(name)
     return None if found is None else int(found["process"])
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether nobody holds the file, and no process has the number of the one that made it.
+    """Whether no process holds the file, and no process has the id of the one that made it.
 
-    Both are asked: a library that puts a new file in the place of ours drops the lock, and numbers of processes are of one machine
+    Both are checked: a library that replaces our file with a new one drops the lock, and the ids of processes belong to one machine,
     while its files may be shared.
     """
     process = _process(path.name)

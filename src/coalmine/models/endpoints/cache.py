@@ -24,7 +24,7 @@ from coalmine.models.endpoints.answers import Answer, Question
 from coalmine.models.endpoints.detection import Checks, Stretch
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.storage.files import PRIVATE, check_replaceable, make_directory
-from coalmine.storage.refusals import write_error
+from coalmine.storage.system_errors import write_error
 
 # "coal", so that a database of something else is not taken for ours.
 _APPLICATION = 0x636F616C

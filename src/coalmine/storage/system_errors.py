@@ -1,4 +1,4 @@
-"""What the operating system refuses, as one sentence: what was refused, where, and what to do."""
+"""Errors of the operating system as one sentence: what was refused, where, and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coalmine.errors import WriteError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
-# None of these can come from a mistake of ours: they tell of a disk, of rights, of limits, or of a path that somebody gave.
+# None of these can come from a bug of ours: they are about a disk, permissions, limits, or a path that the user gave.
 _OF_THE_SYSTEM = {
     *_NO_ROOM,
     *_NOT_ALLOWED,
@@ -36,7 +36,7 @@ class _Reason(NamedTuple):
 
 
 def write_error(path: str | os.PathLike[str], error: OSError, left: str) -> WriteError:
-    """That a file could not be written; `left` says what is there now."""
+    """The error for a file that could not be written; `left` says what is there now."""
     if error.errno in _NO_ROOM:
         return WriteError(
             f"no room to write {shortened(path)}: the disk is full or a quota is reached; free some space and run the same command "
@@ -47,7 +47,7 @@ def write_error(path: str | os.PathLike[str], error: OSError, left: str) -> Writ
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> str:
-    """Which file cannot be read, why, and what to do.
+    """A sentence that says which file cannot be read, why, and what to do.
 
     >>> unreadable("mail.txt", OSError(errno.EIO, "Input/output error"))
     'mail.txt cannot be read: Input/output error; check the disk'
@@ -58,8 +58,8 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> str:
     return f"{shortened(path)} cannot be read: {why}; {what_to_do}"
 
 
-def refused_by_system(error: OSError) -> str | None:
-    """The sentence for an error that nothing nearer has put into words; None where it may come from a mistake of ours."""
+def describe_system_error(error: OSError) -> str | None:
+    """A sentence for an error that nothing else has described; None if it may come from a bug of ours."""
     if error.errno not in _OF_THE_SYSTEM:
         return None
     reason = _reason(error)
@@ -68,7 +68,7 @@ def refused_by_system(error: OSError) -> str | None:
 
 
 def shortened(path: str | os.PathLike[str]) -> str:
-    """A path as a sentence can hold it: of one that is too long for any file system, its beginning.
+    """A path as a sentence can show it: only the beginning of one that is too long for any file system.
 
     >>> shortened("out/model"), len(shortened("x" * 5000))
     ('out/model', 123)
@@ -98,5 +98,5 @@ def _reason(error: OSError) -> _Reason:
 
 
 def _said(error: OSError) -> str:
-    # Libraries put words of their own around those of the system, which say the same.
+    # Libraries add words of their own to the message of the system, which says the same.
     return str(error) if error.errno is None else os.strerror(error.errno)
