@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 COALMINE = f"{sys.executable} -m coalmine"
-FULL = "coalmine: standard output cannot be written: No space left on device; send it to another place, or use --quiet\n"
+FULL = "coalmine: standard output cannot be written: No space left on device; redirect it, or use --quiet\n"
 CLOSED = (
-    "coalmine: standard output cannot be written: it is closed; send it to another place, or use --quiet\n"
+    "coalmine: standard output cannot be written: it is closed; redirect it, or use --quiet\n"
 )
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

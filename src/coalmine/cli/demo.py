@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coalmine.cli.options import Json, Quiet, Seed
 from coalmine.cli.output import Output
+
+if TYPE_CHECKING:
+    from coalmine.corpus.planting.planting import Planted
 
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
 CORPUS_BYTES = 400_000
@@ -17,15 +20,15 @@ EPOCHS = 3
 
 def command(
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Directory for everything that the demo makes.")
+        Path, typer.Option("--out", "-o", help="The directory for everything that the demo writes.")
     ] = Path("coalmine-demo"),
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Plant canaries 1, 4, 16 and 64 times, train the paper's character LSTM, and measure how exposed each is.
+    """Plant canaries 1, 4, 16 and 64 times, train the Secret Sharer's character LSTM, and measure how exposed each canary is.
 
-    The corpus is the English of Python's own standard library, so nothing is downloaded. The same steps by hand are in
+    The corpus is the English text of Python's own standard library, so nothing is downloaded. The same steps by hand are in
     docs/tutorial/quickstart.md.
     """
     with Output(json=json, quiet=quiet) as output:
@@ -38,39 +41,18 @@ def command(
         from coalmine.audits.membership.table import membership_in_plain_words
         from coalmine.audits.runs import read_runs
         from coalmine.cli.run_record import RunClock
-        from coalmine.corpus.files.embedded import write_embedded_corpus
-        from coalmine.corpus.planting.planting import plant
         from coalmine.evidence.directories import audit_directory
         from coalmine.models.loading import load_model
         from coalmine.reports.page.html import report_page
-        from coalmine.reports.terminal import planted_summary, training_summary
         from coalmine.storage.files import check_place, make_directory, write_bytes
-        from coalmine.training.trainer import train
         from coalmine.visible import visible
 
         clock = RunClock()
-        corpus, report = out / "corpus.txt", out / "report.html"
+        report = out / "report.html"
         check_place(report)
-        write_embedded_corpus(corpus, CORPUS_BYTES)
-        planted = plant(
-            corpus,
-            SECRET,
-            repeat=[1, 4, 16, 64],
-            canaries=5,
-            withhold=0.25,
-            seed=seed,
-            out=out / "planted",
-            overwrite=True,
-            progress=output.progress(),
-        )
-        output.say(planted_summary(planted), "")
-        # One model for each planted corpus, so that a demo with another seed never meets the model of this one.
-        model = out / f"model-{planted.canaries.sha256[:8]}"
-        trained = train(out / "planted", out=model, epochs=EPOCHS, seed=seed, progress=output.progress())
-        output.say(training_summary(trained), "")
-        loaded = load_model(model)
+        planted, model = _plant_and_train(out, seed, output)
+        loaded, audit = load_model(model), audit_directory(model)
         results = expose(loaded, planted.canaries, seed=seed, progress=output.progress())
-        audit = audit_directory(model)
         directory = results.save(audit / "exposure")
         extracted, extractions = verify_extraction(loaded, planted.canaries, progress=output.progress())
         save_verification(
@@ -88,15 +70,43 @@ def command(
         output.say(
             exposure_table(results),
             "",
-            f'What it means. Each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
+            f'What it means: each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
             *exposure_in_plain_words(results),
             *extracted_in_plain_words(extracted, extractions),
             "",
-            "What that says about membership and differential privacy, by how often a canary was planted:",
+            "What that means for membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),
             "",
-            f"The results are in {visible(str(audit))}, apart from the model. Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
-            f"Look at the report: {visible(str(report))}",
+            f"The results are in {visible(str(audit))}, separate from the model. Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
+            f"Open the report: {visible(str(report))}",
         )
         output.document(results.to_document())
     return 0
+
+
+def _plant_and_train(out: Path, seed: int, output: Output) -> tuple[Planted, Path]:
+    """A planted corpus, and the directory of a model that was trained on it."""
+    from coalmine.corpus.files.embedded import write_embedded_corpus
+    from coalmine.corpus.planting.planting import plant
+    from coalmine.reports.terminal import planted_summary, training_summary
+    from coalmine.training.trainer import train
+
+    corpus = out / "corpus.txt"
+    write_embedded_corpus(corpus, CORPUS_BYTES)
+    planted = plant(
+        corpus,
+        SECRET,
+        repeat=[1, 4, 16, 64],
+        canaries=5,
+        withhold=0.25,
+        seed=seed,
+        out=out / "planted",
+        overwrite=True,
+        progress=output.progress(),
+    )
+    output.say(planted_summary(planted), "")
+    # One model per planted corpus, so that a demo with another seed never finds the model of this one.
+    model = out / f"model-{planted.canaries.sha256[:8]}"
+    trained = train(out / "planted", out=model, epochs=EPOCHS, seed=seed, progress=output.progress())
+    output.say(training_summary(trained), "")
+    return planted, model
