@@ -222,7 +222,7 @@ def test_canaries_without_a_result_are_missing_from_the_rules_about_them(partly_
     assert without_exposure(run, 15) == without_exposure(run, exactly=1) == []
     found = check(run, parse_policy("[exposure.by_repetitions]\n1 = 12\n16 = 12"))
     assert [one.outcome for one in found.rules] == ["holds", "not_shown"]
-    assert "no result speaks of it" in found.rules[1].evidence
+    assert "no result covers it" in found.rules[1].evidence
 
 
 def test_results_of_other_weights_are_told_from_results_that_are_not_there(partly_measured, tmp_path):

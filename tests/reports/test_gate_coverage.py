@@ -101,7 +101,7 @@ def test_a_manifest_that_was_named_and_not_measured_is_missing(run):
     for more in (run / "other", run / "other" / "canaries.json"):
         found = outcomes(policy, *named, more)
         assert {one.outcome for one in found.values()} == {"not_shown"}
-        assert all("no result speaks of it" in one.evidence for one in found.values())
+        assert all("no result covers it" in one.evidence for one in found.values())
     # One that is only met on the way may be of an earlier corpus.
     shutil.move(run / "other", run / "run" / "earlier")
     assert {one.outcome for one in outcomes(policy, *named).values()} == {"holds"}

@@ -200,7 +200,7 @@ def test_canaries_of_the_manifest_without_exposures():
     )
     found = only(run, *AT_MOST_10)
     assert (found.outcome, found.judged) == ("not_shown", 2)
-    assert found.evidence.endswith("b (trained on 4 times): no result speaks of it (format f0 is {digits:6})")
+    assert found.evidence.endswith("b (trained on 4 times): no result covers it (format f0 is {digits:6})")
     assert found.settle == "run `coalmine expose` with the whole canaries.json"
     assert told(run, *AT_MOST_10, "up_to_repetitions = 3") == [("exposure.at_most", "holds", 1)]
     assert told(run, *AT_MOST_10, "up_to_repetitions = 4") == [("exposure.at_most", "not_shown", 2)]
@@ -208,7 +208,7 @@ def test_canaries_of_the_manifest_without_exposures():
     assert [one[1:] for one in by_number] == [("holds", 1), ("not_shown", 0), ("not_shown", 1)]
     required = only(run, 'require = ["exposure"]')
     assert required.evidence == (
-        "1 of 2 canaries could not be measured; b (trained on 4 times): no result speaks of it (format f0 is {digits:6})"
+        "1 of 2 canaries could not be measured; b (trained on 4 times): no result covers it (format f0 is {digits:6})"
     )
 
 

@@ -51,7 +51,7 @@ def audited_model(directory: str | os.PathLike[str]) -> Path | None:
 
 
 def model_of_result(path: str | os.PathLike[str]) -> Path | None:
-    """The directory of the model that a file in an audit directory tells of, there or not; None for a file elsewhere.
+    """The directory of the model that a file in an audit directory is about, whether it exists or not; None for a file elsewhere.
 
     >>> model_of_result("/out/model-audit/exposure/exposure.json").as_posix()
     '/out/model'

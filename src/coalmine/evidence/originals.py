@@ -27,7 +27,7 @@ def other_weights(run: Run) -> str | None:
     known = _digests(model)
     for path, record in run.all(TRAININGS):
         if known and record.weights_sha256 not in known:
-            return f"the results are of other weights than those that {run.shown(path)} tells of"
+            return f"the results are of other weights than those recorded in {run.shown(path)}"
     return None
 
 

@@ -1,6 +1,6 @@
 """Results that contradict themselves: what every estimate must fulfil, and how a file that does not is refused.
 
-A checksum says that a result is what was written, and not that it makes sense: somebody who edits a result can compute the checksum
+A checksum says that a result is what was written, and not that it makes sense: anyone who edits a result can compute the checksum
 again. So whoever reads a result also asks whether its numbers can be true together. No message quotes a text of the file other than
 names that messages use anyway.
 """
@@ -44,7 +44,7 @@ def same(first: float, second: float) -> bool:
 
 
 def hits_of(share: float, n: int) -> int | None:
-    """How many of n a share is; None where it is no share of them.
+    """How many of n a share is; None where it is not a share of them.
 
     >>> hits_of(0.3, 10), hits_of(0.35, 10)
     (3, None)

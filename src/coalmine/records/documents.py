@@ -1,6 +1,6 @@
 """Results that say whether they are what was written: JSON documents that end with a checksum of all that comes before it.
 
-The checksum guards against accidents (an edit, a half-restored backup, a broken disk), not against somebody who computes it again.
+The checksum guards against accidents (an edit, a half-restored backup, a broken disk), not against anyone who computes it again.
 It is the last line but one of the file, so that any tool can make it: `head -n -2 exposure.json | sha256sum`.
 """
 

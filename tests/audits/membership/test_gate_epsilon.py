@@ -30,7 +30,7 @@ def bounded(low, *, name="p", ceiling=3.0, copies=1, p_value=0.001, format_id="f
 @pytest.mark.parametrize(
     ("one", "outcome", "says"),
     [
-        (bounded(1.0), "holds", "no violation was shown, which proves no privacy"),
+        (bounded(1.0), "holds", "no violation was shown, which does not prove privacy"),
         (bounded(1.0 + HAIR), "broken", "epsilon is at least 1.000001"),
         (bounded(0.5, ceiling=1.0), "not_shown", "could prove is 1.00, whatever the model remembers"),
         (bounded(0.5, ceiling=1.0 + HAIR), "holds", ""),

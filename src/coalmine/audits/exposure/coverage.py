@@ -41,7 +41,7 @@ def planted_in(run: Run) -> list[NamedCanary]:
     found: dict[tuple[str, str], NamedCanary] = {}
     measured = run.measured_manifests
     for path, canaries in run.all(MANIFESTS):
-        # One that nothing was measured with, and that was only met on the way, may be of an earlier corpus: CM502 tells of it.
+        # One that nothing was measured with, and that was only found on the way, may belong to an earlier corpus: CM502 reports it.
         asked = _was_named(run, path) or _was_trained_on(run, canaries)
         if measured and canaries.sha256 not in measured and not asked:
             continue
@@ -86,7 +86,7 @@ def _was_trained_on(run: Run, canaries: CanarySet) -> bool:
 
 
 def without_exposure(run: Run, most: int | None = None, exactly: int | None = None) -> list[PartOutcome]:
-    """Planted canaries that no exposures speak of at all, with up to `most` or `exactly` so many repetitions."""
+    """Planted canaries that no exposures cover, with up to `most` or `exactly` so many repetitions."""
     there = {
         (document.manifest_sha256, result.canary_id)
         for _, document in run.all(EXPOSURES)
@@ -97,7 +97,7 @@ def without_exposure(run: Run, most: int | None = None, exactly: int | None = No
         PartOutcome(
             f"{one.canary_id} (trained on {times_in_words(one.repetitions)})",
             "not_shown",
-            f"no result speaks of it (format {names[one.format_id]})",
+            f"no result covers it (format {names[one.format_id]})",
             math.inf,
             "run `coalmine expose` with the whole canaries.json",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,6 +35,14 @@ def smallest_budget(searches: Iterable[Extraction]) -> int | None:
     return min((one.certificate.expansions for one in searches if not one.proven), default=None)
 
 
+class _SearchTerms(NamedTuple):
+    """What a rule accepts as a search: which places count, and whether one without a proof counts."""
+
+    among_first: int | None
+    accept_unproven: bool
+    budget_at_least: int | None
+
+
 def judge_extractions(
     canaries: Sequence[CanaryExtraction],
     most: int,
@@ -49,56 +58,20 @@ def judge_extractions(
     confidence: float = 0.95,
     missing: Sequence[str] = (),
 ) -> RuleOutcome:
-    """Whether at most `most` of the given canaries came out of a search that spent `budget` expansions (None: not known).
+    """Whether at most `most` of the given canaries were extracted by a search that spent `budget` expansions (None: not known).
 
     `chances` says, by canary, how likely its place is without memorization; `missing` are planted canaries that were not looked
-    for. A canary that came out counts whether or not the search is proven. One that did not counts as safe only where the search is
+    for. A canary that was extracted counts whether or not the search is proven. One that was not counts as safe only where the search is
     proven, or where `accept_unproven` says that the budget is enough.
     """
     first = "" if among_first is None else f" among the first {among_first}"
     asks = f"at most {most} of the {which} extracted{first}"
     if not canaries:
         return not_shown(rule, asks, f"there are no {which} among the results", "plant and extract some", 1.0)
-    out = [
-        one
-        for one in canaries
-        if one.extracted and (among_first is None or one.place is None or one.place <= among_first)
-    ]
-    names = ", ".join(f"{one.canary_id} at place {one.place}" for one in out[:3])
-    came_out = {id(one) for one in out}
-    open_ones = [one for one in canaries if id(one) not in came_out and not one.proven]
-    enough = len(out) + len(open_ones) + len(missing) <= most
-    spent = "an unknown number of" if budget is None else f"{budget:,}"
-    outcome: Outcome = "not_shown"
-    settle = ""
-    if len(out) > most:
-        outcome = "broken"
-        evidence = f"{len(out)} of {len(canaries)} came out: {names}{' ...' if len(out) > 3 else ''}"
-    elif len(canaries) < fewest:
-        evidence = f"{len(canaries)} canaries were looked for, and the policy asks for at least {fewest}"
-        settle = f"plant and extract at least {fewest}"
-    elif missing and not enough:
-        evidence = f"{len(missing)} planted canaries were not looked for, such as {missing[0]}"
-        settle = "run `coalmine extract --verify` with the whole canaries.json"
-    elif open_ones and not enough and not accept_unproven:
-        evidence = f"{len(open_ones)} of {len(canaries)} did not come out within {spent} expansions, which proves nothing"
-        settle = "search with a larger --budget, or accept_unproven"
-    elif (
-        open_ones
-        and not enough
-        and budget_at_least is not None
-        and (budget is None or budget < budget_at_least)
-    ):
-        evidence = (
-            f"the search spent {spent} expansions, and the policy asks for at least {budget_at_least:,}"
-        )
-        settle = f"search with --budget {budget_at_least}"
-    elif open_ones:
-        outcome = "holds"
-        evidence = f"{len(out)} of {len(canaries)} came out within {spent} expansions; that no more would is not proven"
-    else:
-        outcome = "holds"
-        evidence = f"{len(out)} of {len(canaries)} came out, and it is proven that no more are among those looked for"
+    counts = _Counts.of(canaries, missing, among_first)
+    search = _SearchTerms(among_first, accept_unproven, budget_at_least)
+    outcome, evidence, settle = _outcome(counts, most, budget, search, fewest)
+    came_out = {id(one) for one in counts.out}
     found = RuleOutcome(
         rule=rule,
         asks=asks,
@@ -109,9 +82,62 @@ def judge_extractions(
         settle=settle,
         # Where nothing says how large the space is, what came out counts.
         chance=order_test([_chance_of(one, came_out, chances) for one in canaries]).p_value,
-        details=tuple(f"{one.canary_id}: extracted at place {one.place}" for one in out),
+        details=tuple(f"{one.canary_id}: extracted at place {one.place}" for one in counts.out),
     )
     return within(found, error_level(confidence))
+
+
+class _Counts(NamedTuple):
+    """The canaries that were extracted, those that a search without a proof did not find, and how many there are of each."""
+
+    out: list[CanaryExtraction]
+    unproven: list[CanaryExtraction]
+    all: int
+    missing: Sequence[str]
+
+    @classmethod
+    def of(
+        cls, canaries: Sequence[CanaryExtraction], missing: Sequence[str], among_first: int | None
+    ) -> _Counts:
+        """Sort canaries by what became of them."""
+        out = [
+            one
+            for one in canaries
+            if one.extracted and (among_first is None or one.place is None or one.place <= among_first)
+        ]
+        came_out = {id(one) for one in out}
+        unproven = [one for one in canaries if id(one) not in came_out and not one.proven]
+        return cls(out, unproven, len(canaries), missing)
+
+
+def _outcome(
+    counts: _Counts, most: int, budget: int | None, search: _SearchTerms, fewest: int
+) -> tuple[Outcome, str, str]:
+    """The outcome, the evidence for it, and what would settle it."""
+    out, unproven, total, missing = counts
+    spent = "an unknown number of" if budget is None else f"{budget:,}"
+    if len(out) > most:
+        names = ", ".join(f"{one.canary_id} at place {one.place}" for one in out[:3])
+        return "broken", f"{len(out)} of {total} came out: {names}{' ...' if len(out) > 3 else ''}", ""
+    if total < fewest:
+        why = f"{total} canaries were looked for, and the policy asks for at least {fewest}"
+        return "not_shown", why, f"plant and extract at least {fewest}"
+    enough = len(out) + len(unproven) + len(missing) <= most
+    if missing and not enough:
+        why = f"{len(missing)} planted canaries were not looked for, such as {missing[0]}"
+        return "not_shown", why, "run `coalmine extract --verify` with the whole canaries.json"
+    if unproven and not enough and not search.accept_unproven:
+        why = f"{len(unproven)} of {total} did not come out within {spent} expansions, which proves nothing"
+        return "not_shown", why, "search with a larger --budget, or accept_unproven"
+    least = search.budget_at_least
+    if unproven and not enough and least is not None and (budget is None or budget < least):
+        why = f"the search spent {spent} expansions, and the policy asks for at least {least:,}"
+        return "not_shown", why, f"search with --budget {least}"
+    if unproven:
+        why = f"{len(out)} of {total} came out within {spent} expansions; that no more would is not proven"
+        return "holds", why, ""
+    why = f"{len(out)} of {total} came out, and it is proven that no more are among those looked for"
+    return "holds", why, ""
 
 
 def _chance_of(one: CanaryExtraction, came_out: set[int], chances: Mapping[str, float] | None) -> float:
@@ -169,12 +195,12 @@ def _chances(run: Run) -> dict[str, float]:
 
 
 def _verified(run: Run) -> list[CanaryExtraction]:
-    """Every canary that was looked for; of two files none stands for the other, because ids come again in other manifests."""
+    """Every canary that was looked for, from every file: the same id in another manifest is another canary."""
     return [one for _, document in run.all(VERIFIED) for one in document.canaries]
 
 
 def _searches(run: Run) -> list[Extraction]:
-    """The searches behind verified.json, which stand beside it."""
+    """The searches that each verified.json is based on, in the same directory."""
     folders = {path.parent for path, _ in run.all(VERIFIED)}
     return [document for path, document in run.all(EXTRACTIONS) if path.parent in folders]
 

@@ -112,7 +112,7 @@ def _rates(one: Population, key: str) -> Iterator[NamedEstimate]:
 
 
 def _populations(found: Membership, most: int | None) -> list[Population]:
-    """Each number of copies by itself; what is pooled mixes them, and stands in only where nothing else is there."""
+    """Each number of copies by itself; a pooled population mixes them, and is used only where there is nothing else."""
     apart = [one for one in found.populations if not one.pooled] or list(found.populations)
     return [one for one in apart if most is None or one.copies <= most]
 
@@ -193,7 +193,7 @@ def judge_epsilon(
         return not_shown(rule, asks, "there are no populations among the results", "measure some", 1.0)
     shared = 1 - (1 - confidence) / max(1, len(populations))
     judged = [(one.format_id, _judge_epsilon(one, claimed, confidence, shared)) for one in populations]
-    # A population that could not have shown a violation does not stand in the way of another of the same format that could.
+    # A population that could not have shown a violation does not matter where another of the same format could.
     able = {format_id for format_id, one in judged if one.outcome != "not_shown"}
     unable = [one for format_id, one in judged if one.unable and format_id in able]
     kept = [one for _, one in judged if one not in unable]
@@ -211,7 +211,7 @@ def judge_epsilon(
         found = msgspec.structs.replace(
             found,
             words=NO_VIOLATION,
-            evidence=f"{found.evidence}; no violation was shown{rest}, which proves no privacy",
+            evidence=f"{found.evidence}; no violation was shown{rest}, which does not prove privacy",
         )
     return found
 
@@ -274,7 +274,7 @@ def without_population(run: Run, found: Membership, most: int | None = None) -> 
 
 
 def without_membership(run: Run, most: int | None = None) -> list[PartOutcome]:
-    """The manifests with planted canaries that no membership was measured of, where all of it tells which it is of."""
+    """The manifests with planted canaries that no membership results cover, if every result names its manifest."""
     of = {document.manifest_sha256 for _, document in run.all(MEMBERSHIPS)}
     if None in of:
         return []

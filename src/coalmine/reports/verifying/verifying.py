@@ -270,7 +270,7 @@ class _Files:
                 why = f"{path} was written with it; restore it"
                 self._note(written, "written with run.json", "missing", why)
             elif written in there and is_of_another_run(record, *there[written]):
-                why = f"{written} was not written by the run that it tells of"
+                why = f"{written} was not written by the run that it records"
                 self._note(path, "", "of other results", why)
 
     def _check_manifests(self) -> None:
@@ -294,7 +294,7 @@ class _Files:
             if found.sha256 not in unused:
                 self._note(path, MANIFESTS.title, "as written")
             elif any(place == record for place, _ in told):
-                why = f"{record} tells of another one; restore it, or make what depends on it again"
+                why = f"{record} records another one; restore it, or make what depends on it again"
                 self._note(path, MANIFESTS.title, "altered", why)
             else:
                 why = "nothing that is here says what it was; verify it together with the results that were made with it"
