@@ -437,7 +437,7 @@ def test_membership_rules(tmp_path):
     calm = checked(tmp_path / "nothing", rules)
     assert [one.outcome for one in calm.rules] == ["holds"] * 3
     assert calm.rules[2].words == "no violation shown"
-    assert "proves no privacy" in calm.rules[2].evidence
+    assert "does not prove privacy" in calm.rules[2].evidence
     assert [one.outcome for one in checked(tmp_path / "much", rules).rules] == ["broken"] * 3
     # A bound at a smaller delta does not refute a claim at a larger one.
     larger = checked(tmp_path / "much", "[membership]\nno_epsilon_shown_above = 1.0\ndelta = 1e-2")
