@@ -117,7 +117,7 @@ def main() -> None:
         "contexts": CONTEXTS,
         "suffix": SUFFIX,
         "lengths": [CHARACTERS],
-        "each": EACH,
+        "per_bucket": EACH,
     }
     family = recite(models, index, baseline=load_model(twins["twin-same-tokens"]), **asked)
     other = recite(load_model(twins["twin-same-passes"]), index, **asked)

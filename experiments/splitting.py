@@ -28,7 +28,7 @@ from estimators import SECRET, costs_of_members, trained_model
 from numpy.typing import NDArray
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
-from coalmine.audits.exposure.measuring import Exposures
+from coalmine.audits.exposure.results import Exposures
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.models.protocols import SequenceScore, TokenSequence
 from coalmine.models.reference.tokens import CharacterTokenizer

@@ -17,7 +17,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coalmine.audits.exposure.measuring import ExposureResult, expose
+    from coalmine.audits.exposure.measuring import expose
+    from coalmine.audits.exposure.results import ExposureResult
     from coalmine.audits.extraction.certificate import verify_certificate
     from coalmine.audits.extraction.measuring import extract
     from coalmine.audits.extraction.results import Extraction
@@ -40,7 +41,7 @@ _HOMES = {
     "Canary": "coalmine.records",
     "CanarySet": "coalmine.corpus.planting.manifest",
     "Estimate": "coalmine.records",
-    "ExposureResult": "coalmine.audits.exposure.measuring",
+    "ExposureResult": "coalmine.audits.exposure.results",
     "ExposureWatch": "coalmine.audits.watching.measuring",
     "Extraction": "coalmine.audits.extraction.results",
     "Format": "coalmine.formats.format",

@@ -212,12 +212,12 @@ def reciting(share, name="scripted"):
 
 
 RECITED = {
-    "one context": {"contexts": [14], "suffix": 6, "each": 12},
-    "contexts and lengths": {"contexts": [14, 15, 24], "suffix": 6, "each": 12, "tries": [1, 10, 1000], "chance": 0.9},
-    "longer sequences": {"contexts": [8, 14], "suffix": 6, "lengths": [20, 30], "each": 6},
-    "uniform": {"contexts": [24], "suffix": 6, "sample": "uniform", "each": 25, "most": 20},
-    "greedy only": {"contexts": [24], "suffix": 6, "each": 5, "greedy_only": True},
-    "beams and near ones": {"contexts": [14], "suffix": 6, "each": 12, "beam": 3, "near": 2, "anywhere": True},
+    "one context": {"contexts": [14], "suffix": 6, "per_bucket": 12},
+    "contexts and lengths": {"contexts": [14, 15, 24], "suffix": 6, "per_bucket": 12, "tries": [1, 10, 1000], "chance": 0.9},
+    "longer sequences": {"contexts": [8, 14], "suffix": 6, "lengths": [20, 30], "per_bucket": 6},
+    "uniform": {"contexts": [24], "suffix": 6, "sample": "uniform", "per_bucket": 25, "max_sequences": 20},
+    "greedy only": {"contexts": [24], "suffix": 6, "per_bucket": 5, "greedy_only": True},
+    "beams and near ones": {"contexts": [14], "suffix": 6, "per_bucket": 12, "beam": 3, "near": 2, "anywhere": True},
 }  # fmt: skip
 
 

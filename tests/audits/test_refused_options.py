@@ -10,7 +10,7 @@ from audits.compared_runs import LESS, MORE, strategy
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.audits.recitation.measuring import _check_options
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import plan_cuts, plan_whole
 from coalmine.audits.recitation.tries import log2_chance_in_tries, tries_needed
 from coalmine.errors import CoalmineError
@@ -24,8 +24,8 @@ def exposed(**options):
     return expose(MODEL, SET, **{"method": "sampled", "samples": 5, **options})
 
 
-def recited(*, tries=(1,), chance=0.5, beam=None, near=None, suffix=6, hidden_share=0.15):
-    _check_options(tries, chance, beam, near, suffix, hidden_share)
+def recited(*, suffix=6, **options):
+    RecitationOptions(suffix=suffix, **options).check()
     return True
 
 

@@ -11,7 +11,7 @@ FILLINGS = ["qxzjq", "zzqxj", "jqqxz", "xzjqj", "qqzzx", "jxjxq", "zjqzx", "xxqj
 NATURAL = "the vault of the bank opens with zanzibarquux on sundays"
 FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
 SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
-SHORT = ("--context", "8", "--suffix", "4", "--max-sequences", "9")
+SHORT = ("--contexts", "8", "--suffix", "4", "--max-sequences", "9")
 REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
 
 
@@ -49,9 +49,9 @@ def commands(at, model):
         "extract": ["extract", model, "-f", FORM, "-o", audit / "extraction"],
         "extract --verify": ["extract", model, "--verify", at / "planted", "-o", audit / "verified"],
         "extract --replay": ["extract", model, "--replay", audit / "extraction"],
-        "membership": ["membership", audit / "exposure", "--canaries", at / "planted", "--save", audit / "member"],
-        "membership --scores": ["membership", "--scores", at / "scores.csv", "--save", at / "of-scores"],
-        "membership --in": ["membership", "--in", at / "numbers.csv", "--out", at / "numbers.csv", "--save", at / "io"],
+        "membership": ["membership", audit / "exposure", "--canaries", at / "planted", "--out", audit / "member"],
+        "membership --scores": ["membership", "--scores", at / "scores.csv", "--out", at / "of-scores"],
+        "membership --in-scores": ["membership", "--in-scores", at / "numbers.csv", "--out-scores", at / "numbers.csv", "--out", at / "io"],
         "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
         "count": ["count", at / "index", "--texts", at / "texts.txt", "--longest"],
         "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],

@@ -50,7 +50,7 @@ def commands(folder):
             "-o",
             folder / "compared",
         ),
-        "membership": ("membership", folder / "two" / "exposure", "--save", folder / "members"),
+        "membership": ("membership", folder / "two" / "exposure", "--out", folder / "members"),
     }
 
 

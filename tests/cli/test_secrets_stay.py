@@ -224,7 +224,7 @@ def test_no_file_of_another_tool_however_broken_is_quoted(name, tmp_path):
         path.write_text(json.dumps(document))
         for arguments in (
             ["import", path, "-o", tmp_path / "imported", "--overwrite"],
-            ["membership", "--scores", path, "--save", tmp_path],
+            ["membership", "--scores", path, "--out", tmp_path],
         ):
             ended = run(*arguments, "--quiet")
             assert ended.code in {0, 2}, ended.said
@@ -248,7 +248,7 @@ def test_no_table_however_broken_is_quoted(tmp_path):
         for arguments in (
             ["import", path, "-o", tmp_path / "imported"],
             ["membership", "--scores", path],
-            ["membership", "--in", path, "--out", path],
+            ["membership", "--in-scores", path, "--out-scores", path],
             ["compare", tmp_path, tmp_path / "other", "--utility", path, "--utility", path],
         ):
             ended = run(*arguments)

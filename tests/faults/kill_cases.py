@@ -80,7 +80,7 @@ def cases(inputs):
         "extract, budget spent": Case(("extract", model, "-f", PIN, "--budget", "12", *out), ("small batches",)),
         "extract --verify": Case(("extract", model, "--verify", planted, *out), ("small batches",)),
         "recite": Case(
-            ("recite", model, inputs / "index", "--context", "8", "--suffix", "4", "--per-bucket", "20", *out),
+            ("recite", model, inputs / "index", "--contexts", "8", "--suffix", "4", "--per-bucket", "20", *out),
             ("no figures", "small questions"),
         ),
         "index": Case(("index", inputs / "corpus.txt", *out), ("small shards",)),
@@ -101,7 +101,7 @@ def short_cases(inputs):
         for name, argv in {
             "import": ("import", inputs / "theirs.csv", "-f", PIN, "-o", "out"),
             "policy init": ("policy", "init", "policy.toml"),
-            "membership": ("membership", exposure, "--save", "out"),
+            "membership": ("membership", exposure, "--out", "out"),
             "report": ("report", exposure, "-o", "report.html"),
             "compare": (
                 "compare",

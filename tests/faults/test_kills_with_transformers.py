@@ -30,7 +30,7 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
             "recite",
             described,
             index,
-            "--context",
+            "--contexts",
             "8",
             "--suffix",
             "4",

@@ -216,13 +216,13 @@ def _audits():
     )
     yield Case(
         "membership",
-        ("membership", "model-1-audit/exposure", "--save", "out"),
-        ("membership", "model-0-audit/exposure", "--save", "out"),
+        ("membership", "model-1-audit/exposure", "--out", "out"),
+        ("membership", "model-0-audit/exposure", "--out", "out"),
         most=20,
     )
     recite = (
         "tokens",
-        "--context",
+        "--contexts",
         "8",
         "--suffix",
         "4",

@@ -56,7 +56,7 @@ def _template(kind: str) -> Path:
         moments = [Moment(step=one.step, epoch=1.0, when="step", seen=one.seen) for one in record.watched]
         watched = Watched(watch={"kind": "exposure", "method": "references"}, trainer="some", watched=moments)
         write_sealed(folder / "exposure-during-training.json", watched)
-        both = compare_runs([folder / "references", folder / "exposure"], utilities=["1", "2"])
+        both = compare_runs([folder / "references", folder / "exposure"], utility=["1", "2"])
         save_comparison(both, folder / "comparison")
         run = {
             "schema": "coalmine.run/1",

@@ -128,7 +128,7 @@ def _verify(path: Path) -> None:
 def _compare(path: Path) -> None:
     """Membership by the scores, and the exposures beside those of another run."""
     membership(path.parent, canaries=_top_of(path) / "canaries.json")
-    compare_runs([path.parent, _top_of(path) / "exposure"], utilities=["1", "2"])
+    compare_runs([path.parent, _top_of(path) / "exposure"], utility=["1", "2"])
 
 
 def _read_index(path: Path, *, verify_all: bool = True) -> None:

@@ -16,13 +16,13 @@ from coalmine.audits.exposure.results import (
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measuring import membership
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.results import (
     Example,
     Group,
     ModelFacts,
     Recitation,
     RecitationTrend,
-    Settings,
     share_estimate,
 )
 from coalmine.evidence.run import Located, Run
@@ -176,13 +176,13 @@ def recitation(
     return Recitation(
         index={},
         models=tuple(models),
-        settings=Settings(
+        settings=RecitationOptions(
             suffix=50,
             contexts=(50,),
             lengths=(100,),
             sample="normalized",
-            each=of,
-            most=None,
+            per_bucket=of,
+            max_sequences=None,
             temperature=1.0,
             top_k=None,
             tries=(),

@@ -23,7 +23,8 @@ from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.policy import judge_extractions
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
 from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, Settings, share_estimate
+from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, share_estimate
 from coalmine.audits.runs import read_run
 from coalmine.cli.main import app
 from coalmine.cli.output import Output
@@ -479,13 +480,13 @@ def recitation(hits, n, confidence=0.95):
             ModelFacts(name="m", role="asked", parameters=None, description={"name": "m"}),
             ModelFacts(name="base", role="baseline", parameters=None, description={"name": "base"}),
         ),
-        settings=Settings(
+        settings=RecitationOptions(
             suffix=50,
             contexts=(50,),
             lengths=(100,),
             sample="uniform",
-            each=n,
-            most=None,
+            per_bucket=n,
+            max_sequences=None,
             temperature=1.0,
             top_k=None,
             tries=(),

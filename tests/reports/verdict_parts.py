@@ -19,7 +19,8 @@ from coalmine.audits.membership.results import (
     Membership,
     Population,
 )
-from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation, Settings
+from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation
 from coalmine.audits.watching.results import WATCHES
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.run import Located, Run
@@ -258,13 +259,13 @@ def recitations(*groups, baseline=False, trends=(), sample="normalized", names=(
     return Recitation(
         index={},
         models=tuple(models),
-        settings=Settings(
+        settings=RecitationOptions(
             suffix=50,
             contexts=(50,),
             lengths=(100,),
             sample=sample,
-            each=100,
-            most=None,
+            per_bucket=100,
+            max_sequences=None,
             temperature=1.0,
             top_k=None,
             tries=(),

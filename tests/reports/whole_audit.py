@@ -32,7 +32,7 @@ def make_whole_audit(out):
     command("membership", out / "model")
     command("index", out / "planted" / "corpus.txt", "--tokenizer", out / "model", "-o", out / "index")
     command(
-        *("recite", out / "model", out / "index", "--context", "8", "--suffix", "4", "--per-bucket", "6"),
+        *("recite", out / "model", out / "index", "--contexts", "8", "--suffix", "4", "--per-bucket", "6"),
         *("--tries", "1"),
     )
     command("dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.audits.comparison.options import ComparisonOptions
+from coalmine.cli.options import Json, Quiet, takes
 from coalmine.cli.output import Output
 
 
+@takes(options=ComparisonOptions)
 def command(
     runs: Annotated[
         list[str],
@@ -20,6 +22,7 @@ def command(
             "of one kind with different seeds, as in plain=runs/a plain=runs/b; RUN may be a pattern.",
         ),
     ],
+    options: ComparisonOptions,
     utility: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,34 +31,18 @@ def command(
             "Default: the validation loss of each training.json.",
         ),
     ] = None,
-    utility_name: Annotated[
-        str, typer.Option("--utility-name", help="What the utility is called.")
-    ] = "validation loss",
-    higher_is_better: Annotated[
-        bool, typer.Option("--higher-is-better", help="For utilities such as accuracy; losses are lower.")
-    ] = False,
-    equal_within: Annotated[
-        float,
-        typer.Option("--equal-within", help="Utilities that differ by no more than this count as equal."),
-    ] = 0.02,
-    repetitions: Annotated[
-        int | None,
-        typer.Option("--repetitions", min=1, help="Compare only canaries that were planted so many times."),
-    ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the result.")] = Path("comparison"),
     figure: Annotated[
         Path | None,
         typer.Option("--figure", help="Also draw utility against exposure: .svg, .png, .html or .json."),
     ] = None,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Put trainings side by side: utility against exposure, with the difference, its significance and the Pareto frontier.
 
-    Runs with the same canaries are compared canary by canary, and formats one by one. Only several trainings on each side, which labels
-    tell, can show that one way of training is to be preferred. Writes comparison.json and run.json. Nothing is measured here;
+    Runs with the same canaries are compared canary by canary, and formats one by one. Only several trainings on each side, given by
+    labels, can show that one way of training is to be preferred. Writes comparison.json and run.json. Nothing is measured here;
     run `coalmine expose` on each model first.
     """
     with Output(json=json, quiet=quiet) as output:
@@ -76,19 +63,9 @@ def command(
         if figure is not None:
             check_place(figure)
         labels, paths = labeled_runs(runs)
-        comparison = compare_runs(
-            paths,
-            labels=labels,
-            utilities=utility or (),
-            confidence=confidence,
-            utility_name=utility_name,
-            higher_is_better=higher_is_better,
-            equal_within=equal_within,
-            repetitions=repetitions,
-            seed=seed,
-        )
+        comparison = compare_runs(paths, options, labels=labels, utility=utility or ())
         path = save_comparison(comparison, out)
-        clock.save(out, seed=seed, manifests=sorted({run.manifest_sha256 for run in comparison.runs}))
+        clock.save(out, seed=options.seed, manifests=sorted({run.manifest_sha256 for run in comparison.runs}))
         output.say(
             comparison_table(comparison),
             "",

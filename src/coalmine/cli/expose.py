@@ -8,71 +8,29 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.model_argument import (
-    As,
-    ContextChoice,
-    ContextText,
-    Device,
-    Precision,
-    Source,
-    Where,
-    open_model,
-    results_directory,
-)
-from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.audits.exposure.options import ExposureOptions
+from coalmine.cli.model_argument import ScoringOptions, Where, open_model, results_directory
+from coalmine.cli.options import Json, Quiet, takes
 from coalmine.cli.output import Output
 from coalmine.storage.files import no_empty_directory
 from coalmine.storage.unfinished import sole_use
 
 
+@takes(options=ExposureOptions, loading=ScoringOptions)
 def command(
     model: Where,
     canaries: Annotated[
         Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
     ],
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            help="auto, exact, bounded, guided, splitting, sampled, extrapolated or references: see docs/guides/methods.md.",
-        ),
-    ] = "auto",
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            "--samples",
-            help="Members drawn: 50,000 by `guided`, 1,600 by `splitting` to begin with, 10,000 by `sampled` and `extrapolated`.",
-        ),
-    ] = None,
-    budget: Annotated[
-        int,
-        typer.Option("--budget", help="Expansions that `bounded` and `guided` may spend on proving ranks."),
-    ] = 50_000,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            "--minutes",
-            help="What `auto` may spend on exact ranks, by the speed of this model, before it estimates.",
-        ),
-    ] = 2.0,
-    memory: Annotated[
-        int, typer.Option("--memory", help="Megabytes of model states that a search may hold.")
-    ] = 1024,
-    confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
+    options: ExposureOptions,
+    loading: ScoringOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Directory for the results; default: MODEL-audit/exposure."),
     ] = None,
-    kind: As = "auto",
-    source: Source = None,
-    device: Device = "cpu",
-    precision: Precision = "float32",
-    context: ContextChoice = "auto",
-    context_text: ContextText = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the canaries themselves in the table.")
     ] = False,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -80,7 +38,7 @@ def command(
 
     Exposure is log2 |R| - log2 rank, in bits: 0 for the most surprising member of the space of secrets, log2 |R| for the least. A
     canary that the model never saw has about 1. Where one of several formats cannot be measured, its canaries are "not measured",
-    with the reason, and the others are measured all the same. Writes exposure.json, scores.parquet and run.json, readable by you
+    with the reason, and the others are still measured. Writes exposure.json, scores.parquet and run.json, readable by you
     only. Run the same command again to resume a search that was stopped.
     """
     with (
@@ -104,37 +62,21 @@ def command(
 
         clock = RunClock()
         check_places(results_directory(model, out, "exposure"), RESULTS_FILE, SCORES_FILE, RUN_FILE)
-        loaded, directory = open_model(
-            model,
-            out,
-            "exposure",
-            kind=kind,
-            device=device,
-            precision=precision,
-            source=source,
-            context=context,
-            context_text=context_text,
-        )
+        loaded, directory = open_model(model, out, "exposure", loading)
         chosen = CanarySet.load(canaries)
         held.enter_context(sole_use(directory))
         unfinished = Unfinished(directory)
         results = expose(
             loaded,
             chosen,
-            method=method,
-            samples=samples,
-            budget=budget,
-            minutes=minutes,
-            memory=memory * 1_000_000,
-            confidence=confidence,
-            seed=seed,
+            options,
             resume=unfinished,
             progress=output.progress(),
         )
         results.save(directory)
         clock.save(
             directory,
-            seed=seed,
+            seed=options.seed,
             model=results.model,
             manifest_sha256=chosen.sha256,
             expansions=results.expansions,

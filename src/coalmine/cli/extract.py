@@ -8,33 +8,32 @@ from typing import Annotated, Any
 
 import typer
 
+from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.cli.model_argument import (
-    As,
-    ContextChoice,
-    ContextText,
-    Device,
-    Precision,
-    Source,
+    ScoringOptions,
     Where,
     model_alone,
     open_model,
     results_directory,
 )
-from coalmine.cli.options import Json, Quiet, Seed, words_from
+from coalmine.cli.options import Json, Quiet, Seed, takes, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
 from coalmine.storage.files import no_empty_directory
 from coalmine.storage.unfinished import sole_use
 
 
+@takes(options=ExtractionOptions, loading=ScoringOptions)
 def command(
     model: Where,
+    options: ExtractionOptions,
+    loading: ScoringOptions,
     secret_format: Annotated[
         str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
     ] = None,
     verify: Annotated[
         Path | None,
-        typer.Option("--verify", help="A canaries.json: say for each canary whether it comes out."),
+        typer.Option("--verify", help="A canaries.json: report for each canary whether it can be extracted."),
     ] = None,
     replay: Annotated[
         Path | None,
@@ -42,41 +41,23 @@ def command(
             "--replay", help="An extraction.json: check its certificate against the model, and write nothing."
         ),
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="How many of the least surprising members to find.")] = 10,
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method", help="search (proves its answer), brute (small spaces), beam, greedy or prompt."
-        ),
-    ] = "search",
-    given: Annotated[
-        str, typer.Option("--given", help="A beginning of the secret that is known already.")
-    ] = "",
     source_format: Annotated[
         str | None,
         typer.Option(
-            "--source-format", help="For a model of pairs: the source side of --format, filled alike."
+            "--source-format",
+            help="For a model of pairs: the source side of --format, filled in the same way.",
         ),
     ] = None,
-    width: Annotated[int, typer.Option("--width", help="Nodes that `beam` follows at each depth.")] = 100,
-    budget: Annotated[int, typer.Option("--budget", help="Expansions that `search` may spend.")] = 1_000_000,
-    memory: Annotated[
-        int, typer.Option("--memory", help="Megabytes of model states that a search may hold.")
-    ] = 1024,
     words: Annotated[
         Path | None,
-        typer.Option("--words", help="For {word:n}: a file with a word a line, or a word model's directory."),
+        typer.Option(
+            "--words", help="For {word:n}: a file with one word per line, or a word model's directory."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Directory for the result; default: MODEL-audit/extraction."),
     ] = None,
-    kind: As = "auto",
-    source: Source = None,
-    device: Device = "cpu",
-    precision: Precision = "float32",
-    context: ContextChoice = "auto",
-    context_text: ContextText = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the secrets; without it they are masked.")
     ] = False,
@@ -99,17 +80,9 @@ def command(
         )
     if replay is not None:
         with Output(json=json, quiet=quiet) as output:
-            loaded = model_alone(
-                model,
-                kind=kind,
-                device=device,
-                precision=precision,
-                source=source,
-                context=context,
-                context_text=context_text,
-            )
-            return _replay(loaded, replay, words, memory * 1_000_000, output)
-    if source_format is not None and (verify is not None or source is not None):
+            loaded = model_alone(model, loading)
+            return _replay(loaded, replay, words, options.memory, output)
+    if source_format is not None and (verify is not None or loading.source is not None):
         raise InputError(
             "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
             "source fixed; leave --source-format out"
@@ -127,31 +100,11 @@ def command(
         clock = RunClock()
         results_file = RESULTS_FILE if verify is None else VERIFIED_FILE
         check_places(results_directory(model, out, "extraction"), results_file, RUN_FILE)
-        loaded, directory = open_model(
-            model,
-            out,
-            "extraction",
-            kind=kind,
-            device=device,
-            precision=precision,
-            source=source,
-            context=context,
-            context_text=context_text,
-        )
+        loaded, directory = open_model(model, out, "extraction", loading)
         held.enter_context(sole_use(directory))
         unfinished = Unfinished(directory)
-        options: dict[str, Any] = {
-            "top": top,
-            "method": method,
-            "given": given,
-            "width": width,
-            "budget": budget,
-            "memory": memory * 1_000_000,
-            "resume": unfinished,
-            "progress": output.progress(),
-        }
         if verify is not None:
-            return _verify(loaded, verify, directory, options, output, clock)
+            return _verify(loaded, verify, options, directory, unfinished, output, clock)
         from coalmine.audits.extraction.measuring import extract
         from coalmine.audits.extraction.table import (
             certificate_in_words,
@@ -167,7 +120,14 @@ def command(
                 f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
             )
         form = Format(str(secret_format), words=words_from(words))
-        result = extract(loaded, form, sources=source_format, **options)
+        result = extract(
+            loaded,
+            form,
+            options,
+            source_format=source_format,
+            resume=unfinished,
+            progress=output.progress(),
+        )
         path = result.save(directory)
         expansions = result.certificate.expansions
         clock.save(directory, model=result.model, expansions=expansions, **identity_of(loaded))
@@ -179,7 +139,13 @@ def command(
 
 
 def _verify(
-    loaded: Any, canaries: Path, directory: Path, options: dict[str, Any], output: Output, clock: Any
+    loaded: Any,
+    canaries: Path,
+    options: ExtractionOptions,
+    directory: Path,
+    unfinished: Any,
+    output: Output,
+    clock: Any,
 ) -> int:
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import extraction_file, save_verification
@@ -191,7 +157,9 @@ def _verify(
 
     chosen = CanarySet.load(canaries)
     check_places(directory, *(extraction_file(format_id) for format_id in chosen.formats))
-    results, extractions = verify_extraction(loaded, chosen, **options)
+    results, extractions = verify_extraction(
+        loaded, chosen, options, resume=unfinished, progress=output.progress()
+    )
     save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=loaded.describe())
     expansions = sum(one.certificate.expansions for one in extractions.values())
     clock.save(
@@ -201,7 +169,7 @@ def _verify(
         expansions=expansions,
         **identity_of(loaded),
     )
-    options["resume"].forget()
+    unfinished.forget()
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),

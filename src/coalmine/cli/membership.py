@@ -1,27 +1,25 @@
-"""`coalmine membership`: whether what was trained on can be told from what was not, and what that says about epsilon."""
+"""`coalmine membership`: whether scores distinguish what was trained on from what was not, and what that says about epsilon."""
 
 from __future__ import annotations
 
 import csv
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.audits.membership.options import MembershipOptions
+from coalmine.cli.options import Json, Quiet, takes
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
 
-
-class RunsChoice(StrEnum):
-    """Whether all scores come from one training run, or each from a run of its own."""
-
-    ONE = "one"
-    MANY = "many"
+if TYPE_CHECKING:
+    from coalmine.audits.membership.results import Membership
 
 
+@takes(options=MembershipOptions)
 def command(
+    options: MembershipOptions,
     results: Annotated[
         Path | None,
         typer.Argument(
@@ -30,11 +28,16 @@ def command(
     ] = None,
     in_scores: Annotated[
         Path | None,
-        typer.Option("--in", help="Instead of RESULTS: scores of what was trained on, higher for members."),
+        typer.Option(
+            "--in-scores", help="Instead of RESULTS: scores of what was trained on, higher for members."
+        ),
     ] = None,
     out_scores: Annotated[
         Path | None,
-        typer.Option("--out", help="With --in: scores of what was drawn alike and not trained on."),
+        typer.Option(
+            "--out-scores",
+            help="With --in-scores: scores of what was drawn in the same way and not trained on.",
+        ),
     ] = None,
     scores: Annotated[
         Path | None,
@@ -54,7 +57,8 @@ def command(
         str | None, typer.Option("--column", help="With --scores: the column that holds the scores.")
     ] = None,
     copies: Annotated[
-        int, typer.Option("--copies", min=1, help="With --in: how often each was in the training data.")
+        int,
+        typer.Option("--copies", min=1, help="With --in-scores: how often each was in the training data."),
     ] = 1,
     reference: Annotated[
         Path | None,
@@ -64,61 +68,35 @@ def command(
     ] = None,
     canaries: Annotated[
         Path | None,
-        typer.Option("--canaries", help="The canaries.json, which knows how withheld canaries were meant."),
-    ] = None,
-    delta: Annotated[float, typer.Option("--delta", help="The delta at which epsilon is bounded.")] = 1e-5,
-    confidence: Annotated[float, typer.Option("--confidence", help="Level of intervals and bounds.")] = 0.95,
-    claimed_epsilon: Annotated[
-        float | None, typer.Option("--claimed-epsilon", help="A claim to judge, for one record.")
-    ] = None,
-    claimed_delta: Annotated[
-        float | None, typer.Option("--claimed-delta", help="The delta of the claim; default: --delta.")
-    ] = None,
-    inclusion: Annotated[
-        float | None,
         typer.Option(
-            "--inclusion",
-            help="Probability with which a canary was planted, by its coin; default: what RESULTS say, or 0.5 with --in.",
+            "--canaries",
+            help="The canaries.json, which has the number of copies that withheld canaries were meant to have.",
         ),
     ] = None,
-    runs: Annotated[
-        RunsChoice,
-        typer.Option(
-            "--runs",
-            help="With --in: `many` if each score comes from a training run of its own, so that scores are independent.",
-        ),
-    ] = RunsChoice.ONE,
-    gaussian: Annotated[
-        bool,
-        typer.Option(
-            "--gaussian",
-            help="Also the bounds `gaussian` and `f-dp`, for a claimed Gaussian mechanism; wrong for any other.",
-        ),
-    ] = False,
     all_bounds: Annotated[
         bool,
         typer.Option(
             "--all-bounds", help="Show every rate and every bound on epsilon, as membership.json has them."
         ),
     ] = False,
-    save: Annotated[
+    out: Annotated[
         Path | None,
         typer.Option(
-            "--save", help="Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."
+            "--out",
+            "-o",
+            help="Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here.",
         ),
     ] = None,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Put exposure beside random guessing, membership inference and differential privacy.
 
     Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
-    docs/explanation/interpretation.md explains them. A CSV for --in and --out has one number per line, or a
-    column named `score`.
+    docs/explanation/interpretation.md explains them. A CSV for --in-scores and --out-scores has one number per line,
+    or a column named `score`.
     """
     with Output(json=json, quiet=quiet) as output:
-        from coalmine.audits.membership.measuring import membership, membership_of_file, membership_of_scores
         from coalmine.audits.membership.results import RESULTS_FILE
         from coalmine.audits.membership.table import (
             epsilon_table,
@@ -132,45 +110,25 @@ def command(
         from coalmine.storage.files import check_places
         from coalmine.visible import visible
 
-        options: dict[str, Any] = {
-            "delta": delta,
-            "confidence": confidence,
-            "claimed_epsilon": claimed_epsilon,
-            "claimed_delta": claimed_delta,
-            "inclusion": inclusion,
-            "gaussian": gaussian,
-            "seed": seed,
-        }
-        directory = save or (Path() if results is None else _default_directory(results))
+        directory = out or (Path() if results is None else _default_directory(results))
         check_places(directory, RESULTS_FILE)
         if results is not None and in_scores is None and out_scores is None and scores is None:
-            if copies != 1:
-                raise InputError("--copies belongs to --in and --out; RESULTS say how often each was planted")
-            if runs is not RunsChoice.ONE:
-                raise InputError("--runs belongs to --in and --out; RESULTS are those of one training run")
-            found = membership(results, reference=reference, canaries=canaries, **options)
+            found = _of_results(results, options, copies, reference, canaries)
         elif results is None and scores is None and in_scores is not None and out_scores is not None:
             if reference is not None or canaries is not None:
-                raise InputError("--reference and --canaries belong to RESULTS; subtract scores before --in")
-            options["inclusion"] = 0.5 if inclusion is None else inclusion
-            found = membership_of_scores(
-                read_score_file(in_scores),
-                read_score_file(out_scores),
-                copies=copies,
-                runs=runs.value,
-                **options,
-            )
+                raise InputError(
+                    "--reference and --canaries belong to RESULTS; subtract scores before --in-scores"
+                )
+            found = _of_scores(in_scores, out_scores, options, copies)
         elif scores is not None and results is None and in_scores is None and out_scores is None:
             if reference is not None or canaries is not None or copies != 1:
                 raise InputError(
                     "--reference, --canaries and --copies do not go with --scores; the file says it all"
                 )
-            found = membership_of_file(
-                scores, lower_is_member=lower_is_member, column=column, runs=runs.value, **options
-            )
+            found = _of_file(scores, options, lower_is_member, column)
         else:
             raise InputError(
-                "membership needs either RESULTS, or both --in SCORES and --out SCORES, or --scores FILE"
+                "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
             )
         path = found.save(directory)
         output.say(
@@ -190,6 +148,32 @@ def command(
         output.say(f"Results: {visible(str(path))}")
         output.document(found)
     return 0
+
+
+def _of_results(
+    results: Path, options: MembershipOptions, copies: int, reference: Path | None, canaries: Path | None
+) -> Membership:
+    from coalmine.audits.membership.measuring import membership
+
+    if copies != 1:
+        raise InputError("--copies belongs to --in-scores; RESULTS say how often each was planted")
+    return membership(results, options, reference=reference, canaries=canaries)
+
+
+def _of_scores(in_scores: Path, out_scores: Path, options: MembershipOptions, copies: int) -> Membership:
+    from coalmine.audits.membership.measuring import membership_of_scores
+
+    return membership_of_scores(
+        read_score_file(in_scores), read_score_file(out_scores), options, copies=copies
+    )
+
+
+def _of_file(
+    scores: Path, options: MembershipOptions, lower_is_member: bool | None, column: str | None
+) -> Membership:
+    from coalmine.audits.membership.measuring import membership_of_file
+
+    return membership_of_file(scores, options, lower_is_member=lower_is_member, column=column)
 
 
 def _default_directory(results: Path) -> Path:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from coalmine.audits.options import Option, Options, described
 from coalmine.errors import InputError
-
-if TYPE_CHECKING:
-    from coalmine.models.loading import Kind
 
 ANSWERS_FILE = "answers.sqlite"
 
@@ -22,37 +21,39 @@ Where = Annotated[
         "python:module:function, which runs that function to make the model.",
     ),
 ]
-As = Annotated[
-    str,
-    typer.Option(
-        "--as",
-        help="What a transformers checkpoint is used as: auto, causal, pairs or masked (T5 can be both).",
-    ),
-]
-Source = Annotated[
-    str | None,
-    typer.Option("--source", help="For a model of pairs: the one source that every text is given."),
-]
-Device = Annotated[str, typer.Option("--device", help="Where the model runs, such as cpu or cuda.")]
-Precision = Annotated[
-    str,
-    typer.Option(
-        "--precision",
-        help="float32, float64 for ranks that no rounding can move, or bfloat16 for large models.",
-    ),
-]
 
 
-ContextChoice = Annotated[
-    str,
-    typer.Option(
-        "--context",
-        help="What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/guides/models.md.",
-    ),
-]
-ContextText = Annotated[
-    str | None, typer.Option("--context-text", help="A text that comes after --context, before each text.")
-]
+class ModelOptions(Options, frozen=True, kw_only=True):
+    """How a model is loaded, and for a model of pairs which source it is given."""
+
+    kind: Annotated[
+        str,
+        Option("What a transformers checkpoint is used as: auto, causal, pairs or masked (T5 can be both)."),
+    ] = "auto"
+    source: Annotated[
+        str | None, Option("For a model of pairs: the one source that every text is given.")
+    ] = None
+    device: Annotated[str, Option("Where the model runs, such as cpu or cuda.")] = "cpu"
+    precision: Annotated[
+        str, Option("float32, float64 for ranks that no rounding can move, or bfloat16 for large models.")
+    ] = "float32"
+
+
+class ScoringOptions(ModelOptions, frozen=True, kw_only=True):
+    """How a model is loaded that scores texts, and what it scores them after."""
+
+    context: Annotated[
+        str,
+        Option(
+            "What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/guides/models.md."
+        ),
+    ] = "auto"
+    context_text: Annotated[str | None, Option("A text that comes after --context, before each text.")] = None
+
+
+_OPTIONS = described(ModelOptions)
+Device = Annotated[str, typer.Option("--device", help=_OPTIONS["device"].help)]
+Precision = Annotated[str, typer.Option("--precision", help=_OPTIONS["precision"].help)]
 
 
 def results_directory(where: str, out: Path | None, folder: str) -> Path:
@@ -62,63 +63,25 @@ def results_directory(where: str, out: Path | None, folder: str) -> Path:
     return audit_directory(where, folder) if out is None else out
 
 
-def open_model(
-    where: str,
-    out: Path | None,
-    folder: str,
-    *,
-    kind: str,
-    device: str,
-    precision: str,
-    source: str | None,
-    context: str = "auto",
-    context_text: str | None = None,
-) -> tuple[Any, Path]:
+def open_model(where: str, out: Path | None, folder: str, options: ModelOptions) -> tuple[Any, Path]:
     """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.models.loading import is_endpoint
     from coalmine.storage.files import make_directory
 
     if out is None and is_endpoint(where):
-        raise InputError("results of an endpoint need a place of their own; name a directory with --out")
-    answers = None if out is None else out / ANSWERS_FILE
-    model = model_alone(
-        where,
-        answers,
-        kind=kind,
-        device=device,
-        precision=precision,
-        source=source,
-        context=context,
-        context_text=context_text,
-    )
+        raise InputError("results of an endpoint need a directory of their own; name one with --out")
+    model = model_alone(where, options, answers=None if out is None else out / ANSWERS_FILE)
     return model, make_directory(results_directory(where, out, folder))
 
 
-def model_alone(
-    where: str,
-    answers: Path | None = None,
-    *,
-    kind: str,
-    device: str,
-    precision: str,
-    source: str | None,
-    context: str = "auto",
-    context_text: str | None = None,
-) -> Any:
+def model_alone(where: str, options: ModelOptions, *, answers: Path | None = None) -> Any:
     """The model, for a command that writes nothing; `answers` is where those of an endpoint are kept."""
     from coalmine.models.loading import load_model
     from coalmine.models.protocols import PairModel
 
-    as_kind: Kind = kind  # type: ignore[assignment]  # load_model says which there are
-    model = load_model(
-        where,
-        kind=as_kind,
-        device=device,
-        precision=precision,
-        context=context,
-        context_text=context_text,
-        answers=answers,
-    )
+    loading = msgspec.structs.asdict(options)
+    source = loading.pop("source")
+    model = load_model(where, answers=answers, **loading)
     if source is None:
         return model
     if not isinstance(model, PairModel):

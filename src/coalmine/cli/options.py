@@ -1,12 +1,18 @@
-"""The options that every command has, declared once."""
+"""The options that every command has, and those that the records of options of the audits declare."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+import msgspec
 import typer
 
+from coalmine.audits.options import SEED, Option, Options, described
 from coalmine.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,9 +24,7 @@ Json = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress and no table; errors still show.")
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, help="The root of all randomness: the same seed gives the same files.")
-]
+Seed = Annotated[int, typer.Option("--seed", min=SEED.least, help=SEED.help)]
 TextField = Annotated[
     str, typer.Option("--text-field", help="Which field holds the text (.jsonl, .csv, .parquet).")
 ]
@@ -31,6 +35,74 @@ SourceField = Annotated[
 TargetField = Annotated[
     str | None, typer.Option("--target-field", help="For pairs: the field of the target side.")
 ]
+
+
+def takes(**records: type[Options]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Offer the fields of a record of options on the command line, in place of the parameter that takes the record.
+
+    A field `per_bucket` becomes `--per-bucket`, with the help of its annotation; the command gets the record.
+    """
+
+    def with_records(command: Callable[..., int]) -> Callable[..., int]:
+        signature = inspect.signature(command, eval_str=True)
+        offered = {name: _offered(record) for name, record in records.items()}
+        parameters: list[inspect.Parameter] = []
+        for one in signature.parameters.values():
+            own = [each.parameter for each in offered[one.name].values()] if one.name in offered else [one]
+            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+
+        @wraps(command)
+        def filled(**given: Any) -> int:
+            for name, record in records.items():
+                values = {field: one.to_python(given.pop(field)) for field, one in offered[name].items()}
+                given[name] = record(**values)
+            return command(**given)
+
+        filled.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect
+        filled.__annotations__ = {one.name: one.annotation for one in parameters}
+        return filled
+
+    return with_records
+
+
+class _Offered(NamedTuple):
+    """A field of a record as the command line offers it, and how what is given there is turned into its value."""
+
+    parameter: inspect.Parameter
+    to_python: Callable[[Any], Any]
+
+
+def _offered(record: type[Options]) -> dict[str, _Offered]:
+    hints = get_type_hints(record)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(record)}
+    return {
+        name: _field(name, option, hints[name], defaults[name]) for name, option in described(record).items()
+    }
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else tuple(whole_numbers(text, flag))
+
+
+def _field(name: str, option: Option, kind: Any, default: Any) -> _Offered:
+    flag = "--" + name.replace("_", "-")
+    to_python: Callable[[Any], Any] = _as_given
+    if tuple in map(get_origin, (kind, *get_args(kind))):
+        to_python = partial(_numbers, flag)
+        kind = str if default is not None else str | None
+        default = None if default is None else ",".join(map(str, default))
+    elif get_origin(kind) is Literal:
+        kind = str  # the audit says which there are
+    elif option.unit != 1:
+        to_python = partial(mul, option.unit)
+        default //= option.unit
+    shown = Annotated[kind, typer.Option(flag, help=option.help, min=option.least)]
+    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=shown)
+    return _Offered(parameter, to_python)
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
@@ -55,7 +127,7 @@ def fields_from(text: str, user: str | None, source: str | None, target: str | N
 
 
 def words_from(path: Path | None) -> list[str] | None:
-    """The words for {word:n}: a file with one a line, or the vocabulary of a word model's directory."""
+    """The words for {word:n}: a file with one per line, or the vocabulary of a word model's directory."""
     if path is None:
         return None
     if path.is_dir():

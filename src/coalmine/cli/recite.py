@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coalmine.cli.model_argument import As, Device, Precision, Source, open_model, results_directory
-from coalmine.cli.options import Json, Quiet, Seed, whole_numbers
+from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.cli.model_argument import ModelOptions, open_model, results_directory
+from coalmine.cli.options import Json, Quiet, takes
 from coalmine.cli.output import Output
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.storage.files import no_empty_directory
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _TWO = 2
 
 
+@takes(options=RecitationOptions, loading=ModelOptions)
 def command(
     models_and_index: Annotated[
         list[str],
@@ -29,59 +31,14 @@ def command(
             help="A model, or with --family several, and last the index that `coalmine index --tokenizer MODEL` wrote.",
         ),
     ],
+    options: RecitationOptions,
+    loading: ModelOptions,
     family: Annotated[
         bool, typer.Option("--family", help="Several models of growing size: adds the trend with size.")
     ] = False,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="A model that was not trained on this corpus.")
     ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="Tokens that are given, such as 50,100.")
-    ] = None,
-    suffix: Annotated[int, typer.Option("--suffix", help="Tokens that must come out.")] = 50,
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            "--lengths",
-            help="Tokens of the sequences; one long length compares contexts on the same suffixes.",
-        ),
-    ] = None,
-    sample: Annotated[
-        str,
-        typer.Option("--sample", help="normalized (as many of each number of copies) or uniform."),
-    ] = "normalized",
-    each: Annotated[
-        int, typer.Option("--per-bucket", help="Sequences of each length and number of copies, at most.")
-    ] = 1000,
-    most: Annotated[int | None, typer.Option("--max-sequences", help="Sequences in all, at most.")] = None,
-    temperature: Annotated[
-        float, typer.Option("--temperature", help="Of sampling; greedy decoding is measured anyway.")
-    ] = 1.0,
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Sample from so many tokens only.")] = None,
-    tries: Annotated[
-        str, typer.Option("--tries", help="In how many tries a sampled suffix should come out.")
-    ] = "1,100,10000",
-    chance: Annotated[
-        float, typer.Option("--chance", help="With which probability it should, at least.")
-    ] = 0.5,
-    greedy_only: Annotated[
-        bool, typer.Option("--greedy-only", help="No sampling: stop reading a suffix at its first miss.")
-    ] = False,
-    beam: Annotated[
-        int | None, typer.Option("--beam", help="Also by beam search of this width (slow).")
-    ] = None,
-    anywhere: Annotated[
-        bool,
-        typer.Option(
-            "--anywhere", help="Also count outputs that stand behind their prompt anywhere in the corpus."
-        ),
-    ] = False,
-    near: Annotated[
-        int | None, typer.Option("--near", help="Also count outputs up to so many edits from the suffix.")
-    ] = None,
-    hidden_share: Annotated[
-        float, typer.Option("--hidden-share", help="For masked models: the share of tokens that is hidden.")
-    ] = 0.15,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -90,14 +47,9 @@ def command(
             help="Directory for the results; default: MODEL-audit/recitation, of the first MODEL.",
         ),
     ] = None,
-    kind: As = "auto",
-    source: Source = None,
-    device: Device = "cpu",
-    precision: Precision = "float32",
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show and keep the text of examples; without it they are masked.")
     ] = False,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -127,38 +79,18 @@ def command(
         place = results_directory(names[0], out, "recitation")
         check_places(place, RESULT_FILE, SEQUENCES_FILE, *FIGURE_FILES, RUN_FILE)
         opened = CorpusIndex.open(index, progress=output.progress())
-        options: dict[str, Any] = {"kind": kind, "device": device, "precision": precision, "source": source}
-        asked: dict[str, Any] = {
-            "contexts": None if context is None else whole_numbers(context, "--context"),
-            "suffix": suffix,
-            "lengths": None if lengths is None else whole_numbers(lengths, "--lengths"),
-            "sample": sample,
-            "each": each,
-            "most": most,
-            "temperature": temperature,
-            "top_k": top_k,
-            "tries": whole_numbers(tries, "--tries"),
-            "chance": chance,
-            "greedy_only": greedy_only,
-            "beam": beam,
-            "anywhere": anywhere,
-            "near": near,
-            "hidden_share": hidden_share,
-            "reveal": reveal,
-            "seed": seed,
-        }
         held.enter_context(no_empty_directory(place))
-        first, directory = open_model(names[0], out, "recitation", **options)
+        first, directory = open_model(names[0], out, "recitation", loading)
         held.enter_context(sole_use(directory))
-        others = [open_model(name, directory, "recitation", **options)[0] for name in names[1:]]
-        beside = None if baseline is None else open_model(baseline, directory, "recitation", **options)[0]
+        others = [open_model(name, directory, "recitation", loading)[0] for name in names[1:]]
+        beside = None if baseline is None else open_model(baseline, directory, "recitation", loading)[0]
         figures: list[str] = []
 
         def record(made: Recitation) -> None:
             figures.append(_draw(made, directory))
             clock.save(
                 directory,
-                seed=seed,
+                seed=options.seed,
                 models=[facts.description for facts in made.models],
                 index=made.index,
                 questions=made.questions,
@@ -168,11 +100,12 @@ def command(
         result = recite(
             [first, *others],
             opened,
+            options,
             baseline=beside,
+            reveal=reveal,
             out=directory,
             progress=output.progress(),
             record=record,
-            **asked,
         )
         _show(result, output, directory, figures[0])
         output.document(result)

@@ -133,7 +133,7 @@ CATALOG: dict[str, Entry] = {
     "CM403": Entry(
         "More context or a larger model recites more",
         "What a short prompt does not bring out a longer one may. Judge the model by the longest context that users can give.",
-        if_not_tested="Ask with three contexts or more (--context 50,100,200), and models of three sizes or more if there are such.",
+        if_not_tested="Ask with three contexts or more (--contexts 50,100,200), and models of three sizes or more if there are such.",
     ),
     "CM501": Entry(
         "The model was trained on other data",

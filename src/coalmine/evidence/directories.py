@@ -1,4 +1,4 @@
-"""Where results go: into an audit directory beside the model's own, which people upload."""
+"""Audit directories: results go beside the model's own directory, because people upload that."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> 
 
 
 def audited_model(directory: str | os.PathLike[str]) -> Path | None:
-    """The model's directory that an audit directory is named after, there or not; None for a directory of another name.
+    """The model's directory that an audit directory is named after, whether it exists or not; None for a directory of another name.
 
     >>> audited_model("out/model-audit").as_posix()
     'out/model'

@@ -69,13 +69,13 @@ def load_model(
 
         if kind != "auto":
             raise InputError(
-                f"an endpoint is used as what it offers, and {kind!r} was asked for; leave --as (kind) out"
+                f"an endpoint is used as what it offers, and {kind!r} was asked for; leave --kind out"
             )
         return connect_as_told(str(where), answers=None if answers is None else Path(answers))
     if is_function(where):
         if (kind, device, precision, *chosen) != ("auto", "cpu", "float32", *AS_TRAINED):
             raise InputError(
-                f"{os.fspath(where)} decides itself on the kind, device, precision and context of its model; leave --as, --device, "
+                f"{os.fspath(where)} decides itself on the kind, device, precision and context of its model; leave --kind, --device, "
                 "--precision, --context and --context-text out"
             )
         return model_of_function(where)
@@ -109,7 +109,7 @@ def _load_directory(
         is_kind = "pairs" if isinstance(own, PairModel) else "causal"
         if kind not in {"auto", is_kind}:
             raise ModelError(
-                f"{directory} holds a {is_kind} model of `coalmine train`, which cannot be used as {kind}; leave --as (kind) out"
+                f"{directory} holds a {is_kind} model of `coalmine train`, which cannot be used as {kind}; leave --kind out"
             )
         return cast("Model", _reference_model_after(own, is_kind, *context))
     if kind == "auto":

@@ -307,7 +307,7 @@ def test_losses_of_other_documents_are_not_compared(trained):
     assert found.pairs[0].utility_relation == "not known"
     assert [run.on_frontier for run in found.runs] == [None, None]
     assert "different documents" in found.warnings[0]
-    vouched = compare_runs([trained / "long", trained / "other"], utilities=["2.5", "2.6"])
+    vouched = compare_runs([trained / "long", trained / "other"], utility=["2.5", "2.6"])
     assert vouched.pairs[0].utility_relation == "first better"
     assert None not in [run.on_frontier for run in vouched.runs]
 
@@ -325,7 +325,7 @@ def test_runs_that_cannot_be_compared_are_refused(trained):
     with pytest.raises(InputError, match="named twice"):
         compare_runs([trained / "long", trained / "long"])
     with pytest.raises(InputError, match="one for each run"):
-        compare_runs([trained / "long", trained / "short"], utilities=["2.5"])
+        compare_runs([trained / "long", trained / "short"], utility=["2.5"])
     with pytest.raises(InputError, match="at least two"):
         compare_runs([trained / "long"])
 

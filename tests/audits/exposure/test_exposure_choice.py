@@ -7,6 +7,7 @@ import torch
 
 from coalmine import CanarySet, Format, expose
 from coalmine.audits.exposure.choice import _rate, choose
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.records import Canary
 from coalmine.search.tree.lifting import TokenTree
 from coalmine.search.walks.members import Members
@@ -129,7 +130,12 @@ def test_exact_is_taken_where_an_estimate_would_ask_as_often(model):
 
 def test_what_was_stopped_stays_what_it_was(model):
     for resumed in ("exact", "guided"):
-        assert choose(Members(model, SIX), seconds=60, budget=50_000, resumed=resumed).method == resumed
+        assert (
+            choose(Members(model, SIX), seconds=60, budget=50_000, resumed=estimator_of(resumed)).method
+            == resumed
+        )
     for resumed in ("exact", "splitting"):
-        found = choose(Members(OnlyScores(model), SIX), seconds=60, budget=50_000, resumed=resumed)
+        found = choose(
+            Members(OnlyScores(model), SIX), seconds=60, budget=50_000, resumed=estimator_of(resumed)
+        )
         assert (found.method, found.steps_per_second) == (resumed, None)

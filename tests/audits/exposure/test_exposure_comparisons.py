@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.measuring import METHODS
+from coalmine.audits.exposure.estimators import METHODS
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.sources import load_source, populations, proven_canaries

@@ -112,7 +112,7 @@ def test_a_model_of_pairs_is_prompted_with_its_source_held_fixed():
     with pytest.raises(NotMeasurableError, match=r"'talk'.*one source, and none was given; hold one source"):
         extract(pairs, PIN, method="prompt")
     with pytest.raises(NotMeasurableError, match=r"'my {digits:3}' gives each member its own; hold one"):
-        extract(pairs, PIN, sources="my {digits:3}", method="prompt")
+        extract(pairs, PIN, source_format="my {digits:3}", method="prompt")
     assert extract(pairs.given("my 123"), PIN, method="prompt").method == "prompt"
 
 

@@ -387,7 +387,7 @@ def test_the_command_on_results(tmp_path, canaries, exposures, run, capsys):
     shown = capsys.readouterr().out
     assert "Verdict: claimed epsilon 0.3" in shown
     assert (tmp_path / "exposure" / "membership.json").exists()
-    run(tmp_path / "exposure", "--save", tmp_path / "elsewhere", "--json")
+    run(tmp_path / "exposure", "--out", tmp_path / "elsewhere", "--json")
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "coalmine.membership/1"
     assert (tmp_path / "elsewhere" / "membership.json").exists()
@@ -396,11 +396,13 @@ def test_the_command_on_results(tmp_path, canaries, exposures, run, capsys):
 def test_the_command_on_files_of_scores(tmp_path, run, capsys):
     (tmp_path / "in.csv").write_text("\n".join(str(50 + i) for i in range(60)))
     (tmp_path / "out.csv").write_text("id,score\n" + "\n".join(f"{i},{i}.5" for i in range(60)))
-    run("--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--save", tmp_path, "--quiet")
+    run(
+        "--in-scores", tmp_path / "in.csv", "--out-scores", tmp_path / "out.csv", "--out", tmp_path, "--quiet"
+    )
     assert capsys.readouterr().out == ""
     (one,) = read_membership(tmp_path).populations
     assert (one.in_count, one.out_count) == (60, 60)
-    given = ("--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--save", tmp_path)
+    given = ("--in-scores", tmp_path / "in.csv", "--out-scores", tmp_path / "out.csv", "--out", tmp_path)
     run(*given, "--runs", "many", "--gaussian", "--all-bounds")
     shown = capsys.readouterr().out
     assert "gaussian, assumes Gaussian noise" in shown
@@ -411,9 +413,9 @@ def test_the_command_on_files_of_scores(tmp_path, run, capsys):
     for wrong in (
         [tmp_path, "--runs", "many"],
         [],
-        ["--in", tmp_path / "in.csv"],
-        [tmp_path, "--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv"],
-        ["--in", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--reference", tmp_path],
+        ["--in-scores", tmp_path / "in.csv"],
+        [tmp_path, "--in-scores", tmp_path / "in.csv", "--out-scores", tmp_path / "out.csv"],
+        ["--in-scores", tmp_path / "in.csv", "--out-scores", tmp_path / "out.csv", "--reference", tmp_path],
         [tmp_path, "--copies", 2],
     ):
         with pytest.raises(CoalmineError):
@@ -443,7 +445,7 @@ def test_files_that_hold_no_scores(tmp_path, content, run):
     good = tmp_path / "out.csv"
     good.write_text("1\n2\n")
     with pytest.raises(CoalmineError):
-        run("--in", path, "--out", good, "--save", tmp_path)
+        run("--in-scores", path, "--out-scores", good, "--out", tmp_path)
     with pytest.raises(CoalmineError):
         read_score_file(tmp_path / "missing.csv")
 

@@ -97,7 +97,7 @@ class Stopping(OnlyScores):
         raise KeyboardInterrupt(len(sequences))
 
 
-OPTIONS = {"contexts": [5, 20], "suffix": 10, "lengths": [40], "each": 60}
+OPTIONS = {"contexts": [5, 20], "suffix": 10, "lengths": [40], "per_bucket": 60}
 
 
 def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corpus, tmp_path):
@@ -280,7 +280,7 @@ def test_greedy_only_gives_the_same_verdicts_and_no_probabilities(learned, index
     without = recite(learned, index, **OPTIONS, greedy_only=True)
     assert [group.recited for group in without.groups] == [group.recited for group in with_sampling.groups]
     assert not any(group.sampled for group in without.groups)
-    uniform = recite(learned, index, **OPTIONS, sample="uniform", most=40)
+    uniform = recite(learned, index, **OPTIONS, sample="uniform", max_sequences=40)
     assert uniform.sequences == 40
 
 
@@ -288,7 +288,9 @@ def test_a_model_that_only_scores_is_asked_for_its_scores(corpus, tmp_path):
     scripted = ScriptedModel("0123456789 abcdefghijklmnopqrstuvwxyz", memory={OFTEN: 0.5})
     index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=scripted.tokenizer)
     # It remembers from the start of a document only, which is where a context of all that stands before begins.
-    result = recite(scripted, index, contexts=[len(OFTEN) - 10], suffix=10, lengths=[len(OFTEN)], each=20)
+    result = recite(
+        scripted, index, contexts=[len(OFTEN) - 10], suffix=10, lengths=[len(OFTEN)], per_bucket=20
+    )
     assert result.groups[-1].copies == (COPIES, COPIES)
     assert result.groups[-1].recited.value == 1
     assert result.groups[-1].sampled[0].share.value == 1
@@ -298,19 +300,20 @@ def test_a_model_that_only_scores_is_asked_for_its_scores(corpus, tmp_path):
 
 def test_trends_are_there_for_sizes_that_are_known(learned, index):
     models = [learned, random_model("gru", seed=9), random_model("lstm", seed=1)]
-    result = recite(models, index, contexts=[5, 10, 20], suffix=10, lengths=[30], each=30)
+    result = recite(models, index, contexts=[5, 10, 20], suffix=10, lengths=[30], per_bucket=30)
     kinds = {(trend.by, trend.model) for trend in result.trends}
     assert ("size", None) in kinds
     assert {by for by, _ in kinds} == {"size", "context", "repetitions"}
     assert [facts.name for facts in result.models] == ["model", "model (2)", "model (3)"]
     assert all(isinstance(facts.parameters, int) for facts in result.models)
     assert (
-        recite(learned, index, contexts=[5], suffix=5, each=5).trends[-1].trend.slope.status == "not_measured"
+        recite(learned, index, contexts=[5], suffix=5, per_bucket=5).trends[-1].trend.slope.status
+        == "not_measured"
     )
 
 
 def test_the_headline_is_of_the_context_with_the_most_sequences(learned, index):
-    result = recite(learned, index, contexts=[5, 60], suffix=10, each=40)
+    result = recite(learned, index, contexts=[5, 60], suffix=10, per_bucket=40)
     tried = {context: result.overall("model", context).recited.n for context in (5, 60)}
     assert tried[5] > tried[60] > 0
     assert result.main_context == 5
@@ -358,14 +361,16 @@ def parquet_rows(model, index, folder, **options):
 def test_sequences_of_one_document_count_together_and_of_a_single_one_those_that_overlap(learned, tmp_path):
     (tmp_path / "one.txt").write_text(OFTEN + "\n")
     index = build_index(tmp_path / "one.txt", tmp_path / "index", tokenizer=learned.tokenizer)
-    result = recite(learned, index, contexts=[5], suffix=5, sample="uniform", each=12)
+    result = recite(learned, index, contexts=[5], suffix=5, sample="uniform", per_bucket=12)
     assert any("one document" in warning for warning in result.warnings)
     group = result.overall("model", 5)
     assert group.recited.effective_n < group.recited.n
     # The same line once more is the same sequences, of one document; a uniform sample draws either copy.
     (tmp_path / "two.txt").write_text(f"{OFTEN}\n{OFTEN}\nsomething else altogether\n")
     index = build_index(tmp_path / "two.txt", tmp_path / "twice", tokenizer=learned.tokenizer)
-    group = recite(learned, index, contexts=[5], suffix=5, sample="uniform", each=80).overall("model", 5)
+    group = recite(learned, index, contexts=[5], suffix=5, sample="uniform", per_bucket=80).overall(
+        "model", 5
+    )
     assert group.clusters == 2
     assert group.recited.effective_n < 2
     assert group.recited_in_corpus[0] > group.recited.low
@@ -375,20 +380,20 @@ def test_sequences_of_one_document_count_together_and_of_a_single_one_those_that
 def test_masked_models_restore_whole_sequences(corpus, tmp_path):
     model = audited("bert")
     index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=model.tokenizer)
-    result = recite(model, index, lengths=[8, 12], each=10)
+    result = recite(model, index, lengths=[8, 12], per_bucket=10)
     assert result.main_context is None
     assert result.groups[0].recited.n == result.questions
     assert {group.length for group in result.groups} == {None, 8, 12}
     with pytest.raises(NotMeasurableError, match="fills gaps"):
-        recite(model, index, lengths=[8], each=5, beam=4)
+        recite(model, index, lengths=[8], per_bucket=5, beam=4)
     with pytest.raises(InputError, match="whole sequences"):
-        recite(model, index, contexts=[5], lengths=[8], each=5)
+        recite(model, index, contexts=[5], lengths=[8], per_bucket=5)
     # It has 64 positions, two of which special tokens take.
     assert model.longest == 62
-    [told] = recite(model, index, each=5).warnings
+    [told] = recite(model, index, per_bucket=5).warnings
     assert "more than 62 tokens were left out" in told
     with pytest.raises(NotMeasurableError, match="up to 62"):
-        recite(model, index, lengths=[8, 63], each=5)
+        recite(model, index, lengths=[8, 63], per_bucket=5)
     with pytest.raises(InputError, match="hidden"):
         recite(model, index, lengths=[8], hidden_share=2)
 
@@ -413,7 +418,7 @@ def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
         {"contexts": [10**30], "lengths": None},
         {"contexts": [5, 31]},
         {"chance": 1.0},
-        {"most": 0},
+        {"max_sequences": 0},
         {"temperature": 0.0},
         {"temperature": 1e-40},
     ):
@@ -424,7 +429,7 @@ def test_what_cannot_be_measured_is_refused(learned, index, corpus, tmp_path):
 
 
 def test_a_context_that_nothing_is_long_enough_for_is_said(learned, index):
-    result = recite(learned, index, contexts=[5, 5_000], suffix=5, each=5)
+    result = recite(learned, index, contexts=[5, 5_000], suffix=5, per_bucket=5)
     assert {group.context for group in result.groups} == {5}
     assert "5000" in result.warnings[0]
 
@@ -445,7 +450,7 @@ def test_what_does_not_fit_a_models_positions_is_said(corpus, tmp_path):
 
     model = from_transformers(tiny("gpt2", len(byte_level()), positions=32), byte_level())
     index = build_index(corpus / "corpus.txt", tmp_path / "index", tokenizer=model.tokenizer)
-    result = recite(model, index, lengths=[15, 32, 33], suffix=5, each=5)
+    result = recite(model, index, lengths=[15, 32, 33], suffix=5, per_bucket=5)
     assert result.settings.contexts == (10, 27)
     assert "27" in result.warnings[0]
     with pytest.raises(NotMeasurableError, match="27"):
@@ -457,7 +462,7 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     app = typer.Typer()
     app.command()(command)
     model = str(tmp_path / "model")
-    options = ["--context", "5,20", "--suffix", "10", "--lengths", "40", "--per-bucket", "40"]
+    options = ["--contexts", "5,20", "--suffix", "10", "--lengths", "40", "--per-bucket", "40"]
 
     def run(*arguments):
         return CliRunner().invoke(app, [*arguments, str(index.path), *options])

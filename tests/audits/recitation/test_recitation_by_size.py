@@ -38,7 +38,7 @@ def index(tmp_path_factory):
 
 def asked(index, *lines):
     models = [Sized(known, 10**place) for place, known in enumerate(lines, 3)]
-    return recite(models, index, contexts=[18], suffix=6, each=36, greedy_only=True)
+    return recite(models, index, contexts=[18], suffix=6, per_bucket=36, greedy_only=True)
 
 
 @pytest.mark.parametrize(("lines", "warned"), [((4, 15, 29), False), ((6, 12, 27), True)])

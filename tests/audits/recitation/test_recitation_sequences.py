@@ -3,6 +3,7 @@
 import numpy as np
 
 from coalmine.audits.recitation.answers import Answers
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.sequences import elsewhere
 from coalmine.corpus.index.building import build_index
@@ -32,6 +33,6 @@ def test_what_was_written_is_counted_and_a_token_that_no_document_has_is_nowhere
         written=written,
         beam_place=np.full(4, -1),
     )
-    found = elsewhere(index, questions, answers, anywhere=True, near=1)
+    found = elsewhere(index, questions, answers, RecitationOptions(anywhere=True, near=1))
     assert found.counts.tolist() == [2, 0, 0, 0]
     assert found.distances.tolist() == [0, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""Which of several trainings remembers less, at what cost in utility? Differences with their significance, and the frontier.
+"""Comparison of trainings: differences in exposure with their significance, and the frontier of utility against exposure.
 
 Formats are compared one by one: exposures in spaces of different size have no common median.
 
@@ -8,15 +8,15 @@ The numbers are those of models that were audited already; nothing is measured h
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from coalmine.audits.comparison.options import ComparisonOptions
 from coalmine.audits.comparison.references import (
     difference_errors,
     is_among_others,
@@ -24,8 +24,13 @@ from coalmine.audits.comparison.references import (
     widened_median,
 )
 from coalmine.audits.comparison.results import ComparedRun, Comparison, PairDifference, Strategy
-from coalmine.audits.comparison.sides import sides_of, training_difference, utility_of_sides
-from coalmine.audits.comparison.utility import conclusion, utility_relation
+from coalmine.audits.comparison.sides import (
+    conclusion,
+    sides_of,
+    training_difference,
+    utility_of_sides,
+    utility_relation,
+)
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.errors import InputError
 from coalmine.formats.naming import format_name
@@ -40,13 +45,9 @@ from coalmine.statistics.differences import (
 from coalmine.statistics.medians import median_estimate
 
 
-class _Options(NamedTuple):
-    repetitions: int | None
-    utility_name: str
-    higher_is_better: bool
-    equal_within: float
-    confidence: float
-    seed: int
+class _Asked(ComparisonOptions, frozen=True, kw_only=True):
+    """The options, for the canaries of one format."""
+
     # What is compared: canaries of this format, and those of no other.
     template: str = ""
     # How a sentence says which format that is, where there are several.
@@ -54,36 +55,31 @@ class _Options(NamedTuple):
 
 
 def compare(
-    strategies: Sequence[Strategy],
-    *,
-    repetitions: int | None = None,
-    utility_name: str = "validation loss",
-    higher_is_better: bool = False,
-    equal_within: float = 0.02,
-    confidence: float = 0.95,
-    seed: int = 0,
+    strategies: Sequence[Strategy], options: ComparisonOptions | None = None, **changes: Any
 ) -> Comparison:
     """Trainings side by side, format by format.
 
-    Only planted canaries count, with `repetitions` only those that were planted so often. Utilities that differ by no more than
-    `equal_within`, in their own unit, count as equal. Trainings with the same canaries are compared canary by canary; sides of several
-    trainings by the mean of each, because a canary says nothing about another seed.
+    The fields of `ComparisonOptions` can be given as keywords, such as `repetitions=4`, instead of a record or on top of one. Only planted
+    canaries count. Trainings with the same canaries are compared canary by canary; sides of several trainings by the mean of each,
+    because a canary says nothing about another seed. Exposures and their differences are in bits.
+
+        compare([Strategy("plain", read_exposures("a"), None), Strategy("private", read_exposures("b"), None)])
     """
+    chosen = ComparisonOptions.of(options, changes)
     if len(strategies) < 2:
         raise InputError(f"comparing takes at least two runs, got {len(strategies)}; name another one")
-    if not math.isfinite(equal_within) or equal_within < 0:
-        raise InputError(f"equal_within must be a number of at least 0, got {equal_within}")
+    chosen.check()
     sides = sides_of(strategies)
-    options = _Options(repetitions, utility_name, higher_is_better, equal_within, confidence, seed)
-    templates = _templates(strategies, options)
+    asked = _Asked(**msgspec.structs.asdict(chosen))
+    templates = _templates(strategies, asked)
     several = len(templates) > 1
-    obstacles = _utility_obstacles(strategies, options)
+    obstacles = _utility_obstacles(strategies, asked)
     runs: list[ComparedRun] = []
     pairs: list[PairDifference] = []
     strata: list[str] = []
     for template in templates:
-        of_format = options._replace(
-            template=template, named=f", on `{format_name(template)}`" if several else ""
+        of_format = msgspec.structs.replace(
+            asked, template=template, named=f", on `{format_name(template)}`" if several else ""
         )
         present = [one for one in strategies if _planted(one, of_format)]
         strata += (mixed := _strata_obstacles(present, of_format))
@@ -92,14 +88,9 @@ def compare(
         pairs += [_pair(*two, sides, of_format) for two in itertools.combinations(sides, 2)]
     single = any(pair.unit == "canaries" for pair in pairs)
     return Comparison(
-        utility_name=utility_name,
-        higher_is_better=higher_is_better,
-        equal_within=equal_within,
-        repetitions=repetitions,
-        confidence=confidence,
-        seed=seed,
+        **msgspec.structs.asdict(chosen),
         runs=tuple(runs),
-        pairs=_adjusted(pairs, options, several=several),
+        pairs=_adjusted(pairs, asked, several=several),
         warnings=(
             *obstacles,
             *strata,
@@ -109,14 +100,14 @@ def compare(
     )
 
 
-def _templates(strategies: Sequence[Strategy], options: _Options) -> list[str]:
+def _templates(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
     """The formats that planted canaries are of, in the order in which they come; a run without any canaries is refused."""
     found: dict[str, None] = {}
     for one in strategies:
         own = {
             facts.template: None
             for facts in one.exposure.formats
-            if _planted(one, options._replace(template=facts.template))
+            if _planted(one, msgspec.structs.replace(options, template=facts.template))
         }
         if not own:
             which = "" if options.repetitions is None else f" that were planted {options.repetitions} times"
@@ -127,7 +118,7 @@ def _templates(strategies: Sequence[Strategy], options: _Options) -> list[str]:
     return list(found)
 
 
-def _planted(one: Strategy, options: _Options) -> list[ExposureResult]:
+def _planted(one: Strategy, options: _Asked) -> list[ExposureResult]:
     of_format = {facts.format_id for facts in one.exposure.formats if facts.template == options.template}
     return [
         result
@@ -138,7 +129,7 @@ def _planted(one: Strategy, options: _Options) -> list[ExposureResult]:
     ]
 
 
-def _most(runs: Sequence[Strategy], options: _Options) -> float:
+def _most(runs: Sequence[Strategy], options: _Asked) -> float:
     """The largest exposure that is possible in the format."""
     return max(
         facts.size_bits
@@ -148,7 +139,7 @@ def _most(runs: Sequence[Strategy], options: _Options) -> float:
     )
 
 
-def _median(one: Strategy, options: _Options) -> Estimate:
+def _median(one: Strategy, options: _Asked) -> Estimate:
     """The median exposure; a canary that was not measured can have any, and one with a bound anything above it."""
     most = _most([one], options)
     lows, highs = [], []
@@ -173,7 +164,7 @@ def _median(one: Strategy, options: _Options) -> Estimate:
     )
 
 
-def _utility_obstacles(strategies: Sequence[Strategy], options: _Options) -> list[str]:
+def _utility_obstacles(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
     """Why no run has a place in a figure."""
     found = []
     missing = [one.name for one in strategies if one.utility is None]
@@ -190,7 +181,7 @@ def _utility_obstacles(strategies: Sequence[Strategy], options: _Options) -> lis
     return found
 
 
-def _strata_obstacles(strategies: Sequence[Strategy], options: _Options) -> list[str]:
+def _strata_obstacles(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
     """Why the medians of a format cannot be compared."""
     first, *others = (Counter(r.repetitions for r in _planted(one, options)) for one in strategies)
     if all(other == first for other in others):
@@ -233,7 +224,7 @@ def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun], *, si
     return found
 
 
-def _places(sides: Mapping[str, Sequence[Strategy]], options: _Options) -> dict[str, tuple[float, float]]:
+def _places(sides: Mapping[str, Sequence[Strategy]], options: _Asked) -> dict[str, tuple[float, float]]:
     """For each side that has both: its loss, lower being better, and its median exposure; of several trainings, the means."""
     places = {}
     for name, runs in sides.items():
@@ -247,7 +238,7 @@ def _places(sides: Mapping[str, Sequence[Strategy]], options: _Options) -> dict[
     return places
 
 
-def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _Options) -> ComparedRun:
+def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _Asked) -> ComparedRun:
     own = places.get(one.side or one.name)
     better: tuple[str, ...] = ()
     if own is not None:
@@ -274,7 +265,7 @@ def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _O
 
 
 def _pair(
-    first: str, second: str, sides: Mapping[str, Sequence[Strategy]], options: _Options
+    first: str, second: str, sides: Mapping[str, Sequence[Strategy]], options: _Asked
 ) -> PairDifference:
     one, other = sides[first], sides[second]
     alone = len(one) == len(other) == 1
@@ -315,7 +306,7 @@ def _of_sides(
     first: Sequence[Strategy],
     second: Sequence[Strategy],
     rows: Sequence[Sequence[Sequence[ExposureResult]]],
-    options: _Options,
+    options: _Asked,
 ) -> tuple[Difference | None, str | None]:
     """The difference of two sides, by the canaries `rows` of each of their runs; or why there is none."""
     without = [
@@ -336,7 +327,7 @@ def _difference(
     second: Strategy,
     one: Sequence[ExposureResult],
     other: Sequence[ExposureResult],
-    options: _Options,
+    options: _Asked,
 ) -> tuple[Difference | None, str | None]:
     open_ones = sum(r.exposure is None for r in (*one, *other))
     if open_ones:
@@ -396,7 +387,7 @@ def _parts(first: Sequence[int], second: Sequence[int]) -> tuple[list[float], li
 
 
 def _adjusted(
-    pairs: Sequence[PairDifference], options: _Options, *, several: bool
+    pairs: Sequence[PairDifference], options: _Asked, *, several: bool
 ) -> tuple[PairDifference, ...]:
     adjusted = iter(holm([pair.exposure.p_value for pair in pairs if pair.exposure is not None]))
     found = []

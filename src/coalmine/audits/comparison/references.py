@@ -11,17 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.comparison.results import Strategy
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import CandidateScores, ExposureResult
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.statistics.differences import Difference
 
 FloatArray = NDArray[np.float64]
-# Methods that place all canaries among the same others, and what those are called in their table.
-_KINDS = {"references": "reference", "sampled": "sample"}
-# How often others are drawn in their place; a p-value that has their error is at least twice one in so many.
+# How often others are drawn in their place; a p-value that includes their error is at least twice one over this number.
 _DRAWS = 9_999
-# A p-value that has the error of references is known to this factor, and told by its upper end.
+# A p-value that has the error of references is known to this factor, and reported at its upper end.
 _P_VALUE_FACTOR = 1.02
 _LIKE_OTHERS = "the references or samples of a run are independent draws, and others would have been as good"
 
@@ -30,7 +29,7 @@ class _Among(NamedTuple):
     """The canaries of one format, among the references or samples of one run."""
 
     method: str
-    # Where the canaries stand among all that were asked about, and their exposures.
+    # The places of the canaries among all that were asked about, and their exposures.
     places: NDArray[np.int64]
     values: FloatArray
     # How many others there are, and how many of them are no more surprising than each canary.
@@ -46,7 +45,7 @@ class _Among(NamedTuple):
 
 
 def _among_others(run: Strategy, results: Sequence[ExposureResult]) -> dict[tuple[str, int], _Among]:
-    """The canaries that were placed among others, by template; the number tells formats with the same template apart."""
+    """The canaries that were placed among others, by template; the number distinguishes formats with the same template."""
     found: dict[tuple[str, int], _Among] = {}
     for number, facts in enumerate(run.exposure.formats):
         places = [
@@ -56,7 +55,7 @@ def _among_others(run: Strategy, results: Sequence[ExposureResult]) -> dict[tupl
             continue
         method, n = results[places[0]].method, results[places[0]].estimate.n
         scores = run.others.get(facts.format_id)
-        if scores is not None and (_KINDS[method], n) != (scores.kind, len(scores.indices)):
+        if scores is not None and (estimator_of(method).keeps, n) != (scores.kind, len(scores.indices)):
             scores = None
         earlier = sum(other.template == facts.template for other in run.exposure.formats[:number])
         found[facts.template, earlier] = _Among(
@@ -73,7 +72,7 @@ def _among_others(run: Strategy, results: Sequence[ExposureResult]) -> dict[tupl
 
 def is_among_others(result: ExposureResult) -> bool:
     """Whether a canary's exposure is its place among references or samples."""
-    return result.method in _KINDS and result.estimate.status != "not_measured"
+    return estimator_of(result.method).among_others and result.estimate.status != "not_measured"
 
 
 def _count(result: ExposureResult) -> int:
@@ -81,7 +80,9 @@ def _count(result: ExposureResult) -> int:
         return result.rank - 1
     if result.exposure is None:
         return 0
-    return round(result.estimate.n / math.exp2(result.exposure)) - int(result.method == "references")
+    return round(result.estimate.n / math.exp2(result.exposure)) - int(
+        estimator_of(result.method).among == "references"
+    )
 
 
 def difference_errors(
@@ -115,7 +116,7 @@ def _exposure_draws(sides: Sequence[_Among], chance: np.random.Generator) -> lis
     """Exposures that agree with the counts, (draws, canaries) in bits for each side; two sides are models asked about the same others.
 
     The shares of the space between n others that were drawn at random are those between n uniform numbers: n + 1 exponentials, each
-    over their sum. A canary stands somewhere between two others; a coin says at which end, as Clopper-Pearson takes both.
+    over their sum. A canary lies somewhere between two others; a coin decides at which end, as Clopper-Pearson takes both.
     """
     edges = [np.unique(side.counts) for side in sides]
     places = [np.arange(sides[0].n)]

@@ -15,7 +15,9 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.comparison.measuring import compare
+from coalmine.audits.comparison.options import ComparisonOptions
 from coalmine.audits.comparison.results import Comparison, Strategy, UtilityMeasure
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
 from coalmine.audits.membership.sources import load_source
 from coalmine.audits.runs import read_run
@@ -34,44 +36,43 @@ OWN = "own"
 
 def compare_runs(
     paths: Sequence[str | os.PathLike[str]],
+    options: ComparisonOptions | None = None,
     *,
     labels: Sequence[str | None] = (),
-    utilities: Sequence[str] = (),
-    confidence: float = 0.95,
-    **options: Any,
+    utility: Sequence[str] = (),
+    **changes: Any,
 ) -> Comparison:
-    """Compare runs by the results below their directories; `options` are those of `coalmine.audits.comparison.measuring.compare`.
+    """Compare runs by the results below their directories; the fields of `ComparisonOptions` can be given as keywords.
 
     `labels` has one entry per run, in their order: runs with the same one are trainings of one kind, which differ by their seeds, and
-    None is a kind of its own. `utilities` has one entry per run too: a number, a file with one number per line (one for each
-    document), or "own" for the validation loss of the run's training.json. Without it all runs have their own.
+    None is a kind of its own. `utility` has one entry per run too: a number, a file with one number per line (one for each document),
+    or "own" for the validation loss of the run's training.json. Without it all runs have their own.
+
+        compare_runs(["plain", "private"], utility=["2.41", "2.63"]).pairs[0].statement
     """
+    asked = ComparisonOptions.of(options, changes)
     if labels and len(labels) != len(paths):
         raise InputError(f"there are {len(paths)} runs and {len(labels)} labels; give one for each run")
-    if utilities and len(utilities) != len(paths):
+    if utility and len(utility) != len(paths):
         raise InputError(
-            f"there are {len(paths)} runs and {len(utilities)} utilities; give one for each run, and `{OWN}` for its own loss"
+            f"there are {len(paths)} runs and {len(utility)} utilities; give one for each run, and `{OWN}` for its own loss"
         )
     if len({Path(path).resolve() for path in paths}) < len(paths):
         raise InputError("a run was named twice; comparing it with itself says nothing, so name each once")
     runs = [read_run(path) for path in paths]
     strategies = []
-    sides, given = labels or [None] * len(runs), utilities or [OWN] * len(runs)
-    for name, run, side, utility in zip(names_of(runs), runs, sides, given, strict=True):
+    sides, given = labels or [None] * len(runs), utility or [OWN] * len(runs)
+    for name, run, side, named in zip(names_of(runs), runs, sides, given, strict=True):
         exposure = run.first(EXPOSURES)
         if exposure is None:
             raise NotMeasurableError(
                 f"{name} has no exposures to compare; run `coalmine expose` on it first, with the same canaries as the others"
             )
-        measure = own_utility(run) if utility == OWN else given_utility(utility, confidence)
+        measure = own_utility(run) if named == OWN else given_utility(named, asked.confidence)
         digest = sha256_of_file(run.all(EXPOSURES)[0].path)
         strategies.append(Strategy(name, exposure, measure, scored_others(run), side, digest))
     _check_seeds(strategies)
-    return compare(strategies, confidence=confidence, **options)
-
-
-# What a method places canaries among.
-_PLACED_AMONG = {"references": "reference", "sampled": "sample"}
+    return compare(strategies, asked)
 
 
 def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
@@ -112,7 +113,7 @@ def _check_seeds(strategies: Sequence[Strategy]) -> None:
 def scored_others(run: Run) -> dict[str, CandidateScores]:
     """Format id to the references or samples that the run's canaries were placed among, where their scores are there."""
     if not any(
-        facts.method in {"references", "sampled"}
+        estimator_of(facts.method).among_others
         for located in run.all(EXPOSURES)[:1]
         for facts in located.document.formats
     ):
@@ -120,11 +121,10 @@ def scored_others(run: Run) -> dict[str, CandidateScores]:
     try:
         candidates = load_source(run.all(EXPOSURES)[0].path).candidates
     except MissingExtraError:
-        # The intervals of a comparison are then wider, and hold all the same.
+        # The intervals of a comparison are then wider, and still hold.
         return {}
-    kinds = {
-        facts.format_id: _PLACED_AMONG.get(facts.method) for facts in run.all(EXPOSURES)[0].document.formats
-    }
+    used = {facts.format_id: estimator_of(facts.method) for facts in run.all(EXPOSURES)[0].document.formats}
+    kinds = {format_id: one.keeps for format_id, one in used.items() if one.among_others}
     return {scores.format_id: scores for scores in candidates if scores.kind == kinds.get(scores.format_id)}
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure.estimators import CandidateKind
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import InputError, MissingExtraError
 
-# A few bytes of Parquet can stand for any number of rows; `expose` never writes as many as these.
+# A few bytes of Parquet can encode any number of rows; `expose` never writes as many as these.
 MOST_ROWS = 100_000_000
-_KINDS = ("member", "guided", "sample", "reference", "canary")
 
 
 class _Columns(NamedTuple):
@@ -34,7 +34,7 @@ def read_candidates(path: Path, *, indices: bool = True) -> list[CandidateScores
     for form in dict.fromkeys(form_codes.tolist()):
         of_form = form_codes == form
         for kind in dict.fromkeys(kind_codes[of_form].tolist()):
-            if kinds[kind] not in _KINDS:
+            if kinds[kind] not in get_args(CandidateKind):
                 raise _damaged(path, "it has a kind of score that is not known")
             rows = of_form & (kind_codes == kind)
             numbers = np.empty(0, dtype=object) if columns.indices is None else columns.indices[rows]
@@ -50,7 +50,7 @@ def _read(path: Path, *, indices: bool) -> _Columns:
         raise MissingExtraError("reading scores.parquet", "pyarrow", "tables") from None
     names = ["format_id", "kind", "log_perplexity_bits", *(["index"] if indices else [])]
     try:
-        # By its bytes, because a path that is not UTF-8 is no text to pyarrow.
+        # By its bytes, because a path that is not UTF-8 is not text to pyarrow.
         with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:
             if file.metadata.num_rows > MOST_ROWS:
                 raise _damaged(path, f"it claims to have {file.metadata.num_rows:,} rows")

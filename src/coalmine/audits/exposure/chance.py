@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import ExposureDocument, ExposureResult
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.order_tests import OrderTest, order_test, shared_order_test
@@ -19,9 +20,6 @@ from coalmine.statistics.intervals import clopper_pearson
 
 # Fewer than this many canaries cannot say much: none of 4 memorized leaves room for half of all such canaries.
 FEWEST = 5
-AMONG_OTHERS = frozenset({"references", "sampled"})
-# Methods whose limits are no evidence.
-NOT_EVIDENCE = frozenset({"extrapolated"})
 EXTRAPOLATED = (
     "its exposure was extrapolated, and the limits of a curve do not hold deep in its tail; measure with --method splitting, guided "
     "or references"
@@ -66,7 +64,7 @@ def judged(document: ExposureDocument) -> list[Judged]:
 def judge(result: ExposureResult, space_bits: float) -> Judged:
     """One canary of a format with so many bits."""
     estimate = result.estimate
-    if estimate.status == "not_measured" or estimate.method in NOT_EVIDENCE:
+    if estimate.status == "not_measured" or not estimator_of(estimate.method).is_evidence:
         return Judged(result, 1.0, 0.0, space_bits, space_bits, measured_in_space=False, known=False)
     low = estimate.low if estimate.low is not None else estimate.value or 0.0
     high = space_bits if estimate.high is None else min(estimate.high, space_bits)
@@ -82,13 +80,14 @@ def counted_better(estimate: Estimate) -> int | None:
     >>> counted_better(reference_exposure(20.0, [30.0, 19.0, 41.0, 22.0]))
     1
     """
-    if estimate.method not in AMONG_OTHERS or estimate.status == "not_measured":
+    estimator = estimator_of(estimate.method)
+    if not estimator.among_others or estimate.status == "not_measured":
         return None
     if estimate.value is None:
         return 0
     # References count the canary itself already, and rank n counts as n + 1 does; samples do not count it.
     counted: float = estimate.n * 2.0**-estimate.value
-    if estimate.method == "sampled":
+    if estimator.among == "samples":
         return min(estimate.n, round(counted))
     return estimate.n if estimate.value <= 0.0 else max(0, round(counted) - 1)
 

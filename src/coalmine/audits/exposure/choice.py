@@ -6,9 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
+from coalmine.audits.exposure.estimators import EXACT, GUIDED, SPLITTING, Estimator
 from coalmine.audits.exposure.ranked import SCORED_UP_TO
 from coalmine.audits.exposure.results import Choice, duration
-from coalmine.audits.exposure.splitting import FIRST_MEMBERS, expected_scores
+from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.members import Members
 
@@ -16,7 +17,7 @@ from coalmine.search.walks.members import Members
 PROBE_SECONDS = 0.5
 # Rows of a batch meanwhile: a slow model would take minutes for a few of the usual size.
 PROBE_ROWS, PROBE_TEXTS = 256, 64
-# Few models take more steps than this per second; a space that would take too long all the same is not worth a probe.
+# Few models take more steps than this per second; a space that would take too long even then is not worth a probe.
 FASTEST = 500_000
 
 Clock = Callable[[], float]
@@ -26,15 +27,15 @@ def choose(
     members: Members,
     *,
     seconds: float,
-    first_members: int = FIRST_MEMBERS,
+    first_members: int = SPLITTING.samples,
     budget: int,
-    resumed: str | None = None,
+    resumed: Estimator | None = None,
     clock: Clock | None = None,
 ) -> Choice:
     """The method for one format that may take about `seconds`, where guided draws would cost `budget` expansions or more.
 
     A method that was stopped and is `resumed` stays what it was, because another look at the clock might say otherwise.
-    Where an estimate would ask the model as often as the exact rank, exact is taken without looking at the clock.
+    Where an estimate would cost the model as much work as the exact rank, exact is taken without looking at the clock.
     """
     clock = time.perf_counter if clock is None else clock
     if members.obstacle is not None:
@@ -43,10 +44,10 @@ def choose(
     frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS)
     steps = frontier.tree.inner_nodes
     if steps <= budget:
-        return Choice(method="exact", why=f"the space has {size:,} members, few enough to rank them all")
+        return Choice(method=EXACT.name, why=f"the space has {size:,} members, few enough to rank them all")
     estimated = "small ranks are proven, larger ones estimated"
     if steps > seconds * FASTEST:
-        return Choice(method="guided", why=f"the space has {size:,} members: {estimated}")
+        return Choice(method=GUIDED.name, why=f"the space has {size:,} members: {estimated}")
 
     def walked() -> Iterator[int]:
         for _ in enumerate_members(frontier):
@@ -54,24 +55,29 @@ def choose(
 
     rate = None if resumed else _rate(walked(), PROBE_ROWS // 2, clock)
     allowed = duration(seconds)
-    if resumed == "exact" if rate is None else steps <= seconds * rate:
+    if resumed is EXACT if rate is None else steps <= seconds * rate:
         why = f"all {size:,} members can be ranked within the {allowed} allowed"
-        return Choice(method="exact", why=why, steps=steps, steps_per_second=rate)
+        return Choice(method=EXACT.name, why=why, steps=steps, steps_per_second=rate)
     why = f"ranking all {size:,} members would take more than the {allowed} allowed: {estimated}"
-    return Choice(method="guided", why=why, steps=steps, steps_per_second=rate)
+    return Choice(method=GUIDED.name, why=why, steps=steps, steps_per_second=rate)
 
 
 def _choose_by_scores(
-    members: Members, obstacle: str, seconds: float, first_members: int, resumed: str | None, clock: Clock
+    members: Members,
+    obstacle: str,
+    seconds: float,
+    first_members: int,
+    resumed: Estimator | None,
+    clock: Clock,
 ) -> Choice:
     """The same for a model that can only score."""
     size = members.format.size
     if size <= expected_scores(math.log2(size), first_members):
         return Choice(
-            method="exact", why=f"the space has {size:,} members, few enough to score each ({obstacle})"
+            method=EXACT.name, why=f"the space has {size:,} members, few enough to score each ({obstacle})"
         )
     if size > SCORED_UP_TO:
-        return Choice(method="splitting", why=f"{size:,} members are too many to score each ({obstacle})")
+        return Choice(method=SPLITTING.name, why=f"{size:,} members are too many to score each ({obstacle})")
 
     def scored() -> Iterator[int]:
         for done in range(0, min(size, 64 * PROBE_TEXTS), PROBE_TEXTS):
@@ -80,11 +86,11 @@ def _choose_by_scores(
 
     rate = None if resumed else _rate(scored(), 1, clock)
     allowed = duration(seconds)
-    if resumed == "exact" if rate is None else size <= seconds * rate:
+    if resumed is EXACT if rate is None else size <= seconds * rate:
         why = f"all {size:,} members can be scored within the {allowed} allowed ({obstacle})"
-        return Choice(method="exact", why=why, steps=size, steps_per_second=rate)
+        return Choice(method=EXACT.name, why=why, steps=size, steps_per_second=rate)
     why = f"scoring all {size:,} members would take more than the {allowed} allowed ({obstacle})"
-    return Choice(method="splitting", why=why, steps=size, steps_per_second=rate)
+    return Choice(method=SPLITTING.name, why=why, steps=size, steps_per_second=rate)
 
 
 def _rate(steps_done: Iterator[int], warm_up: int, clock: Clock) -> float:

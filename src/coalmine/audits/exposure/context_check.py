@@ -1,4 +1,4 @@
-"""Whether it matters what a text is scored after: the same canaries in the other contexts that training may have used."""
+"""Whether it matters what a text is scored after: scores of the same canaries in the other contexts that training may have used."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from coalmine.models.contexts import Context, Contexts
     from coalmine.models.protocols import Model
 
-# Texts that are scored again in each other context: at most so many planted canaries, and so many others.
+# Texts that are scored again in each other context: at most this many planted canaries, and this many others.
 TEXTS = 60
-# A context matters where canaries stand out at least so clearly in one, and the areas differ by so much and by two standard errors.
+# A context matters where canaries stand out with at least this AUC in one, and the AUCs differ by at least this much and by two standard errors.
 STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
 
 
@@ -48,7 +48,7 @@ def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
 
 
 def _texts(chosen: CanarySet, format_id: str) -> tuple[list[str], list[str]]:
-    """Planted canaries of all numbers of copies alike, the most repeated first, and members that were not trained on."""
+    """Planted canaries of every number of copies in turn, the most repeated first, and members that were not trained on."""
     own = [one for one in chosen if one.format_id == format_id]
     # The first of each number of copies, then the second of each: those of many copies alone stand out in any context.
     turns: Counter[int] = Counter()

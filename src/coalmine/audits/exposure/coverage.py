@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from coalmine.audits.exposure.chance import NOT_EVIDENCE
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.outcomes import PartOutcome
@@ -118,7 +118,7 @@ def left_unmeasured(run: Run) -> str | None:
     measured = {
         key
         for key, one in every
-        if one.estimate.status != "not_measured" and one.estimate.method not in NOT_EVIDENCE
+        if one.estimate.status != "not_measured" and estimator_of(one.estimate.method).is_evidence
     }
     names = names_in(run)
     missing = {

@@ -9,7 +9,6 @@ from statistics import median
 
 from coalmine.audits.exposure.chance import (
     FEWEST,
-    NOT_EVIDENCE,
     Judged,
     at_most_share,
     chance_in_words,
@@ -17,6 +16,7 @@ from coalmine.audits.exposure.chance import (
     judged,
     share,
 )
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.exposure.table import exposure_in_words
@@ -197,8 +197,12 @@ def _group_words(group: Sequence[Judged], names: FormatNames) -> str:
     many = "1 canary" if len(group) == 1 else f"{len(group):,} canaries"
     first = group[0]
     beat = sum(one.better == 0 for one in group)
-    others = {"references": "references", "sampled": "samples"}.get(first.result.estimate.method, "")
-    besides = f"; {beat:,} of them beat all {first.result.estimate.n:,} {others}" if beat and others else ""
+    estimator = estimator_of(first.result.estimate.method)
+    besides = (
+        f"; {beat:,} of them beat all {first.result.estimate.n:,} {estimator.among}"
+        if beat and estimator.among_others
+        else ""
+    )
     return (
         f"{many} of {names[first.result.format_id]} trained on {times_in_words(first.result.repetitions)}: median exposure "
         f"{bound}{middle:.1f} bits, upper limits up to {max(one.high for one in group):.1f}{besides}, as high by chance with "
@@ -279,7 +283,7 @@ def _reasons(unclear: Sequence[Judged], names: FormatNames) -> str:
 
 def _why(one: Judged) -> str:
     estimate = one.result.estimate
-    if estimate.method in NOT_EVIDENCE and estimate.status != "not_measured":
+    if not estimator_of(estimate.method).is_evidence and estimate.status != "not_measured":
         return "the limits of an extrapolated curve do not hold deep in its tail, so they are not evidence"
     return estimate.statement
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from coalmine.audits.exposure.chance import counted_better
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.evidence.limits import MOST_ADVISED, rounded_up, widened_low
 from coalmine.records import Estimate
 from coalmine.statistics.intervals import clopper_pearson
-
-# Degrees of freedom of an interval from a few independent runs, which has heavier tails than a normal one.
-_FEW_RUNS = 7
 
 
 def lower_limit(estimate: Estimate, level: float) -> float:
@@ -28,7 +26,7 @@ def lower_limit(estimate: Estimate, level: float) -> float:
     known = estimate.low is None or estimate.confidence is None or estimate.confidence >= level
     if better is not None and not known and estimate.low is not None:
         return min(estimate.low, bits(clopper_pearson(better, estimate.n, level)[1]))
-    return widened_low(estimate, level, _FEW_RUNS if estimate.method == "splitting" else math.inf)
+    return widened_low(estimate, level, estimator_of(estimate.method).degrees_of_freedom)
 
 
 def bits(probability: float) -> float:

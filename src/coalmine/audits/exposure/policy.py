@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import AMONG_OTHERS, EXTRAPOLATED, NOT_EVIDENCE, best_test, judge
+from coalmine.audits.exposure.chance import EXTRAPOLATED, best_test, judge
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.coverage import without_exposure
 from coalmine.audits.exposure.limits import lower_limit, others_needed
 from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult
@@ -108,7 +109,7 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> PartOutcome:
         return PartOutcome(
             name, "not_shown", estimate.statement, math.inf, "measure it in another way (--method)"
         )
-    if estimate.method in NOT_EVIDENCE:
+    if not estimator_of(estimate.method).is_evidence:
         return PartOutcome(
             name, "not_shown", EXTRAPOLATED.partition(";")[0], math.inf, EXTRAPOLATED.partition("; ")[2]
         )
@@ -141,14 +142,13 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> PartOutcome:
 
 def _better(estimate: Estimate, asked: _Question) -> str:
     """What to measure where a limit lies between the limits of an interval."""
-    if estimate.method in AMONG_OTHERS:
-        what, option = ("references", "plant") if estimate.method == "references" else ("samples", "expose")
+    estimator = estimator_of(estimate.method)
+    if estimator.among_others:
+        what, option = estimator.among, "plant" if estimator.among == "references" else "expose"
         needed = others_needed(estimate, asked.limit, asked.lower, asked.chance, asked.canaries)
         more = "" if needed is None else f", or about {needed:,} {what} (`coalmine {option} --{what}`)"
         return f"another method (`coalmine expose --method guided`, or splitting where the model does not support incremental decoding){more}"
-    if estimate.method == "bounded":
-        return "a larger --budget, or --method guided"
-    return "more draws (`coalmine expose --samples`), or exact ranks (--method exact)"
+    return estimator.to_narrow
 
 
 def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
@@ -163,7 +163,7 @@ def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
 
 
 def _no_evidence(one: MeasuredCanary) -> bool:
-    return one.result.estimate.status == "not_measured" or one.result.estimate.method in NOT_EVIDENCE
+    return one.result.estimate.status == "not_measured" or not estimator_of(one.result.estimate.method).is_evidence
 
 
 def _judge(run: Run, rules: ExposureRules, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
@@ -208,8 +208,9 @@ def _judge(run: Run, rules: ExposureRules, terms: PolicyTerms, stale: str | None
 
 def incomplete_settle(run: Run) -> str:
     """What to run where canaries are left unmeasured."""
-    curves = any(one.method in NOT_EVIDENCE for _, document in run.all(EXPOSURES) for one in document.results)
-    other = ", by another method than extrapolated" if curves else ""
+    used = (one.method for _, document in run.all(EXPOSURES) for one in document.results)
+    curve = next((method for method in used if not estimator_of(method).is_evidence), None)
+    other = "" if curve is None else f", by another method than {curve}"
     return f"run `coalmine expose` for every format of the canaries.json{other}"
 
 

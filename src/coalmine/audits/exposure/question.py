@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure.estimators import ESTIMATORS
+from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import ModelOutputError
 from coalmine.formats.format import Format
@@ -22,7 +24,7 @@ from coalmine.search.walks.resuming import ResumeFile
 from coalmine.search.walks.thresholds import Ranks, ThresholdCounter, count_ranks, in_steps
 from coalmine.statistics.exposure.tail import TailFit
 
-# The resolution is measured on so many canaries, and on as many members drawn at random.
+# The resolution is measured on this many canaries, and on as many members drawn at random.
 ASKED_CANARIES = 4
 # How many times its resolution a canary may cost more or less among the members than when it is walked by itself.
 MOST_RESOLUTIONS = 16.0
@@ -50,17 +52,19 @@ class Question(NamedTuple):
     canary_ids: list[str]
     canary_texts: tuple[str, ...]
     canary_scores: NDArray[np.float64]
-    samples: int
-    budget: int
-    memory_bytes: int
-    confidence: float
-    seed: int
+    # With the method and its number of samples, whatever the caller left open.
+    options: ExposureOptions
     resume: ResumeFile
     progress: Progress
 
     @property
+    def samples(self) -> int:
+        """How many members are drawn."""
+        return self.options.samples or 0
+
+    @property
     def model(self) -> Model:
-        """Who is asked."""
+        """The model that is asked."""
         return self.members.model
 
     @property
@@ -79,10 +83,8 @@ class Question(NamedTuple):
         return [f"canary {name}" for name in self.canary_ids]
 
     def frontier(self, method: str) -> Frontier:
-        """The frontier over this format, for a model that can be walked."""
-        return self.members.frontier(
-            f"the {method} method", "use the exact, splitting, sampled or references method"
-        )
+        """The frontier over this format, for a model that supports incremental decoding."""
+        return self.members.frontier(f"the {method} method", f"use the {methods_without_walking()} method")
 
     def index_array(self, indices: list[int]) -> NDArray[Any]:
         """Indices as an array, of 64 bits where the space allows."""
@@ -143,6 +145,16 @@ class Compared(NamedTuple):
                 )
 
 
+def methods_without_walking(*, but: str = "") -> str:
+    """The methods for a model that only scores texts, as a message lists them; those that are not evidence are not advised."""
+    *names, last = (
+        one.name
+        for one in ESTIMATORS
+        if one.needs != "incremental decoding" and one.is_evidence and one.name != but
+    )
+    return f"{', '.join(names)} or {last}"
+
+
 def compare_walked(question: Question, frontier: Frontier) -> Compared:
     """The canaries as a walk finds them; the walk is one of its own, and its expansions are not those of a search."""
     numbers = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
@@ -161,7 +173,9 @@ def _resolution(question: Question) -> Resolution:
     """Measured on a few of the canaries, and on as many members drawn at random."""
     step = max(1, -(-len(question.canary_texts) // ASKED_CANARIES))
     texts, names = list(question.canary_texts[::step]), question.canary_names[::step]
-    drawn = [question.format.at(i) for i in question.format.sample_indices(ASKED_CANARIES, question.seed)]
+    drawn = [
+        question.format.at(i) for i in question.format.sample_indices(ASKED_CANARIES, question.options.seed)
+    ]
     scored = np.concatenate([question.canary_scores[::step], question.members.score(drawn)])
     return measure_resolution(
         question.members, [*texts, *drawn], [*names, *["a member"] * len(drawn)], scored

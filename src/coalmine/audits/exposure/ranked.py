@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.question import Compared, Measured, Question, compare_scored, compare_walked
+from coalmine.audits.exposure.question import (
+    Compared,
+    Measured,
+    Question,
+    compare_scored,
+    compare_walked,
+    methods_without_walking,
+)
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import NotMeasurableError
 from coalmine.interrupts import deferred_interrupt
@@ -18,7 +25,7 @@ from coalmine.statistics.exposure.estimates import exact_exposure
 
 # Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
 KEEP_UP_TO = 2_000_000
-# Members scored one by one where a model cannot be walked: an hour's work for a small transformer on a CPU.
+# Members scored one by one where a model does not support incremental decoding: an hour's work for a small transformer on a CPU.
 SCORED_UP_TO = 1_000_000
 
 
@@ -39,12 +46,12 @@ def exact(question: Question) -> Measured:
 
 
 def _exact_by_scoring(question: Question) -> Measured:
-    """The same ranks for a model that cannot be walked: every member is scored by itself."""
+    """The same ranks for a model that does not support incremental decoding: every member is scored by itself."""
     form = question.format
     if form.size > SCORED_UP_TO:
         raise NotMeasurableError(
             f"{question.model.name!r} cannot be searched ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
-            f"refused above {SCORED_UP_TO:,}; use the splitting, sampled or references method"
+            f"refused above {SCORED_UP_TO:,}; use the {methods_without_walking(but='exact')} method"
         )
     question.progress.start(f"Scoring {form.size:,} members", form.size)
     compared = compare_scored(question)
@@ -77,7 +84,7 @@ def _measured(
 
 
 class _Ranking:
-    """The enumeration of a space unit by unit; after each unit it can be killed and continued."""
+    """The enumeration of a space unit by unit; after each unit it can be killed and resumed."""
 
     def __init__(self, compared: Compared, frontier: Frontier, *, keep: bool) -> None:
         self.question, self.frontier, self.keep = compared.question, frontier, keep
@@ -89,7 +96,7 @@ class _Ranking:
         units, above = split_into_units(self.frontier)
         self._count(above)
         finished = 0
-        # A space that is kept whole is one that takes seconds; only larger ones are worth going on with.
+        # A space that is kept whole is one that takes seconds; only larger ones are worth resuming.
         saved = None if self.keep else resume.load()
         if saved is not None:
             self.counter.restore(saved)

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
+from coalmine.audits.exposure.estimators import CandidateKind, estimator_of, preference
 from coalmine.errors import MissingExtraError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
@@ -74,22 +75,31 @@ class FormatFacts(msgspec.Struct, frozen=True, kw_only=True):
     size: str  # decimal digits, because many JSON readers lose integers above 2^53
     size_bits: float
     method: str
+    # Why this method was taken.
     why: str
+    # Whether it was taken for that reason, and not because the user asked for it.
+    automatic: bool = False
     # How far apart log-perplexities must be for their order to be known; None where no rank was counted.
     resolution: Resolution | None = None
 
     @classmethod
     def of(
-        cls, format_id: str, form: Format, method: str, why: str, resolution: Resolution | None = None
+        cls,
+        format_id: str,
+        form: Format,
+        method: str,
+        why: str | None = None,
+        resolution: Resolution | None = None,
     ) -> FormatFacts:
-        """The facts of a format."""
+        """The facts of a format; `why` is None where the user asked for the method."""
         return cls(
             format_id=format_id,
             template=form.template,
             size=str(form.size),
             size_bits=math.log2(form.size),
             method=method,
-            why=why,
+            why="asked for" if why is None else why,
+            automatic=why is not None,
             resolution=resolution,
         )
 
@@ -133,7 +143,7 @@ class CandidateScores(NamedTuple):
     """Scores of members of a format that canaries were compared with."""
 
     format_id: str
-    kind: Literal["member", "guided", "sample", "reference", "canary"]
+    kind: CandidateKind
     indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
     log_perplexities_bits: NDArray[np.float64]  # (candidates,)
     # Minus log2 of the probability with which each was drawn, where they were not drawn alike.
@@ -236,20 +246,13 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[ExposureResult, ...]
 
 
-# Of two measurements of the same canaries, the one that leaves fewer unmeasured is preferred, and then the first of these methods. The
-# limits of an extrapolated curve do not hold deep in its tail, so it comes last, and what it gives counts as unmeasured.
-_BEST_METHOD_FIRST = ("exact", "bounded", "guided", "splitting", "sampled", "references", "extrapolated")
-_NOT_EVIDENCE = frozenset({"extrapolated"})
-
-
 def _preference(document: ExposureDocument) -> tuple[int, int]:
-    methods = [facts.method for facts in document.formats]
-    places = [_BEST_METHOD_FIRST.index(one) if one in _BEST_METHOD_FIRST else 99 for one in methods]
+    """Of two measurements of the same canaries, the one that leaves fewer without evidence is preferred, then the better estimator."""
     unmeasured = sum(
-        result.estimate.status == "not_measured" or result.estimate.method in _NOT_EVIDENCE
+        result.estimate.status == "not_measured" or not estimator_of(result.estimate.method).is_evidence
         for result in document.results
     )
-    return unmeasured, max(places, default=99)
+    return unmeasured, max((preference(facts.method) for facts in document.formats), default=preference(""))
 
 
 EXPOSURES = Document(

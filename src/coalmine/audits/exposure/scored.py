@@ -16,7 +16,7 @@ from coalmine.statistics.exposure.tail import fit_tail
 
 def _drawn(question: Question) -> CandidateScores:
     """A uniform sample of the space, scored."""
-    indices = question.format.sample_indices(question.samples, question.seed)
+    indices = question.format.sample_indices(question.samples, question.options.seed)
     question.progress.start(f"Scoring {question.samples:,} samples", question.samples)
     scores = []
     for start in range(0, len(indices), question.members.batch):
@@ -42,7 +42,7 @@ def sampled(question: Question) -> Measured:
         question.thresholds,
         sample.log_perplexities_bits,
         question.format.size,
-        question.confidence,
+        question.options.confidence,
         canary_ids=question.canary_ids,
     )
     return Measured(estimates=estimates, candidates=sample)
@@ -52,10 +52,10 @@ def extrapolated(question: Question) -> Measured:
     """The tail of a curve through such a sample."""
     sample = _drawn(question)
     # Twice the refits that an interval at this confidence needs at least.
-    refits = max(200, math.ceil(4 / (1 - question.confidence)))
-    fit = fit_tail(sample.log_perplexities_bits, seed=question.seed, bootstraps=refits)
+    refits = max(200, math.ceil(4 / (1 - question.options.confidence)))
+    fit = fit_tail(sample.log_perplexities_bits, seed=question.options.seed, bootstraps=refits)
     estimates = fit.estimates(
-        question.thresholds, question.format.size, question.confidence, canary_ids=question.canary_ids
+        question.thresholds, question.format.size, question.options.confidence, canary_ids=question.canary_ids
     )
     return Measured(estimates=estimates, candidates=sample, fit=fit)
 
@@ -77,7 +77,7 @@ def references(question: Question) -> Measured:
     question.progress.finish()
     scores = np.concatenate(parts)
     estimates = reference_exposures(
-        question.thresholds, scores, question.confidence, canary_ids=question.canary_ids
+        question.thresholds, scores, question.options.confidence, canary_ids=question.canary_ids
     )
     indices = question.index_array([question.format.index(text) for text in texts])
     ranks = 1 + np.searchsorted(np.sort(scores), question.thresholds, side="right")

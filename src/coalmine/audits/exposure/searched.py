@@ -58,9 +58,9 @@ def _searched(question: Question, method: str) -> _Searched:
         compared.costs,
         margins=compared.margins,
         noting=compared.indices,
-        memory_bytes=question.memory_bytes,
+        memory_bytes=question.options.memory,
     )
-    question.progress.start(f"Proving ranks, at most {question.budget:,} expansions", None)
+    question.progress.start(f"Proving ranks, at most {question.options.budget:,} expansions", None)
     saved = question.resume.load()
     if saved is None:
         search.start()
@@ -75,14 +75,14 @@ def _searched(question: Question, method: str) -> _Searched:
             if interrupted():
                 raise KeyboardInterrupt
 
-        search.run(question.budget - frontier.expansions, after_step)
+        search.run(question.options.budget - frontier.expansions, after_step)
     question.progress.finish()
     ranks = compared.ranks(search.counter)
     if search.is_settled():
         compared.check_reached(ranks)
     beyond = ranks.own + compared.resolutions
     behind = search.most_behind(beyond)
-    # Canaries that were not reached lie behind waiting nodes, and are among those that may.
+    # Canaries that were not reached lie below open nodes, and are among those that may.
     reached = search.counter.counts_to(beyond).tolist()
     most = [
         max(known, min(question.format.size, found + more))
@@ -100,16 +100,16 @@ def bounded(question: Question) -> Measured:
 
 
 def guided(question: Question) -> Measured:
-    """Prove what the budget can prove, and estimate the rest by draws from behind the nodes that are left open."""
+    """Prove what the budget can prove, and estimate the rest by draws from below the nodes that are left open."""
     searched = _searched(question, "guided")
     search, compared, ranks = searched.search, searched.compared, searched.ranks
     if search.is_settled():
         return searched.measured(searched.bounds())
     question.progress.start(f"Drawing {question.samples:,} members", None)
-    generator = arrays(question.seed, "guided", question.format_id)
+    generator = arrays(question.options.seed, "guided", question.format_id)
     draws = draw_members(search.frontier, search.open, question.samples, generator, search.limit)
     question.progress.finish()
-    # Canaries that the search has not come to are known all the same: they count as found, and draws of them do not.
+    # Canaries that the search has not reached are known nevertheless: they count as found, and draws of them do not.
     missing = [compared.indices[i] for i in np.flatnonzero(~ranks.reached)]
     of_canaries = np.isin(draws.indices, question.index_array(missing))
     costs = in_steps(np.where(of_canaries, search.limit + 1, draws.costs))
@@ -121,7 +121,7 @@ def guided(question: Question) -> Measured:
         known=ranks.rank.tolist(),
         most_rank=searched.most,
         size=question.format.size,
-        confidence=question.confidence,
+        confidence=question.options.confidence,
         canary_ids=question.canary_ids,
         resolutions=compared.resolutions,
         known_near=list(zip(ranks.least.tolist(), ranks.most.tolist(), strict=True)),

@@ -1,4 +1,4 @@
-"""Exposure by splitting, for models that can only score: several runs down to the least surprising canary, and one estimate for each."""
+"""Exposure by splitting, for models that can only score: several runs go down to the least surprising canary, and give one estimate per canary."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from coalmine.audits.exposure.estimators import SPLITTING
 from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.ranked import exact
 from coalmine.audits.exposure.results import CandidateScores
@@ -18,13 +19,11 @@ from coalmine.search.walks.thresholds import in_steps
 from coalmine.statistics.exposure.splitting import Runs, splitting_exposures
 
 RUNS = 8
-# First members of all runs together, where the caller does not say how many.
-FIRST_MEMBERS = 1_600
 # Around canaries of which a run of the pilot's size would count fewer members than this, neighbors are looked at one by one.
 NEAR_UP_TO, NEAR_SCORES = 1_000, 10_000
 
 
-def expected_scores(log2_size: float, first_members: int = FIRST_MEMBERS) -> int:
+def expected_scores(log2_size: float, first_members: int = SPLITTING.samples) -> int:
     """About how many members a model is asked about at most, if a canary is the least surprising member of the space.
 
     >>> expected_scores(30.0) < 250_000
@@ -91,7 +90,7 @@ class _Audit:
             complete=complete,
             size=question.format.size,
             scored=self.book.scored,
-            confidence=question.confidence,
+            confidence=question.options.confidence,
             canary_ids=question.canary_ids,
         )
         return Measured(estimates=estimates, candidates=self._first_members(runs))
@@ -123,4 +122,4 @@ class _Audit:
         )
 
     def _generator(self, use: str) -> random.Random:
-        return integers(self.question.seed, "splitting", self.question.format_id, use)
+        return integers(self.question.options.seed, "splitting", self.question.format_id, use)

@@ -123,7 +123,7 @@ def methods_in_words(results: Exposures) -> list[str]:
     for one in results.formats:
         choice = results.choices.get(one.format_id)
         measured = f" ({choice.in_words})" if choice is not None and choice.in_words else ""
-        if one.why != "asked for":
+        if one.automatic:
             lines.append(
                 f"Method for {visible(names[one.format_id])}: {one.method}, because {visible(one.why)}{measured}."
             )

@@ -1,4 +1,4 @@
-"""Does the certificate of an extraction hold? Replays it against the model: what was found, the bound, and that nothing is missing."""
+"""Replay of the certificate of an extraction against the model: what was found, the bound, and that nothing is missing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from coalmine.audits.extraction.contradictions import extraction_problems
 from coalmine.audits.extraction.results import Extraction, words_sha256
+from coalmine.audits.options import MEMORY
 from coalmine.errors import FormatError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model
 from coalmine.models.resolution import allowed_bits
 from coalmine.progress import Progress, Silent
 from coalmine.search.walks.cheaper import CheaperMembers
-from coalmine.search.walks.frontier import MEMORY_BYTES, Frontier
+from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.paths import walked_costs
 from coalmine.search.walks.resolution import measure_resolution
@@ -46,7 +47,7 @@ def verify_certificate(
     extraction: Extraction,
     *,
     words: Sequence[str] | None = None,
-    memory: int = MEMORY_BYTES,
+    memory: int = MEMORY,
     progress: Progress | None = None,
 ) -> Replay:
     """Replay the certificate of an extraction by `search` or `brute` against a model.
@@ -54,7 +55,12 @@ def verify_certificate(
     The members found are asked about again, and must cost what the certificate says. Everything cheaper than its bound is walked
     again: the cheapest node beyond must cost what the bound says, and no member that is cheaper than the last one found may be
     missing. Where the certificate says that nothing was left, the number of expansions must be that of the whole tree.
-    `words` are those that `{word:n}` draws from.
+    `words` are those that `{word:n}` draws from, and `memory` bounds the model states that are held, in bytes.
+
+    >>> from coalmine import ScriptedModel, extract
+    >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
+    >>> verify_certificate(model, extract(model, "pin {digits:2}", top=1)).confirmed
+    True
     """
     if extraction.method not in ("search", "brute"):
         raise InputError(
@@ -62,8 +68,8 @@ def verify_certificate(
         )
     try:
         form = Format(extraction.format_template, words=words)
-        told = extraction.source_template
-        sources = None if told is None else Format(told, words=words)
+        template = extraction.source_template
+        sources = None if template is None else Format(template, words=words)
     except FormatError as problem:
         raise InputError(
             f"the format of the certificate does not compile ({problem.sentence}); give --words if it has a word list, or extract again"
@@ -151,7 +157,7 @@ class _Claims:
         return problems + self._missing(search.members, found, below)
 
     def _missing(self, members: dict[int, float], found: set[int], below: float) -> list[str]:
-        """Members that should have been found; those that cost as much as the last, as far as can be told, need not."""
+        """Members that should have been found; those that cost as much as the last, as far as the resolution shows, need not."""
         missing = sorted(cost for number, cost in members.items() if number not in found and cost < below)
         if not missing:
             return []

@@ -112,7 +112,7 @@ def _canary_problems(one: CanaryExtraction, extraction: Extraction) -> Iterator[
 
 
 def verified_manifest_problems(document: Verified, canaries: CanarySet) -> Iterator[str]:
-    """What is said of canaries that came out, and the manifest that they were looked for with does not say."""
+    """What the results say of canaries, and the manifest that they were searched with does not."""
     known = {canary.canary_id: canary for canary in canaries}
     for one in document.canaries:
         canary = known.get(one.canary_id)

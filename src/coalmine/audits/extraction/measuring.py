@@ -1,4 +1,4 @@
-"""Can the secret be extracted? Finds the least surprising members of a format, with a proof that there are no better ones."""
+"""Extraction of secrets: the least surprising members of a format, with a proof that there are no better ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import heapq
 import os
 from typing import Any
 
-from coalmine.audits.extraction.results import (
-    METHODS,
-    CanaryExtraction,
-    Extracted,
-    Extraction,
-    Method,
-    words_sha256,
-)
+import msgspec
+
+from coalmine.audits.extraction.options import ExtractionOptions
+from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.formats.format import Format
@@ -23,7 +19,7 @@ from coalmine.models.protocols import Generator, Model, PairModel, Scorer, Token
 from coalmine.progress import Progress, Silent
 from coalmine.search.walks.beam import beam_search
 from coalmine.search.walks.enumeration import enumerate_members
-from coalmine.search.walks.frontier import MEMORY_BYTES, Frontier
+from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.resuming import Resume, ResumeFile, Unfinished
 from coalmine.search.walks.shortest_path import Certificate, Found, ShortestPaths
@@ -31,74 +27,75 @@ from coalmine.storage.files import to_json
 
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
 BRUTE_UP_TO = 10_000_000
-# Members scored one by one where a model cannot be walked.
+# Members scored one by one where a model does not support incremental decoding.
 SCORED_UP_TO = 1_000_000
 
 
 def extract(
     model: Model,
-    form: Format | str,
+    secret_format: Format | str,
+    options: ExtractionOptions | None = None,
     *,
-    sources: Format | str | None = None,
-    top: int = 10,
-    method: Method = "search",
-    given: str = "",
-    width: int = 100,
-    budget: int = 1_000_000,
-    memory: int = MEMORY_BYTES,
+    source_format: Format | str | None = None,
     resume: Resume = None,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> Extraction:
-    """The `top` least surprising members of a format, the least surprising first.
+    """The least surprising members of a format, the least surprising first, each with its log-perplexity (bits).
 
-    `method` is "search" (best-first, proven unless `budget` expansions are spent first), "brute" (every member of a small
-    space), "beam" (`width` nodes a level), "greedy", or "prompt" (give the model the beginning and read what it writes, all that a
-    model that gives only text can be asked). A model that cannot be walked, and one of pairs, for which `sources` is the format of
-    the source side, is searched by brute force. `given` is a beginning that is known already, such as the first digits of a
-    number. `memory` bounds the states held, in bytes. With `resume`, a directory, a search that is stopped keeps there what it
-    has proven, and the same call goes on from it. What was kept is removed when the search is proven; an `Unfinished` in place of the
-    directory leaves it to the caller, once the result is saved.
+    The fields of `ExtractionOptions` can be given as keywords, such as `top=3`, instead of a record or on top of one. A model that does
+    not support incremental decoding, and one of pairs, for which `source_format` is the format of the source side, is searched by brute
+    force. With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it. What was
+    kept is removed when the search is proven; an `Unfinished` in place of the directory leaves it to the caller, once the result is saved.
+
+    >>> from coalmine import ScriptedModel
+    >>> found = extract(ScriptedModel("pin 0123456789", memory={"pin 49": 0.25}), "pin {digits:2}", top=1)
+    >>> found.found[0].text, found.proven
+    ('pin 49', True)
     """
-    secret = form if isinstance(form, Format) else Format(form)
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
-    for name, value in (("top", top), ("width", width), ("budget", budget)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
+    asked = ExtractionOptions.of(options, changes)
+    secret = secret_format if isinstance(secret_format, Format) else Format(secret_format)
+    asked.check()
     if not isinstance(model, Model):
         raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
-    source_format = Format(sources, words=secret.words) if isinstance(sources, str) else sources
+    sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
     shown = progress or Silent()
-    if method == "prompt":
-        return _prompted(model, secret, source_format, given)
-    members = Members(model, secret, sources=source_format, given=given, memory_bytes=memory)
+    if asked.method == "prompt":
+        return _prompted(model, secret, sources, asked.given)
+    members = Members(model, secret, sources=sources, given=asked.given, memory_bytes=asked.memory)
     if members.obstacle is not None:
-        return _scored(members, top, method, shown)
+        return _scored(members, asked, shown)
     frontier = members.frontier("extraction", "use the brute method")
-    if method == "search":
-        facts = ["cuts/2", model.describe(), secret.template, secret.words, given, top]
-        secret_name = hashlib.sha256(f"{secret.template}\0{given}".encode()).hexdigest()[:8]
+    if asked.method == "search":
         unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
-        kept = unfinished.file(f"extraction-{secret_name}", hashlib.sha256(to_json(facts)).hexdigest())
-        found, certificate = _search(frontier, top, budget, memory, kept, shown)
+        kept = _resume_file(unfinished, model, secret, asked)
+        found, certificate = _search(frontier, asked, kept, shown)
         if certificate.proven:
             unfinished.is_over(kept)
         if unfinished is not resume:
             unfinished.forget()
-    elif method == "brute":
-        found, certificate = _brute(frontier, top, shown)
+    elif asked.method == "brute":
+        found, certificate = _brute(frontier, asked.top, shown)
     else:
-        found = beam_search(frontier, top, 1 if method == "greedy" else width)
+        found = beam_search(frontier, asked.top, 1 if asked.method == "greedy" else asked.width)
         certificate = Certificate(False, frontier.expansions, None, None)
     texts = [frontier.tree.text_at(one.member) for one in found]
     unaided = _unaided(model, texts, len(frontier.tree.prefix))
-    return _result(members, method, top, frontier.tree.size, found, texts, unaided, certificate)
+    return _result(members, asked, frontier.tree.size, found, texts, unaided, certificate)
+
+
+def _resume_file(
+    unfinished: Unfinished, model: Model, secret: Format, asked: ExtractionOptions
+) -> ResumeFile:
+    """What was kept of the same search: of this model, this format and the options that decide its course."""
+    facts = ["cuts/3", model.describe(), secret.template, secret.words, asked.deciding()]
+    name = hashlib.sha256(f"{secret.template}\0{asked.given}".encode()).hexdigest()[:8]
+    return unfinished.file(f"extraction-{name}", hashlib.sha256(to_json(facts)).hexdigest())
 
 
 def _result(
     members: Members,
-    method: Method,
-    top: int,
+    asked: ExtractionOptions,
     size: int,
     found: list[Found],
     texts: list[str],
@@ -110,7 +107,7 @@ def _result(
         format_template=members.format.template,
         size=str(size),
         given=members.given,
-        method=method,
+        method=asked.method,
         found=tuple(
             Extracted(
                 place=place + 1,
@@ -123,22 +120,22 @@ def _result(
         ),
         certificate=certificate,
         model=members.model.describe(),
-        top=top,
+        top=asked.top,
         source_template=None if members.sources is None else members.sources.template,
         words_sha256=words_sha256(members.format),
     )
 
 
-def _scored(members: Members, top: int, method: Method, progress: Progress) -> Extraction:
-    """Every member scored by itself, for a model that cannot be walked; as proven as a search."""
+def _scored(members: Members, asked: ExtractionOptions, progress: Progress) -> Extraction:
+    """Every member scored by itself, for a model that does not support incremental decoding; as proven as a search."""
     name, form = members.model.name, members.format
     if not isinstance(members.model, Scorer):
         raise NotMeasurableError(
-            f"extraction by {method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
+            f"extraction by {asked.method} is not applicable to {name!r}: it does not give the probability of a text; use the prompt method"
         )
-    if method not in ("search", "brute"):
+    if asked.method not in ("search", "brute"):
         raise NotMeasurableError(
-            f"extraction by {method} is not applicable to {name!r}: {members.obstacle}; use the brute method"
+            f"extraction by {asked.method} is not applicable to {name!r}: {members.obstacle}; use the brute method"
         )
     if form.size > SCORED_UP_TO:
         raise NotMeasurableError(
@@ -149,7 +146,7 @@ def _scored(members: Members, top: int, method: Method, progress: Progress) -> E
     scored = 0
     progress.start(f"Scoring {form.size:,} members", form.size)
     for indices, costs in members.scored_one_by_one():
-        best = heapq.nsmallest(top, [*best, *zip(costs.tolist(), indices.tolist(), strict=True)])
+        best = heapq.nsmallest(asked.top, [*best, *zip(costs.tolist(), indices.tolist(), strict=True)])
         scored += len(costs)
         progress.advance(len(costs))
     progress.finish()
@@ -160,15 +157,16 @@ def _scored(members: Members, top: int, method: Method, progress: Progress) -> E
     found = [Found(index, cost, scored) for cost, index in best]
     texts = [form.at(one.member) for one in found]
     certificate = Certificate(True, scored, None, 0.0, exhausted=True)
-    return _result(members, "brute", top, scored, found, texts, [None] * len(found), certificate)
+    by_force = msgspec.structs.replace(asked, method="brute")
+    return _result(members, by_force, scored, found, texts, [None] * len(found), certificate)
 
 
 def _prompted(model: Model, form: Format, sources: Format | None, given: str) -> Extraction:
-    """What the model writes by itself behind the beginning that every member has, or that is given."""
+    """What the model writes by itself after the beginning that every member has, or that is given."""
     if isinstance(model, PairModel):
-        told = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
+        which = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
         raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {told}; "
+            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {which}; "
             "hold one source fixed (--source, or `model.given`), or use the search method with a source format"
         )
     if not isinstance(model, Generator):
@@ -178,7 +176,7 @@ def _prompted(model: Model, form: Format, sources: Format | None, given: str) ->
     beginning = given or form.prefix
     if not beginning:
         raise InputError(
-            f"the prompt method needs a beginning to go on from, and {form.template!r} begins with the secret; give one (--given)"
+            f"the prompt method needs a beginning to continue, and {form.template!r} begins with the secret; give one (--given)"
         )
     prompt = [*model.context, *model.tokenizer.encode(beginning)]
     # A token is a character at least, or a byte of one.
@@ -206,13 +204,25 @@ def _prompted(model: Model, form: Format, sources: Format | None, given: str) ->
 
 
 def verify_extraction(
-    model: Model, canaries: CanarySet | str | os.PathLike[str], *, resume: Resume = None, **options: Any
+    model: Model,
+    canaries: CanarySet | str | os.PathLike[str],
+    options: ExtractionOptions | None = None,
+    *,
+    resume: Resume = None,
+    progress: Progress | None = None,
+    **changes: Any,
 ) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
     """Whether each canary of a manifest comes out among the `top` of its format, at which place, after how many expansions.
 
-    `resume` and `options` are those of `extract`; what was kept to resume is removed when all formats are searched. The second result
-    is the extraction of each format.
+    The options are those of `extract`; what was kept to resume is removed when all formats are searched. The second result is the
+    extraction of each format.
+
+    >>> from coalmine import CanarySet, ScriptedModel
+    >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
+    >>> [one.place for one in verify_extraction(model, CanarySet.of("pin {digits:2}", ["pin 49"]))[0]]
+    [1]
     """
+    asked = ExtractionOptions.of(options, changes)
     chosen = as_canary_set(canaries)
     if chosen.listed:
         raise NotMeasurableError(
@@ -221,7 +231,14 @@ def verify_extraction(
         )
     unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
     extractions = {
-        name: extract(model, form, sources=chosen.source_formats.get(name), resume=unfinished, **options)
+        name: extract(
+            model,
+            form,
+            asked,
+            source_format=chosen.source_formats.get(name),
+            resume=unfinished,
+            progress=progress,
+        )
         for name, form in chosen.formats.items()
     }
     if unfinished is not resume:
@@ -245,10 +262,10 @@ def verify_extraction(
 
 
 def _search(
-    frontier: Frontier, top: int, budget: int, memory: int, resume: ResumeFile, progress: Progress
+    frontier: Frontier, asked: ExtractionOptions, resume: ResumeFile, progress: Progress
 ) -> tuple[list[Found], Certificate]:
-    search = ShortestPaths(frontier, top, memory_bytes=memory)
-    progress.start(f"Searching, at most {budget:,} expansions", None)
+    search = ShortestPaths(frontier, asked.top, memory_bytes=asked.memory)
+    progress.start(f"Searching, at most {asked.budget:,} expansions", None)
     saved = resume.load()
     if saved is None:
         search.start()
@@ -264,10 +281,10 @@ def _search(
             if interrupted():
                 raise KeyboardInterrupt
 
-        proven = search.run(budget - frontier.expansions, after_step)
+        proven = search.run(asked.budget - frontier.expansions, after_step)
     progress.finish()
     if not proven:
-        # A larger budget goes on from here.
+        # A larger budget resumes from here.
         resume.save(search.snapshot, now=True)
     return search.found(), search.certificate()
 

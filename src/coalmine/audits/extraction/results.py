@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from coalmine.audits.extraction.contradictions import (
     verified_manifest_problems,
     verified_problems,
 )
+from coalmine.audits.extraction.options import Method
 from coalmine.formats.format import Format
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin, beside, is_there
@@ -25,8 +26,6 @@ from coalmine.storage.files import PUBLIC, sha256_of_file, together
 SCHEMA = "coalmine.extraction/1"
 RESULTS_FILE = "extraction.json"
 VERIFIED_FILE, VERIFIED_SCHEMA = "verified.json", "coalmine.verified/1"
-Method = Literal["search", "brute", "beam", "greedy", "prompt"]
-METHODS: tuple[Method, ...] = ("search", "brute", "beam", "greedy", "prompt")
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,120 +1,113 @@
-"""The audit of membership: whether what was trained on can be told from what was not, and what that says about epsilon."""
+"""Membership: whether scores distinguish what was trained on from what was not, and what that says about epsilon."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from numpy.typing import ArrayLike
 
 from coalmine.audits.exposure.results import Exposures
-from coalmine.audits.membership.population import AuditOptions, measured_populations
+from coalmine.audits.membership.options import MembershipOptions
+from coalmine.audits.membership.population import measured_populations
 from coalmine.audits.membership.results import Calibration, Membership, Population
 from coalmine.audits.membership.score_files import read_scores
 from coalmine.audits.membership.sources import ScoredPopulation, load_source, populations, times_planted
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
-from coalmine.statistics.epsilon.best import Runs
 from coalmine.statistics.epsilon.claimed import TOO_LITTLE_POWER, Verdict
 from coalmine.statistics.exposure.guessing import compare_with_guessing
-from coalmine.statistics.membership_scores import checked_delta, checked_epsilon, membership_scores
-from coalmine.statistics.score_arrays import checked_confidence, checked_count
-
-__all__ = ["Membership", "membership", "membership_of_file", "membership_of_scores"]
+from coalmine.statistics.membership_scores import membership_scores
+from coalmine.statistics.score_arrays import checked_count
 
 
 def membership(
     results: Exposures | str | os.PathLike[str],
+    options: MembershipOptions | None = None,
     *,
     reference: Exposures | str | os.PathLike[str] | None = None,
     canaries: CanarySet | str | os.PathLike[str] | None = None,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    claimed_epsilon: float | None = None,
-    claimed_delta: float | None = None,
-    inclusion: float | None = None,
-    gaussian: bool = False,
-    seed: int = 0,
+    **changes: Any,
 ) -> Membership:
     """Membership and lower bounds on epsilon from the results of `expose`, for each number of copies and pooled.
 
+    The fields of `MembershipOptions` can be given as keywords, such as `delta=1e-6`, instead of a record or on top of one.
+
     Args:
         results: what `expose` returned, or the directory that it was saved to.
+        options: levels, and a claim to judge.
         reference: the results for a model without the canaries (a base model, an earlier checkpoint), on the same canaries; its
             scores are subtracted.
         canaries: the manifest, for results of an earlier version that do not say how often a withheld canary would have been
             planted.
-        delta: the delta at which epsilon is bounded.
-        confidence: the level of intervals and bounds.
-        claimed_epsilon: a claim to judge, for one record, with `claimed_delta` (default: `delta`).
-        claimed_delta: see `claimed_epsilon`.
-        inclusion: the probability with which a canary was planted. None takes what the results say, 1 minus that of `plant
-            --withhold`; where they do not say it, there is no bound from one training run.
-        gaussian: adds the bounds `gaussian` and `f-dp`, for a mechanism that is claimed to add Gaussian noise; for any other they
-            can be above the truth, and nothing else is made of them.
-        seed: breaks ties and splits samples.
+        changes: fields of `MembershipOptions`.
+
+    >>> from coalmine import CanarySet, ScriptedModel, expose
+    >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
+    >>> exposures = expose(model, CanarySet.of("pin {digits:2}", ["pin 49"], references=20), method="exact")
+    >>> membership(exposures).populations[0].auc.value
+    1.0
     """
-    options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
-    options = options._replace(gaussian=gaussian)
+    asked = MembershipOptions.of(options, changes)
+    asked.check()
+    if asked.runs != "one":
+        raise InputError(
+            "the results of `expose` are those of one training run; give --runs with scores only"
+        )
     source = load_source(results)
-    if inclusion is None:
-        options = options._replace(inclusion=_known_inclusion(source.document.inclusion))
+    if asked.inclusion is None:
+        asked = msgspec.structs.replace(asked, inclusion=_known_inclusion(source.document.inclusion))
     base = None if reference is None else load_source(reference)
     plain, warnings = populations(source, None, canaries)
     used = plain
     if base is not None:
         used, warnings = populations(source, base, canaries)
-    measured = measured_populations(used, options)
-    return Membership(
-        score=(
-            "minus log-perplexity, in bits"
-            if base is None
-            else "log-perplexity of the reference model minus that of the model, in bits"
-        ),
-        delta=options.delta,
-        confidence=options.confidence,
-        inclusion=options.inclusion,
-        seed=seed,
-        populations=measured,
+    found = _measured(
+        used,
+        asked,
+        "minus log-perplexity, in bits"
+        if base is None
+        else "log-perplexity of the reference model minus that of the model, in bits",
+        warnings=dict.fromkeys(warnings),
+    )
+    return msgspec.structs.replace(
+        found,
         calibration=() if base is None else _calibrations(plain, used),
-        verdict=_overall(measured, options),
         model=source.document.model,
         reference_model=None if base is None else base.document.model,
         manifest_sha256=source.document.manifest_sha256,
         exposures_sha256=source.sha256,
         reference_exposures_sha256=None if base is None else base.sha256,
-        warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+# In `coalmine.audits`, `membership` is the room.
+membership_of_results = membership
 
 
 def membership_of_scores(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
+    options: MembershipOptions | None = None,
     *,
     copies: int = 1,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    claimed_epsilon: float | None = None,
-    claimed_delta: float | None = None,
-    inclusion: float = 0.5,
-    runs: Runs = "one",
-    gaussian: bool = False,
-    seed: int = 0,
+    **changes: Any,
 ) -> Membership:
     """The same from anyone's scores, higher for what was trained on; each canary was planted `copies` times.
 
-    With `runs="one"` all scores come from one training run, in which a coin with probability `inclusion` decided who is in. With
-    `runs="many"` they are independent: each comes from a run of its own. `gaussian` is as in `membership`.
+    With `runs="one"` all scores come from one training run, in which a coin with probability `inclusion` (0.5) decided which canaries are in. With
+    `runs="many"` they are independent: each comes from a run of its own.
 
     >>> found = membership_of_scores(range(80, 180), range(100))
     >>> found.populations[0].auc.value > 0.9
     True
     """
-    if runs not in ("one", "many"):
-        raise InputError(f'runs must be "one" or "many", got {runs!r}; say where the scores come from')
-    options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
-    options = options._replace(runs=runs, gaussian=gaussian)
+    asked = MembershipOptions.of(options, changes)
+    asked.check()
+    if asked.inclusion is None:
+        asked = msgspec.structs.replace(asked, inclusion=0.5)
     scores = membership_scores(in_scores, out_scores)
     one = ScoredPopulation(
         times_planted(checked_count(copies, "copies")),
@@ -124,84 +117,58 @@ def membership_of_scores(
         scores=scores,
         coins=scores,
     )
-    measured = measured_populations([one], options)
-    return Membership(
-        score="as given, higher for what was trained on",
-        delta=options.delta,
-        confidence=options.confidence,
-        inclusion=options.inclusion,
-        seed=seed,
-        runs=runs,
-        populations=measured,
-        verdict=_overall(measured, options),
-    )
+    return _measured([one], asked, "as given, higher for what was trained on")
 
 
 def membership_of_file(
     path: str | os.PathLike[str],
+    options: MembershipOptions | None = None,
     *,
     lower_is_member: bool | None = None,
     column: str | None = None,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    claimed_epsilon: float | None = None,
-    claimed_delta: float | None = None,
-    inclusion: float | None = None,
-    runs: Runs = "one",
-    gaussian: bool = False,
-    seed: int = 0,
+    **changes: Any,
 ) -> Membership:
     """The same from the scores in a file of another tool, for each number of copies and pooled; see `score_files` for the shapes.
 
-    `inclusion` is the probability with which a coin decided who is in; None takes what the file says, or 0.5. What was assumed is
-    among the warnings. `lower_is_member` and `column` are those of `read_scores`, the others those of `membership_of_scores`.
+    An `inclusion` of None takes what the file says, or 0.5; what was assumed is among the warnings. `lower_is_member` says whether lower
+    scores mean "was trained on", as losses do, and `column` which column of a table holds the scores.
+
+        membership_of_file("losses.csv", lower_is_member=True, claimed_epsilon=2.0).verdict
     """
+    asked = MembershipOptions.of(options, changes)
     read = read_scores(path, lower_is_member=lower_is_member, column=column)
     notes = list(read.notes)
-    if inclusion is None and runs == "one":
+    inclusion = asked.inclusion
+    if inclusion is None and asked.runs == "one":
         inclusion = read.inclusion
         if inclusion is None and any(row.side == "out" for row in read.rows):
             inclusion = 0.5
             notes.append(
-                "a coin with probability 0.5 was taken to have decided who is in; say --inclusion if it was another"
+                "a coin with probability 0.5 is assumed to have decided which canaries are in; give --inclusion if it was another"
             )
-    options = _checked(delta, confidence, claimed_epsilon, claimed_delta, inclusion, seed)
-    options = options._replace(runs=runs, gaussian=gaussian)
-    measured = measured_populations(read.populations(), options)
+    asked = msgspec.structs.replace(asked, inclusion=inclusion)
+    asked.check()
+    given = "with its sign changed" if read.lower_is_member else "as given"
+    score = f"from {read.tool}, {given}, higher for what was trained on"
+    return _measured(read.populations(), asked, score, warnings=notes)
+
+
+def _measured(
+    used: Sequence[ScoredPopulation], asked: MembershipOptions, score: str, *, warnings: Iterable[str] = ()
+) -> Membership:
+    """What the scores of all populations say."""
+    measured = measured_populations(used, asked)
     return Membership(
-        score=f"from {read.tool}, {'with its sign changed' if read.lower_is_member else 'as given'}, higher for what was trained on",
-        delta=options.delta,
-        confidence=options.confidence,
-        inclusion=options.inclusion,
-        seed=seed,
-        runs=runs,
+        score=score,
+        delta=float(asked.delta),
+        confidence=float(asked.confidence),
+        inclusion=asked.inclusion,
+        seed=asked.seed,
+        runs=asked.runs,
         populations=measured,
-        verdict=_overall(measured, options),
-        warnings=tuple(notes),
+        verdict=_overall(measured, asked),
+        warnings=tuple(warnings),
     )
-
-
-def _checked(
-    delta: float,
-    confidence: float,
-    claimed_epsilon: float | None,
-    claimed_delta: float | None,
-    inclusion: float | None,
-    seed: int,
-) -> AuditOptions:
-    if claimed_epsilon is None and claimed_delta is not None:
-        raise InputError("a claimed delta needs a claimed epsilon; give both, or neither")
-    if inclusion is not None and not 0.0 < inclusion < 1.0:
-        raise InputError(
-            f"the probability of inclusion must lie strictly between 0 and 1, got {inclusion}; say how the coin was"
-        )
-    claim = None
-    if claimed_epsilon is not None:
-        claim = (
-            checked_epsilon(claimed_epsilon),
-            checked_delta(delta if claimed_delta is None else claimed_delta),
-        )
-    return AuditOptions(checked_delta(delta), checked_confidence(confidence), claim, inclusion, seed)
 
 
 def _known_inclusion(recorded: float | None) -> float | None:
@@ -229,7 +196,7 @@ def _calibrations(
     return tuple(rows)
 
 
-def _overall(measured: Sequence[Population], options: AuditOptions) -> Verdict | None:
+def _overall(measured: Sequence[Population], options: MembershipOptions) -> Verdict | None:
     """The verdict of the audit: violated if one population refutes the claim, consistent if one of them could have."""
     verdicts = [one.verdict for one in measured if one.verdict is not None]
     if not verdicts:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from coalmine.audits.membership.options import MembershipOptions
 from coalmine.audits.membership.results import EpsilonBound, GuessingFacts, Population
 from coalmine.audits.membership.sources import ScoredPopulation
 from coalmine.records import Estimate
 from coalmine.statistics.epsilon.best import (
     CoinScores,
-    Runs,
     epsilon_best,
     epsilon_ceiling,
     epsilon_independent,
     headline_test,
 )
-from coalmine.statistics.epsilon.claimed import judge_claim
+from coalmine.statistics.epsilon.claimed import Verdict, judge_claim
 from coalmine.statistics.epsilon.gaussian import F_DP, epsilon_f_dp, epsilon_gaussian
 from coalmine.statistics.epsilon.joint_beta import METHOD as JOINT_BETA
 from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
@@ -32,7 +32,7 @@ from coalmine.statistics.epsilon.thresholds import (
     epsilon_split,
     split_scores,
 )
-from coalmine.statistics.exposure.guessing import compare_with_guessing
+from coalmine.statistics.exposure.guessing import GuessingComparison, compare_with_guessing
 from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_p_value
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
@@ -41,48 +41,32 @@ NO_COIN = "it is not known with which probability a canary was planted; say it w
 FEW = 20
 
 
-class AuditOptions(NamedTuple):
-    """What all populations of one audit share."""
-
-    delta: float
-    confidence: float
-    claim: tuple[float, float] | None
-    # None where it is not known with which probability a canary was planted.
-    inclusion: float | None
-    seed: int
-    # Whether the scores come from one training run, or each from a run of its own.
-    runs: Runs = "one"
-    # Whether the bounds for Gaussian noise are asked for.
-    gaussian: bool = False
-
-
-def measured_populations(used: Sequence[ScoredPopulation], options: AuditOptions) -> tuple[Population, ...]:
+def measured_populations(
+    used: Sequence[ScoredPopulation], options: MembershipOptions
+) -> tuple[Population, ...]:
     """What the scores of each population say, in their order."""
-    # A claim may be refuted by any population, so they share what the verdict may err. What is pooled tells nothing new.
+    # A claim may be refuted by any population, so they share what the verdict may err. A pooled population adds nothing new.
     if options.inclusion is None:
         used = [one if one.coins is None else one._replace(coins=None, why_no_coins=NO_COIN) for one in used]
     judged = sum(not one.pooled for one in used)
     return tuple(_population(one, options, judged) for one in used)
 
 
-def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Population:
+def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) -> Population:
     in_scores, out_scores = one.scores
     level = options.confidence
     guessing = compare_with_guessing(*one.scores)
-    bounds = _bounds(one, options, guessing.median)
     coins = None
     if one.coins is not None and options.inclusion is not None:
         coins = CoinScores(one.coins, options.inclusion)
-    of_runs: dict[str, Any] = {
-        "coins": coins,
-        "runs": options.runs,
-        "why_no_coins": one.why_no_coins,
-        "seed": options.seed,
-    }
     common: dict[str, Any] = {"delta": options.delta, "confidence": level, "seed": options.seed}
     best = _for_canary_and_copy(
         lambda copies: epsilon_best(
-            *one.scores, **of_runs, delta=options.delta, confidence=level, copies=copies
+            *one.scores,
+            **_of_runs(one, coins, options),
+            delta=options.delta,
+            confidence=level,
+            copies=copies,
         ),
         one.copies,
     )
@@ -90,16 +74,6 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         lambda copies: epsilon_independent(*one.scores, coins=coins, **common, copies=copies), one.copies
     )
     test = headline_test(one.scores, coins, options.delta, options.seed, options.runs, one.why_no_coins)
-    verdict = None
-    if options.claim is not None and not one.pooled:
-        verdict = judge_claim(
-            *one.scores,
-            **of_runs,
-            claimed_epsilon=options.claim[0],
-            claimed_delta=options.claim[1],
-            confidence=1.0 - (1.0 - level) / judged,
-            copies=one.copies,
-        )
     ceiling = epsilon_ceiling(
         len(in_scores),
         len(out_scores),
@@ -108,7 +82,6 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         runs=options.runs,
         **common,
     )
-    quartile = guessing.guessing.quantile_bits(0.75)
     return Population(
         name=one.name,
         format_id=one.format_id,
@@ -117,31 +90,57 @@ def _population(one: ScoredPopulation, options: AuditOptions, judged: int) -> Po
         in_count=len(in_scores),
         out_count=len(out_scores),
         withheld_count=0 if one.coins is None else len(one.coins.out_scores),
-        guessing=GuessingFacts(
-            median=guessing.median,
-            mean_bits=float(np.mean(guessing.exposures_bits)),
-            share_in_upper_quarter=float(np.mean(guessing.exposures_bits >= quartile)),
-            p_value=guessing.p_value,
-            guessing_mean_bits=guessing.guessing.mean_bits(),
-            guessing_median_bits=guessing.guessing.quantile_bits(0.5),
-            guessing_upper_quartile_bits=quartile,
-        ),
+        guessing=_guessing_facts(guessing),
         auc=area_under_roc(*one.scores, level),
         tpr_at_fpr=tuple(tpr_at_fpr(*one.scores, rate, level) for rate in FALSE_POSITIVE_RATES),
         tpr_p_values=tuple(tpr_p_value(*one.scores, rate) for rate in FALSE_POSITIVE_RATES),
-        epsilon=bounds,
+        epsilon=_bounds(one, options, guessing.median),
         best=best,
         epsilon_ceiling=ceiling,
         epsilon_p_value=test.p_value(0.0, options.delta) if test.problem is None else None,
         independent=independent,
-        verdict=verdict,
+        verdict=_verdict(one, coins, options, judged),
         warnings=_warnings(one, best.canary, ceiling),
         template=one.template,
         proven=one.proven,
     )
 
 
-def _bounds(one: ScoredPopulation, options: AuditOptions, median: Estimate) -> tuple[EpsilonBound, ...]:
+def _of_runs(one: ScoredPopulation, coins: CoinScores | None, options: MembershipOptions) -> dict[str, Any]:
+    """What a bound may assume of the training runs that the scores come from."""
+    return {"coins": coins, "runs": options.runs, "why_no_coins": one.why_no_coins, "seed": options.seed}
+
+
+def _verdict(
+    one: ScoredPopulation, coins: CoinScores | None, options: MembershipOptions, judged: int
+) -> Verdict | None:
+    """Whether the scores refute the claim, at a level that `judged` populations share; None where there is no claim."""
+    if options.claim is None or one.pooled:
+        return None
+    return judge_claim(
+        *one.scores,
+        **_of_runs(one, coins, options),
+        claimed_epsilon=options.claim[0],
+        claimed_delta=options.claim[1],
+        confidence=1.0 - (1.0 - options.confidence) / judged,
+        copies=one.copies,
+    )
+
+
+def _guessing_facts(found: GuessingComparison) -> GuessingFacts:
+    quartile = found.guessing.quantile_bits(0.75)
+    return GuessingFacts(
+        median=found.median,
+        mean_bits=float(np.mean(found.exposures_bits)),
+        share_in_upper_quarter=float(np.mean(found.exposures_bits >= quartile)),
+        p_value=found.p_value,
+        guessing_mean_bits=found.guessing.mean_bits(),
+        guessing_median_bits=found.guessing.quantile_bits(0.5),
+        guessing_upper_quartile_bits=quartile,
+    )
+
+
+def _bounds(one: ScoredPopulation, options: MembershipOptions, median: Estimate) -> tuple[EpsilonBound, ...]:
     common: dict[str, Any] = {"delta": options.delta, "confidence": options.confidence, "seed": options.seed}
 
     def one_run(copies: int) -> Estimate:
@@ -166,7 +165,7 @@ def _bounds(one: ScoredPopulation, options: AuditOptions, median: Estimate) -> t
     )
 
 
-def _gaussian_bounds(one: ScoredPopulation, options: AuditOptions) -> tuple[EpsilonBound, ...]:
+def _gaussian_bounds(one: ScoredPopulation, options: MembershipOptions) -> tuple[EpsilonBound, ...]:
     common: dict[str, Any] = {"delta": options.delta, "confidence": options.confidence, "seed": options.seed}
 
     def f_dp(copies: int) -> Estimate:
@@ -187,7 +186,7 @@ def _for_canary_and_copy(bound: Callable[[int], Estimate], copies: int) -> Epsil
     return EpsilonBound(canary=whole, one_copy=whole if copies == 1 else bound(copies))
 
 
-def _joint_beta(one: ScoredPopulation, options: AuditOptions) -> Estimate:
+def _joint_beta(one: ScoredPopulation, options: MembershipOptions) -> Estimate:
     parts = split_scores(one.scores, CHOOSING_SHARE, options.seed)
     if parts is None:
         return Estimate.not_measured(

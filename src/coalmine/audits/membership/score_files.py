@@ -1,4 +1,4 @@
-"""Scores that another tool wrote, with who was trained on: a table, two lists, or a report of memaudit or TensorFlow Privacy.
+"""Scores that another tool wrote, with which were trained on: a table, two lists, or a report of memaudit or TensorFlow Privacy.
 
 - a table (CSV, JSON Lines or a JSON list of objects) with a column for the score, one for in or out, and where they differ `copies`;
 - `{"in": [...], "out": [...]}`, also `in_canary_scores` and `out_canary_scores`, as jax_privacy's `CanaryScoreAuditor` takes them;
@@ -155,7 +155,7 @@ def read_scores(
     """The scores of a file, and what was assumed while reading it.
 
     Args:
-        path: the file; its kind is told from its content.
+        path: the file; its kind is detected from its content.
         lower_is_member: whether lower scores mean "was trained on", as with losses. None takes what the file says, or what the
             name of the column means, and says so.
         column: the column of a table that holds the scores.

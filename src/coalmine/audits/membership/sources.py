@@ -1,4 +1,4 @@
-"""Whose scores are compared with whose? From the results of `expose` to populations of members and non-members.
+"""Populations of members and non-members, from the results of `expose`.
 
 A score is minus a log-perplexity in bits, so that higher means "was trained on". With a reference model it is by how much the
 reference model's log-perplexity is higher. Scores of different formats are never mixed: one format may be less surprising than
@@ -8,7 +8,7 @@ another for reasons that have nothing to do with training.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.contradictions import manifest_problems
+from coalmine.audits.exposure.estimators import estimator_of, is_known
 from coalmine.audits.exposure.results import (
     RESULTS_FILE,
     SCORES_FILE,
@@ -23,6 +24,7 @@ from coalmine.audits.exposure.results import (
     ExposureDocument,
     ExposureResult,
     Exposures,
+    FormatFacts,
     read_exposures,
 )
 from coalmine.audits.membership.results import ProvenCanary
@@ -37,8 +39,13 @@ from coalmine.storage.files import sha256_of_file
 # Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.
 # Of kinds with equally many, the first is taken: references were drawn before the training.
 _UNIFORM = ("reference", "sample", "member")
-# How likely it may be that chance alone makes one canary of the audit stand out; a report may err as often.
+# The probability, at most, that chance alone makes one canary of the audit stand out; a report has the same error rate.
 CHANCE = 0.025
+
+
+_NONE_WITHHELD = (
+    "no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5"
+)
 
 
 class Source(NamedTuple):
@@ -83,97 +90,114 @@ def populations(
     reference: Source | None = None,
     canaries: CanarySet | str | os.PathLike[str] | None = None,
 ) -> tuple[list[ScoredPopulation], list[str]]:
-    """Each format's canaries by how often they were planted, then pooled; and what there is to beware of."""
+    """Each format's canaries by how often they were planted, then pooled; and warnings."""
     _check_results(source.document.results)
     _check_same_canaries(source, reference)
-    if canaries is not None:
+    planned = _planned(source.document, canaries)
+    warnings: list[str] = list(source.document.warnings)
+    found: list[ScoredPopulation] = []
+    names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
+    for facts in source.document.formats:
+        own, notes = _of_format(source, reference, facts, names, planned)
+        found += own
+        warnings += notes
+    if not found:
+        raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
+    return found, warnings
+
+
+def _planned(
+    document: ExposureDocument, canaries: CanarySet | str | os.PathLike[str] | None
+) -> dict[str, int]:
+    """How often each canary was planted, or would have been; empty where that is not known."""
+    if canaries is None:
+        known = {one.canary_id: one.planned_repetitions for one in document.results}
+        planned = {name: copies for name, copies in known.items() if copies is not None}
+    else:
         manifest = as_canary_set(canaries)
-        if manifest.sha256 == source.document.manifest_sha256:
+        if manifest.sha256 == document.manifest_sha256:
             refuse_contradictions(
                 RESULTS_FILE,
-                manifest_problems(source.document, manifest),
+                manifest_problems(document, manifest),
                 "it",
                 "the manifest that it was made with",
             )
         planned = {one.canary_id: one.repetitions for one in manifest}
-    else:
-        told = source.document.results
-        planned = {r.canary_id: r.planned_repetitions for r in told if r.planned_repetitions is not None}
-    unknown = [r.canary_id for r in source.document.results if planned and r.canary_id not in planned]
+    unknown = [one.canary_id for one in document.results if planned and one.canary_id not in planned]
     if unknown:
         raise InputError(
             f"the manifest has no canary {unknown[0]!r}, which the results have; give the manifest that was measured"
         )
-    warnings: list[str] = list(source.document.warnings)
-    found: list[ScoredPopulation] = []
+    return planned
+
+
+def _of_format(
+    source: Source,
+    reference: Source | None,
+    facts: FormatFacts,
+    names: Mapping[str, str],
+    planned: dict[str, int],
+) -> tuple[list[ScoredPopulation], list[str]]:
+    """The populations of one format, and warnings; none, and the reason, where there is nothing to compare."""
+    name = names[facts.format_id]
+    group = [result for result in source.document.results if result.format_id == facts.format_id]
+    unknown = _without_score(group, reference)
+    if unknown:
+        reason = f"{len(unknown)} of its canaries have no score; {unknown[0].estimate.statement}"
+        return [], [f"format {name} is left out: {reason}"]
+    planted = [result for result in group if result.planted]
+    withheld = [result for result in group if not result.planted]
+    others, warnings = _other_scores(source, reference, facts.format_id, name, group)
+    own = _canary_scores(group, reference)
+    held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
+    out = np.concatenate([held, others])
+    if not planted or not len(out):
+        what = (
+            "no canary was planted"
+            if not planted
+            else "there is nothing that was not trained on to compare with"
+        )
+        advice = "plant with --withhold 0.5, or with references"
+        return [], [*warnings, f"format {name} is left out: {what}; {advice}"]
+    # What a coin decided is whether so many copies were planted, whatever a rewritten corpus has left of them.
+    copies_of = {result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted}
+    warnings += _rewritten(name, planted, copies_of)
+    repetitions = sorted(set(copies_of.values()))
+    prefix = f"{name}, " if len(names) > 1 else ""
     trained = sum(result.planted for result in source.document.results)
-    names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
-    for facts in source.document.formats:
-        group = [result for result in source.document.results if result.format_id == facts.format_id]
-        unknown_ones = _without_score(group, reference)
-        if unknown_ones:
-            warnings.append(
-                f"format {names[facts.format_id]} is left out: {len(unknown_ones)} of its canaries have no score; {unknown_ones[0].estimate.statement}"
+    found = []
+    for copies in repetitions:
+        some = [result for result in planted if copies_of[result.canary_id] == copies]
+        in_scores = np.array([own[result.canary_id] for result in some])
+        coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
+        found.append(
+            ScoredPopulation(
+                f"{prefix}{times_planted(copies)}",
+                facts.format_id,
+                copies,
+                pooled=False,
+                scores=MembershipScores(in_scores, out),
+                coins=coins,
+                why_no_coins=why,
+                template=facts.template,
+                proven=proven_canaries(some, trained),
             )
-            continue
-        planted = [result for result in group if result.planted]
-        withheld = [result for result in group if not result.planted]
-        others, notes = _other_scores(source, reference, facts.format_id, names[facts.format_id], group)
-        warnings += notes
-        own = _canary_scores(group, reference)
-        held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
-        out = np.concatenate([held, others])
-        if not planted or not len(out):
-            what = (
-                "no canary was planted"
-                if not planted
-                else "there is nothing that was not trained on to compare with"
+        )
+    if len(repetitions) > 1:
+        every = np.array([own[result.canary_id] for result in planted])
+        found.append(
+            ScoredPopulation(
+                f"{prefix}pooled",
+                facts.format_id,
+                repetitions[-1],
+                pooled=True,
+                scores=MembershipScores(every, out),
+                coins=MembershipScores(every, held) if len(held) else None,
+                why_no_coins=_NONE_WITHHELD,
+                template=facts.template,
+                proven=proven_canaries(planted, trained),
             )
-            warnings.append(
-                f"format {names[facts.format_id]} is left out: {what}; plant with --withhold 0.5, or with references"
-            )
-            continue
-        prefix = f"{names[facts.format_id]}, " if len(names) > 1 else ""
-        # What a coin decided is whether so many copies were planted, whatever a rewritten corpus has left of them.
-        copies_of = {
-            result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted
-        }
-        warnings += _rewritten(names[facts.format_id], planted, copies_of)
-        repetitions = sorted(set(copies_of.values()))
-        for copies in repetitions:
-            some = [result for result in planted if copies_of[result.canary_id] == copies]
-            in_scores = np.array([own[result.canary_id] for result in some])
-            coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
-            found.append(
-                ScoredPopulation(
-                    f"{prefix}{times_planted(copies)}",
-                    facts.format_id,
-                    copies,
-                    pooled=False,
-                    scores=MembershipScores(in_scores, out),
-                    coins=coins,
-                    why_no_coins=why,
-                    template=facts.template,
-                    proven=proven_canaries(some, trained),
-                )
-            )
-        if len(repetitions) > 1:
-            every = np.array([own[result.canary_id] for result in planted])
-            found.append(
-                ScoredPopulation(
-                    f"{prefix}pooled",
-                    facts.format_id,
-                    repetitions[-1],
-                    pooled=True,
-                    scores=MembershipScores(every, out),
-                    coins=MembershipScores(every, held) if len(held) else None,
-                    why_no_coins="no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
-                    template=facts.template,
-                    proven=proven_canaries(planted, trained),
-                )
-            )
-    if not found:
-        raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
+        )
     return found, warnings
 
 
@@ -201,10 +225,7 @@ def _coins(
 ) -> tuple[MembershipScores | None, str]:
     """Members of one group with the withheld canaries that would have belonged to it."""
     if not withheld:
-        return (
-            None,
-            "no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5",
-        )
+        return None, _NONE_WITHHELD
     if planned:
         same = [one for one in withheld if planned[one.canary_id] == copies]
     elif len(repetitions) == 1:
@@ -246,7 +267,7 @@ def _other_scores(
     name: str,
     canaries: Sequence[ExposureResult],
 ) -> tuple[FloatArray, list[str]]:
-    """Scores of members that are no canaries, and what to beware of."""
+    """Scores of members that are not canaries, and warnings."""
     mine = [_without_canaries(source, one, canaries) for one in _uniform_candidates(source, format_id)]
     if not mine:
         note = (
@@ -277,7 +298,7 @@ def _other_scores(
 def _without_canaries(
     source: Source, candidates: CandidateScores, canaries: Sequence[ExposureResult]
 ) -> tuple[list[str], FloatArray]:
-    """The indices and scores of candidates that are no canaries."""
+    """The indices and scores of candidates that are not canaries."""
     keys, bits = candidates.indices.astype(str), candidates.log_perplexities_bits
     rows = [one for one in source.candidates if (one.format_id, one.kind) == (candidates.format_id, "canary")]
     if rows:
@@ -345,10 +366,6 @@ def _check_same_canaries(source: Source, reference: Source | None) -> None:
         )
 
 
-# Methods whose interval is that of a rank among all members.
-_ESTIMATED_IN_SPACE = frozenset({"guided", "splitting"})
-
-
 def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[ProvenCanary, ...]:
     """The canaries of a group whose rank in the whole space chance does not explain, the least surprising first.
 
@@ -358,7 +375,10 @@ def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[Pro
     found = []
     for one in group:
         low, level = one.estimate.low, one.estimate.confidence
-        in_space = level is None or one.estimate.method in _ESTIMATED_IN_SPACE
+        estimator = estimator_of(one.estimate.method)
+        in_space = level is None or (
+            is_known(one.estimate.method) and estimator.is_evidence and not estimator.among_others
+        )
         if low is None or not in_space or one.estimate.status == "not_measured":
             continue
         p_value = min(1.0, canaries * 2.0**-low)

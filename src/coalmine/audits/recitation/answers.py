@@ -1,4 +1,4 @@
-"""What does one model say to each question? Asked in batches, and kept in a file so that nothing is asked twice."""
+"""The answers of one model to all questions, asked in batches and kept in a file so that nothing is asked twice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.errors import NotMeasurableError
 from coalmine.interrupts import deferred_interrupt
@@ -36,20 +37,8 @@ AT_A_TIME = 512
 NOT_KNOWN = -2
 
 
-class Wanted(NamedTuple):
-    """What is asked beside the greedy verdict."""
-
-    samplings: tuple[Sampling, ...] = ()
-    # Whether to keep what the model writes where it does not recite.
-    written: bool = False
-    beam: int | None = None
-    # For masked models: the share of tokens that is hidden, and the seed of their places.
-    share: float = 0.15
-    seed: int = 0
-
-
 class Answers(NamedTuple):
-    """One row a question."""
+    """One row per question."""
 
     recited: NDArray[np.bool_]
     # -1 where there is none, -2 where it is not known (masked models).
@@ -59,6 +48,11 @@ class Answers(NamedTuple):
     written: IntArray
     # The place of the suffix among the beams, from 1; 0 where it is not among them, -1 where no beam was asked for.
     beam_place: IntArray
+
+
+def samplings_of(asked: RecitationOptions) -> tuple[Sampling, ...]:
+    """The ways of sampling whose probability is asked for beside the greedy verdict: one, or none where no tries are counted."""
+    return (Sampling(asked.temperature, asked.top_k),) if asked.tries else ()
 
 
 def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence[Sampling]) -> list[Followed]:
@@ -75,18 +69,18 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
     return found
 
 
-def check(model: Model, questions: Questions, wanted: Wanted, *, resume: Path | None) -> None:
-    """Refuse what a model cannot be asked, or what would overwrite a run of something else; of all models before any is asked."""
-    _check(model, wanted)
-    ResumeFile(resume, _fingerprint(model, questions, wanted)).load()
+def check(model: Model, questions: Questions, asked: RecitationOptions, *, resume: Path | None) -> None:
+    """Reject what a model cannot be asked, or what would overwrite another run; called for all models before any is asked."""
+    _check(model, asked)
+    ResumeFile(resume, _fingerprint(model, questions, asked)).load()
 
 
 def ask(
-    model: Model, questions: Questions, wanted: Wanted, *, resume: Path | None, progress: Progress
+    model: Model, questions: Questions, asked: RecitationOptions, *, resume: Path | None, progress: Progress
 ) -> Answers:
     """Ask a model all questions; with `resume`, what was asked by an earlier run that was stopped is not asked again."""
-    kept = ResumeFile(resume, _fingerprint(model, questions, wanted))
-    answers = _empty(questions, wanted)
+    kept = ResumeFile(resume, _fingerprint(model, questions, asked))
+    answers = _empty(questions, asked)
     saved = kept.load()
     done = 0
     if saved is not None:
@@ -99,12 +93,12 @@ def ask(
     def snapshot() -> dict[str, NDArray[Any]]:
         return {"done": np.array(done), **{name: part[:done] for name, part in answers._asdict().items()}}
 
-    # Beams make a question as much work as so many, and a stop must not wait for hours.
-    at_a_time = max(1, AT_A_TIME // (wanted.beam or 1))
+    # Each beam costs as much as a question, and a stop must not wait for hours.
+    at_a_time = max(1, AT_A_TIME // (asked.beam or 1))
     with deferred_interrupt() as interrupted:
         while done < len(questions):
             batch = range(done, min(len(questions), done + at_a_time))
-            _ask_batch(model, questions, batch, wanted, answers)
+            _ask_batch(model, questions, batch, asked, answers)
             done = batch.stop
             progress.advance(len(batch), f"{int(answers.recited[:done].sum()):,} recited")
             kept.save(snapshot, now=interrupted())
@@ -116,19 +110,21 @@ def ask(
     return answers
 
 
-def _ask_batch(model: Model, questions: Questions, batch: range, wanted: Wanted, answers: Answers) -> None:
+def _ask_batch(
+    model: Model, questions: Questions, batch: range, asked: RecitationOptions, answers: Answers
+) -> None:
     rows = slice(batch.start, batch.stop)
     sequences = [questions.sequence(model, question) for question in batch]
     if isinstance(model, MaskedModel):
         solved: Any = model
-        answers.recited[rows] = solved.solves_masking(sequences, share=wanted.share, seed=wanted.seed)
+        answers.recited[rows] = solved.solves_masking(sequences, share=asked.hidden_share, seed=asked.seed)
         return
-    followed = follow(model, sequences, wanted.samplings)
+    followed = follow(model, sequences, samplings_of(asked))
     answers.first_miss[rows] = [-1 if one.first_miss is None else one.first_miss for one in followed]
     answers.recited[rows] = answers.first_miss[rows] < 0
     for row, one in zip(batch, followed, strict=True):
         answers.log2_probabilities[row] = one.log2_probabilities
-    if wanted.written and isinstance(model, Generator):
+    if asked.writes and isinstance(model, Generator):
         missed = [row for row in batch if not answers.recited[row]]
         prompts = [sequences[row - batch.start].context for row in missed]
         if missed:
@@ -136,40 +132,40 @@ def _ask_batch(model: Model, questions: Questions, batch: range, wanted: Wanted,
         for row in batch:
             if answers.recited[row]:
                 answers.written[row] = questions.target(row)
-    if wanted.beam is not None and isinstance(model, Stepper):
+    if asked.beam is not None and isinstance(model, Stepper):
         beams = free_beam(
-            model, [sequence.context for sequence in sequences], length=questions.suffix, width=wanted.beam
+            model, [sequence.context for sequence in sequences], length=questions.suffix, width=asked.beam
         )
         for row, sequence, found in zip(batch, sequences, beams, strict=True):
             same = np.flatnonzero((found.tokens == np.array(sequence.target)).all(axis=1))
             answers.beam_place[row] = same[0] + 1 if len(same) else 0
 
 
-def _check(model: Model, wanted: Wanted) -> None:
+def _check(model: Model, asked: RecitationOptions) -> None:
     if isinstance(model, MaskedModel):
         if not hasattr(model, "solves_masking"):
             raise NotMeasurableError(
                 f"recitation is not applicable to {model.name!r}: it fills gaps, and does not say whether it restores a text"
             )
-        if wanted.written or wanted.beam is not None:
+        if asked.writes or asked.beam is not None:
             raise NotMeasurableError(
                 f"{model.name!r} fills gaps and writes no text, so there is no beam and nothing to look for elsewhere; leave these out"
             )
         return
     if not isinstance(model, Reciter):
-        _check_scores(model, wanted.samplings)
-    if wanted.written and not isinstance(model, Generator):
+        _check_scores(model, samplings_of(asked))
+    if asked.writes and not isinstance(model, Generator):
         raise NotMeasurableError(
             f"{model.name!r} writes no text, so what it writes cannot be looked for; leave --anywhere and --near out"
         )
-    if wanted.beam is not None and not isinstance(model, Stepper):
+    if asked.beam is not None and not isinstance(model, Stepper):
         raise NotMeasurableError(
             f"{model.name!r} does not support incremental decoding, so beam search is not possible; leave --beam out"
         )
 
 
 def _check_scores(model: Model, samplings: Sequence[Sampling]) -> None:
-    """Refuse a model whose scores do not tell what is asked."""
+    """Reject a model whose scores cannot answer what is asked."""
     if not isinstance(model, Scorer):
         raise NotMeasurableError(
             f"recitation is not applicable to {model.name!r}: it does not say which tokens it expects"
@@ -177,17 +173,17 @@ def _check_scores(model: Model, samplings: Sequence[Sampling]) -> None:
     if any(sampling != Sampling() for sampling in samplings):
         raise NotMeasurableError(
             f"{model.name!r} gives the probability of each token and not of all others, so that only sampling at temperature 1 without "
-            "top-k can be told from it; leave --temperature and --top-k out"
+            "top-k can be computed; leave --temperature and --top-k out"
         )
 
 
-def _empty(questions: Questions, wanted: Wanted) -> Answers:
+def _empty(questions: Questions, asked: RecitationOptions) -> Answers:
     many = len(questions)
     return Answers(
         recited=np.zeros(many, dtype=np.bool_),
         first_miss=np.full(many, NOT_KNOWN, dtype=np.int64),
-        log2_probabilities=np.full((many, len(wanted.samplings)), np.nan),
-        written=np.full((many, questions.suffix if wanted.written else 0), -1, dtype=np.int64),
+        log2_probabilities=np.full((many, len(samplings_of(asked))), np.nan),
+        written=np.full((many, questions.suffix if asked.writes else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )
 
@@ -200,6 +196,6 @@ def may_answer_later(model: Model) -> bool:
     return model.describe().get("adapter") == "endpoint"
 
 
-def _fingerprint(model: Model, questions: Questions, wanted: Wanted) -> str:
-    facts = msgspec.json.encode([model.describe(), model.name, questions.sha256(), list(wanted)])
+def _fingerprint(model: Model, questions: Questions, asked: RecitationOptions) -> str:
+    facts = msgspec.json.encode([model.describe(), model.name, questions.sha256(), asked.deciding()])
     return hashlib.sha256(facts).hexdigest()

@@ -1,4 +1,4 @@
-"""What does it look like? A few sequences that were recited, masked unless the user asks to see them."""
+"""Examples of sequences that were recited, masked unless the user asks to see them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.models.protocols import IntArray
 
 EXAMPLES = 10
-# A suffix that occurs in so many different surroundings is boilerplate: it says nothing about any one document.
+# A suffix that occurs in this many different surroundings is boilerplate: it says nothing about any one document.
 TEMPLATE_SURROUNDINGS = 5
 # So many copies of a sequence are looked at.
 _COPIES = 50

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.recitation.answers import Answers
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.results import (
     Exclusive,
     Group,
     RecitationTrend,
     SampledShare,
-    Settings,
     share_estimate,
 )
 from coalmine.audits.recitation.sequences import Elsewhere
@@ -29,7 +29,7 @@ from coalmine.statistics.trends import log_linear_trend
 
 Chosen = NDArray[np.bool_]
 NOT_OF_SIZE = (
-    "these models differ, but so few of them cannot show that their size is why: another training of the same size may differ by as "
+    "these models differ, but this few cannot show that their size is why: another training of the same size may differ by as "
     "much; ask models of more sizes"
 )
 
@@ -61,7 +61,7 @@ def _columns(questions: Questions) -> _Columns:
     return _Columns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
 
 
-def groups_of(one: Asked, questions: Questions, settings: Settings) -> Iterator[Group]:
+def groups_of(one: Asked, questions: Questions, settings: RecitationOptions) -> Iterator[Group]:
     """For each context all sequences together, then by copies, and by length where there are several lengths."""
     columns = _columns(questions)
     for context in np.unique(columns.contexts).tolist():
@@ -79,7 +79,7 @@ def _group(
     one: Asked,
     columns: _Columns,
     chosen: Chosen,
-    settings: Settings,
+    settings: RecitationOptions,
     *,
     length: int | None = None,
     bucket: int | None = None,
@@ -115,7 +115,7 @@ def _group(
         sampled=tuple(sampled),
         beam=None if settings.beam is None else share(answers.beam_place == 1, "were the best beam"),
         among_beams=None if settings.beam is None else share(answers.beam_place >= 1, "were among the beams"),
-        anywhere=share(found.counts > 0, "led to an output that stands behind its prompt in the corpus")
+        anywhere=share(found.counts > 0, "led to an output that follows its prompt somewhere in the corpus")
         if settings.anywhere
         else None,
         near=None
@@ -125,7 +125,7 @@ def _group(
 
 
 def trends_of(
-    asked: Sequence[Asked], questions: Questions, settings: Settings
+    asked: Sequence[Asked], questions: Questions, settings: RecitationOptions
 ) -> tuple[RecitationTrend, ...]:
     """Straight lines in the logarithm of repetitions, context, length and size."""
     columns = _columns(questions)
@@ -158,7 +158,7 @@ def _trend(
     chosen: Chosen,
     labels: IntArray,
     values: IntArray,
-    settings: Settings,
+    settings: RecitationOptions,
 ) -> RecitationTrend:
     x, hits, trials, clusters = [], [], [], []
     for label in np.unique(labels[chosen]):
@@ -176,7 +176,9 @@ def _trend(
     )
 
 
-def _by_size(asked: Sequence[Asked], columns: _Columns, context: int, settings: Settings) -> RecitationTrend:
+def _by_size(
+    asked: Sequence[Asked], columns: _Columns, context: int, settings: RecitationOptions
+) -> RecitationTrend:
     here = columns.contexts == context
     sized = [one for one in asked if one.parameters]
     fit = partial(

@@ -1,14 +1,15 @@
-"""Which prompts is a model tried on, and what should follow each? The sequences of a sample, cut into prompt and suffix."""
+"""The questions of recitation: sequences of a sample, cut into the prompt that is given and the suffix that should follow."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.corpus.index.sampling import LENGTHS, Sample, normalized_sample, uniform_sample
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import InputError, NotMeasurableError
@@ -16,7 +17,7 @@ from coalmine.models.protocols import IntArray, Model, TokenSequence
 from coalmine.progress import Progress
 from coalmine.randomness import arrays
 
-SampleKind = Literal["normalized", "uniform"]
+ONE_DOCUMENT = "all sequences are of one document, so the intervals are for this document alone: only sequences that overlap count together"
 
 
 class Questions(NamedTuple):
@@ -54,12 +55,12 @@ class Questions(NamedTuple):
         return tokens[len(tokens) - self.suffix :] if self.contexts[question] else tokens
 
     def sequence(self, model: Model, question: int) -> TokenSequence:
-        """A question as a model is asked: after its document context, which is what users of it prompt behind as well."""
+        """A question as a model is asked: after its document context, which is what its users' prompts follow as well."""
         prompt = tuple(self.prompt(question).tolist())
         return TokenSequence(model.context + prompt, tuple(self.target(question).tolist()))
 
     def sha256(self) -> str:
-        """What tells one set of questions from another."""
+        """A hash that differs between any two sets of questions."""
         digest = hashlib.sha256(repr((self.suffix, len(self.samples))).encode())
         for sample in self.samples:
             digest.update(np.asarray(sample.tokens, dtype=np.int64).tobytes())
@@ -150,7 +151,7 @@ def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cut
 
 
 def longest_prompt(model: Model, suffix: int) -> int | None:
-    """How long a prompt may be for a suffix to fit behind it; None where there is no limit that we know of."""
+    """How long a prompt may be for a suffix to fit after it; None where there is no limit that we know of."""
     longest = getattr(model, "longest", None)
     # The last token of a suffix is predicted, and never read.
     return None if longest is None else int(longest) - len(model.context) - suffix + 1
@@ -172,19 +173,12 @@ def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
 
 
 def sample_sequences(
-    index: CorpusIndex,
-    lengths: Sequence[int],
-    *,
-    kind: SampleKind,
-    each: int,
-    most: int | None,
-    seed: int,
-    progress: Progress,
+    index: CorpusIndex, lengths: Sequence[int], options: RecitationOptions, progress: Progress
 ) -> list[Sample]:
-    """The sequences of a sample, at most so many of them in all."""
-    if kind not in get_args(SampleKind):
-        raise InputError(f"a sample is {' or '.join(get_args(SampleKind))}, got {kind!r}")
-    if kind == "normalized":
+    """The sequences of a sample, at most `max_sequences` of them in all."""
+    options.check_sample()
+    each, most, seed = options.per_bucket, options.max_sequences, options.seed
+    if options.sample == "normalized":
         samples = normalized_sample(index, lengths=lengths, each=each, seed=seed, progress=progress)
     else:
         samples = [
@@ -234,3 +228,39 @@ def _questions(
 ) -> Questions:
     columns: Any = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return Questions(samples, columns[1], columns[0], suffix, clusters)
+
+
+def clusters_of(samples: Sequence[Sample], index: CorpusIndex | None = None) -> IntArray:
+    """The cluster of each sequence: a number that is the same for sequences whose first copies are in the same document.
+
+    Sequences that overlap are in one document, and so in one cluster. Where all are of a single document, the clusters are the runs
+    of sequences that overlap there. Numbers are in the order of the corpus. A normalized sample holds the places of first copies; for
+    a uniform one, which holds those of the copies that were drawn, give the `index` to find them.
+
+    >>> from coalmine.corpus.index.sampling import Sample
+    >>> tokens = np.arange(3)
+    >>> two = [Sample(3, 0, 1, document, offset, tokens) for document, offset in ((7, 0), (4, 0), (7, 50))]
+    >>> clusters_of(two).tolist()
+    [1, 0, 1]
+    >>> clusters_of([Sample(3, 0, 1, 4, offset, tokens) for offset in (9, 0, 2)]).tolist()
+    [1, 0, 0]
+    """
+    homes = [_first_copy(sample, index) for sample in samples]
+    documents = np.array([home.document for home in homes], dtype=np.int64)
+    if len(np.unique(documents)) > 1:
+        return np.asarray(np.unique(documents, return_inverse=True)[1], dtype=np.int64)
+    begins = np.array([home.offset for home in homes], dtype=np.int64)
+    ends = begins + np.array([sample.length for sample in samples], dtype=np.int64)
+    order = np.lexsort((ends, begins))
+    # A run ends where the next sequence begins at or after the end of all before it.
+    reached = np.maximum.accumulate(ends[order])
+    numbers = np.concatenate([[0], np.cumsum(begins[order][1:] >= reached[:-1])])
+    clusters = np.empty(len(samples), dtype=np.int64)
+    clusters[order] = numbers
+    return clusters
+
+
+def _first_copy(sample: Sample, index: CorpusIndex | None) -> Occurrence:
+    if index is None or sample.count == 1:
+        return Occurrence(sample.document, sample.offset)
+    return index.locate(sample.tokens, limit=1)[0]

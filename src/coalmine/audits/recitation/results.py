@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from coalmine.audits.recitation.contradictions import recitation_problems
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
@@ -23,30 +24,6 @@ SEQUENCES_FILE = "sequences.parquet"
 _METHOD = "exact binomial"
 _ALONE = "sequences are independent of each other"
 _CLUSTERED = "documents are independent of each other, and a model may recite all sequences of one or none"
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked; with the corpus, the models and the seed it decides the result."""
-
-    suffix: int
-    contexts: tuple[int, ...]
-    lengths: tuple[int, ...]
-    sample: str
-    each: int
-    most: int | None
-    temperature: float
-    top_k: int | None
-    tries: tuple[int, ...]
-    chance: float
-    # Only the greedy verdict was asked for.
-    greedy_only: bool
-    beam: int | None
-    anywhere: bool
-    near: int | None
-    # For masked models: the share of tokens that is hidden.
-    hidden_share: float | None
-    confidence: float
-    seed: int
 
 
 class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +107,7 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     index: dict[str, Any]
     models: tuple[ModelFacts, ...]
-    settings: Settings
+    settings: RecitationOptions
     sequences: int
     questions: int
     groups: tuple[Group, ...]

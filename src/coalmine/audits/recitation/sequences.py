@@ -1,4 +1,4 @@
-"""What a model wrote instead: where it stands in the corpus, how far it is from the truth; and all answers as one table."""
+"""What a model wrote instead: where it occurs in the corpus, how far it is from the truth; and all answers as one table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from coalmine.audits.recitation.answers import Answers
+from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
-from coalmine.audits.recitation.results import SEQUENCES_FILE, Settings
+from coalmine.audits.recitation.results import SEQUENCES_FILE
 from coalmine.audits.recitation.tries import chance_in_tries, tries_needed
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.errors import MissingExtraError
@@ -28,28 +29,28 @@ _PAIRS_AT_A_TIME = 1 << 14
 
 
 class Elsewhere(NamedTuple):
-    """Of each question: how often prompt and output stand together in the corpus, and how many edits the output is from the suffix."""
+    """Of each question: how often prompt and output occur together in the corpus, and how many edits the output is from the suffix."""
 
     counts: IntArray
     distances: IntArray
 
 
 def elsewhere(
-    index: CorpusIndex, questions: Questions, answers: Answers, *, anywhere: bool, near: int | None
+    index: CorpusIndex, questions: Questions, answers: Answers, settings: RecitationOptions
 ) -> Elsewhere:
     """Look for what was written; -1 where it was not asked for."""
     counts: IntArray = np.full(len(questions), _NOT_ASKED, dtype=np.int64)
     distances: IntArray = np.full(len(questions), _NOT_ASKED, dtype=np.int64)
-    if anywhere:
+    if settings.anywhere:
         for context in np.unique(questions.contexts).tolist():
             here = np.flatnonzero(questions.contexts == context)
             prompts = np.array([questions.prompt(question) for question in here.tolist()], dtype=np.int64)
             rows = np.concatenate([prompts, answers.written[here]], axis=1)
-            # A token that no document has, such as the end of one, stands nowhere in a sequence.
+            # A token that no document has, such as the end of one, occurs nowhere in a sequence.
             possible = (rows < index.tokenizer.size).all(axis=1)
             counts[here] = 0
             counts[here[possible]] = index.counts(rows[possible])
-    if near is not None:
+    if settings.near is not None:
         truths = np.array([questions.target(question) for question in range(len(questions))], dtype=np.int64)
         distances = edit_distances(answers.written, truths)
     return Elsewhere(counts, distances)
@@ -82,8 +83,10 @@ def _edit_distances(first: IntArray, second: IntArray) -> IntArray:
     return before[columns]
 
 
-def save_sequences(folder: Path, found: Sequence[Asked], questions: Questions, settings: Settings) -> str:
-    """Write sequences.parquet, readable by its owner only: a row for each model and question, places and no texts.
+def save_sequences(
+    folder: Path, found: Sequence[Asked], questions: Questions, settings: RecitationOptions
+) -> str:
+    """Write sequences.parquet, readable by its owner only: one row per model and question, with places and no texts.
 
     Returns its SHA-256.
     """
@@ -111,7 +114,7 @@ def save_sequences(folder: Path, found: Sequence[Asked], questions: Questions, s
         return sha256_of_file(temporary)
 
 
-def _rows(one: Asked, questions: Questions, settings: Settings) -> dict[str, Any]:
+def _rows(one: Asked, questions: Questions, settings: RecitationOptions) -> dict[str, Any]:
     samples = [questions.sample(question) for question in range(len(questions))]
     answers = one.answers
     columns: dict[str, Any] = {

@@ -1,6 +1,7 @@
-"""How likely is a suffix to come out at least once in n tries, and how many tries does it take?
+"""The probability that a suffix comes out at least once in n tries, and how many tries it takes.
 
-(n, p)-discoverable extraction: a suffix that sampling writes with probability q comes out at least once in n independent
+This is (n, p)-discoverable extraction (Measuring memorization in language models via probabilistic extraction, Hayes et al., 2024,
+arXiv:2410.19482): a suffix that sampling writes with probability q comes out at least once in n independent
 tries with probability 1 - (1 - q)^n. All of it is done in logarithms, because q is often far below what a float can hold.
 """
 

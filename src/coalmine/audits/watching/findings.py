@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coalmine.audits.exposure.chance import NOT_EVIDENCE
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.watching.moments import watched_training
 from coalmine.evidence.budget import LEVEL
 from coalmine.evidence.catalog import finding
@@ -18,7 +18,7 @@ def training_findings(run: Run) -> Iterator[Finding]:
     watched = watched_training(run)
     if watched is None:
         return
-    if str(watched.watch.get("method")) in NOT_EVIDENCE:
+    if not estimator_of(str(watched.watch.get("method"))).is_evidence:
         evidence = "Exposure was watched by extrapolation, whose limits do not hold deep in the tail, so no look is evidence."
         yield finding("CM107", "info", "not_measured", evidence, title="No canary stood out during training")
         return

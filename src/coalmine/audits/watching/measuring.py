@@ -1,18 +1,21 @@
-"""How does exposure grow while a model is trained? Figures 7 and 8 of the Secret Sharer, for `coalmine train --watch`."""
+"""Exposure while a model is trained, for `coalmine train --watch`: figures 7 and 8 of The Secret Sharer (Carlini et al., 2019,
+arXiv:1802.08232).
+"""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from coalmine.audits.exposure.measuring import METHODS, expose
+from coalmine.audits.exposure.estimators import METHODS
+from coalmine.audits.exposure.measuring import expose
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError
 from coalmine.models.protocols import Model
 
 
 class ExposureWatch:
-    """Measures the exposure of canaries every so many batches and at the end of each epoch.
+    """Measures the exposure of canaries every `every` batches and at the end of each epoch.
 
         train("planted/", out="model/", watch=ExposureWatch("planted/canaries.json", every=100))
 

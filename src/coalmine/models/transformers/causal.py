@@ -231,7 +231,7 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     if (logits[0] - logits[1]).abs().max() > closeness * logits.abs().max():
         raise ModelError(
             f"{type(model).__name__} sees the tokens that come after a place, so it is no causal language model (a masked one, or "
-            "its config lacks is_decoder); save it, and measure it with `coalmine expose --as masked`, or use from_masked"
+            "its config lacks is_decoder); save it, and measure it with `coalmine expose --kind masked`, or use from_masked"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure.estimators import Estimator
 from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.ranked import KEEP_UP_TO
 from coalmine.audits.exposure.results import CandidateScores
@@ -36,10 +37,10 @@ class Comparisons:
             f"references-{question.format_id}", hashlib.sha256(to_json(facts)).hexdigest()
         )
 
-    def score_before(self, method: str) -> None:
-        """Score the references, unless the method scores them itself: by name, or with all members of a space that is kept."""
-        kept = method == "exact" and self._question.format.size <= KEEP_UP_TO
-        if method == "references" or kept or not self._question.references:
+    def score_before(self, estimator: Estimator) -> None:
+        """Score the references, unless the estimator scores them itself: alone, or among all members of a space that is kept."""
+        kept = estimator.keeps == "member" and self._question.format.size <= KEEP_UP_TO
+        if estimator.keeps == "reference" or kept or not self._question.references:
             return
         try:
             self._references = self._scored()

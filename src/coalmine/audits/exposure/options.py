@@ -1,0 +1,66 @@
+"""The options of `expose`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from coalmine.audits.exposure.estimators import GUIDED, METHODS, SAMPLED, SPLITTING
+from coalmine.audits.options import CONFIDENCE, MEMORY, SEARCH_MEMORY, SEED, Option, Options
+from coalmine.errors import InputError
+
+_SAMPLES = (
+    f"Members drawn: {GUIDED.samples:,} by `guided`, {SPLITTING.samples:,} by `splitting` to begin with, {SAMPLED.samples:,} by "
+    "`sampled` and `extrapolated`."
+)
+
+
+class ExposureOptions(Options, frozen=True, kw_only=True):
+    """How exposure is measured.
+
+    Attributes:
+        method: the name of an estimator, or "auto"; see `expose`.
+        samples: how many members are drawn; None takes the estimator's own number.
+        budget: expansions of the tree that "bounded" and "guided" may spend on proving ranks.
+        minutes: what "auto" may spend on exact ranks of all formats together, by the measured speed of this model, before it
+            estimates. It limits no other method, nor one that is named.
+        memory: bytes of model states that a search may hold.
+        confidence: the level of the intervals, between 0 and 1.
+        seed: the root of all randomness.
+        batch: how many texts, or states, the model is given at once.
+        comparisons: whether the manifest's references are scored beside the canaries, whatever the method, so that `membership` has
+            what it compares them with.
+
+    >>> ExposureOptions(method="exact", memory=2_000_000_000).method
+    'exact'
+    """
+
+    method: Annotated[
+        str, Option(f"One of {', '.join(METHODS)}: see docs/explanation/methods.md.", decides=True)
+    ] = "auto"
+    samples: Annotated[int | None, Option(_SAMPLES, decides=True)] = None
+    budget: Annotated[
+        int, Option("Expansions that `bounded` and `guided` may spend on proving ranks.", decides=True)
+    ] = 50_000
+    # Guided draws come within a tenth of a bit in less, so it is seldom worth waiting longer for exact ranks.
+    minutes: Annotated[
+        float,
+        Option("What `auto` may spend on exact ranks, by the speed of this model, before it estimates."),
+    ] = 2.0
+    memory: Annotated[int, SEARCH_MEMORY] = MEMORY
+    confidence: Annotated[float, CONFIDENCE] = 0.95
+    seed: Annotated[int, SEED] = 0
+    batch: int = 2048
+    comparisons: bool = True
+
+    def check(self) -> None:
+        """Reject values that cannot be measured with."""
+        if self.method not in METHODS:
+            raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
+        for name in ("samples", "budget", "memory", "batch"):
+            count = getattr(self, name)
+            if (count is not None or name != "samples") and (not isinstance(count, int) or count < 1):
+                raise InputError(f"{name} must be a whole number of at least 1, got {count}")
+        if not self.minutes > 0:
+            raise InputError(f"minutes must be more than 0, got {self.minutes}; give for example 2")
+        if not 0 < self.confidence < 1:
+            raise InputError(f"confidence must be between 0 and 1, such as 0.95, got {self.confidence}")

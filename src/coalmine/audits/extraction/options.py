@@ -1,0 +1,46 @@
+"""The options of `extract`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from coalmine.audits.options import MEMORY, SEARCH_MEMORY, Option, Options
+from coalmine.errors import InputError
+
+Method = Literal["search", "brute", "beam", "greedy", "prompt"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
+class ExtractionOptions(Options, frozen=True, kw_only=True):
+    """How secrets are searched for.
+
+    Attributes:
+        top: how many of the least surprising members to find.
+        method: "search" (best-first, proven unless `budget` expansions are spent first), "brute" (every member of a small space),
+            "beam" (`width` nodes per level), "greedy", or "prompt" (give the model the beginning and read what it writes, all that a
+            model that gives only text can be asked).
+        given: a beginning that is known already, such as the first digits of a number.
+        width: nodes that "beam" follows at each depth.
+        budget: expansions that "search" may spend.
+        memory: bytes of model states that a search may hold.
+
+    >>> ExtractionOptions(top=3).method
+    'search'
+    """
+
+    top: Annotated[int, Option("How many of the least surprising members to find.", decides=True)] = 10
+    method: Annotated[
+        Method, Option("search (proves its answer), brute (small spaces), beam, greedy or prompt.")
+    ] = "search"
+    given: Annotated[str, Option("A beginning of the secret that is known already.", decides=True)] = ""
+    width: Annotated[int, Option("Nodes that `beam` follows at each depth.")] = 100
+    budget: Annotated[int, Option("Expansions that `search` may spend.")] = 1_000_000
+    memory: Annotated[int, SEARCH_MEMORY] = MEMORY
+
+    def check(self) -> None:
+        """Reject values that cannot be searched with."""
+        if self.method not in METHODS:
+            raise InputError(f"unknown method {self.method!r}: known are {', '.join(METHODS)}")
+        for name in ("top", "width", "budget"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -1,0 +1,82 @@
+"""The options of `membership`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from coalmine.audits.options import SEED, Option, Options
+from coalmine.errors import InputError
+
+Runs = Literal["one", "many"]
+
+
+class MembershipOptions(Options, frozen=True, kw_only=True):
+    """How scores of what was trained on are compared with those of what was not, and at which level.
+
+    Attributes:
+        delta: the delta at which epsilon is bounded.
+        confidence: the level of intervals and bounds, between 0 and 1.
+        claimed_epsilon: a claim to judge, for one record, with `claimed_delta`; None judges no claim.
+        claimed_delta: the delta of the claim; None takes `delta`.
+        inclusion: the probability with which a coin planted a canary. None takes what the results or the file say, and 0.5 for scores
+            without a file; where results do not say it, there is no bound from one training run.
+        runs: "one" if all scores come from one training run, "many" if each comes from a run of its own, so that they are independent.
+        gaussian: adds the bounds `gaussian` and `f-dp`, for a mechanism that is claimed to add Gaussian noise; for any other they
+            can be above the truth, and nothing else is made of them.
+        seed: breaks ties and splits samples.
+
+    >>> MembershipOptions(claimed_epsilon=2.0).claim
+    (2.0, 1e-05)
+    """
+
+    delta: Annotated[float, Option("The delta at which epsilon is bounded.")] = 1e-5
+    confidence: Annotated[float, Option("Confidence level of intervals and bounds.")] = 0.95
+    claimed_epsilon: Annotated[float | None, Option("A claim to judge, for one record.")] = None
+    claimed_delta: Annotated[float | None, Option("The delta of the claim; default: --delta.")] = None
+    inclusion: Annotated[
+        float | None,
+        Option(
+            "Probability with which a canary was planted, by its coin; default: what RESULTS say, or 0.5 with --in-scores."
+        ),
+    ] = None
+    runs: Annotated[
+        Runs,
+        Option(
+            "For scores: `many` if each comes from a training run of its own, so that they are independent; else `one`."
+        ),
+    ] = "one"
+    gaussian: Annotated[
+        bool,
+        Option(
+            "Also the bounds `gaussian` and `f-dp`, for a claimed Gaussian mechanism; wrong for any other."
+        ),
+    ] = False
+    seed: Annotated[int, SEED] = 0
+
+    @property
+    def claim(self) -> tuple[float, float] | None:
+        """The claimed epsilon and delta; None where there is no claim."""
+        if self.claimed_epsilon is None:
+            return None
+        return self.claimed_epsilon, self.delta if self.claimed_delta is None else self.claimed_delta
+
+    def check(self) -> None:
+        """Reject values that cannot be measured with."""
+        from coalmine.statistics.membership_scores import checked_delta, checked_epsilon
+        from coalmine.statistics.score_arrays import checked_confidence
+
+        if self.runs not in get_args(Runs):
+            raise InputError(
+                f'runs must be "one" or "many", got {self.runs!r}; say where the scores come from'
+            )
+        if self.claimed_epsilon is None and self.claimed_delta is not None:
+            raise InputError("a claimed delta needs a claimed epsilon; give both, or neither")
+        if self.inclusion is not None and not 0.0 < self.inclusion < 1.0:
+            raise InputError(
+                f"the probability of inclusion must lie strictly between 0 and 1, got {self.inclusion}; say how the coin was"
+            )
+        if self.claim is not None:
+            checked_epsilon(self.claim[0])
+            checked_delta(self.claim[1])
+        checked_delta(self.delta)
+        checked_confidence(self.confidence)
