@@ -54,7 +54,11 @@ def takes(**records: type[Options]) -> Callable[[Callable[..., int]], Callable[.
         @wraps(command)
         def filled(**given: Any) -> int:
             for name, record in records.items():
-                values = {field: one.to_python(given.pop(field)) for field, one in offered[name].items()}
+                values = {
+                    field: one.to_python(given.pop(field))
+                    for field, one in offered[name].items()
+                    if field in given
+                }
                 given[name] = record(**values)
             return command(**given)
 
@@ -91,7 +95,7 @@ def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
 def _field(name: str, option: Option, kind: Any, default: Any) -> _Offered:
     flag = "--" + name.replace("_", "-")
     to_python: Callable[[Any], Any] = _as_given
-    if tuple in map(get_origin, (kind, *get_args(kind))):
+    if any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
         to_python = partial(_numbers, flag)
         kind = str if default is not None else str | None
         default = None if default is None else ",".join(map(str, default))

@@ -184,7 +184,7 @@ def test_a_value_that_no_sample_gives(documents):
     (estimate, *_) = [one["estimate"] for one in changed["results"] if one["estimate"]["value"]]
     estimate["value"] += 1e-3
     estimate["high"] = max(estimate["high"], estimate["value"])
-    assert any("no share of 300 samples" in problem for problem in problems_of(changed))
+    assert any("not a share of 300 samples" in problem for problem in problems_of(changed))
 
 
 def test_the_file_is_refused_by_name(canaries, tmp_path):

@@ -52,7 +52,7 @@ def test_scores_as_jax_privacy_takes_them():
     assert one.auc.value < source["attack_auroc"]  # the area under the convex hull
     same = membership_of_scores(source["in_canary_scores"], source["out_canary_scores"])
     assert one == same.populations[0]
-    assert any("a coin with probability 0.5 was taken" in warning for warning in found.warnings)
+    assert any("a coin with probability 0.5 is assumed" in warning for warning in found.warnings)
 
 
 def test_perplexities_of_tensorflow_privacy_are_lower_for_members():
@@ -114,11 +114,11 @@ def test_copies_make_populations_with_the_coins_of_their_own(written):
 
 def test_the_command_reads_them(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command(scores=FOREIGN / "memaudit-report.json", save=tmp_path, json=True)
+    command(scores=FOREIGN / "memaudit-report.json", out=tmp_path, json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["populations"][-1]["auc"]["value"] > 0.9
     assert (tmp_path / "membership.json").exists()
-    command(scores=FOREIGN / "jax-privacy-scores.json", save=tmp_path)
+    command(scores=FOREIGN / "jax-privacy-scores.json", out=tmp_path)
     assert "higher scores were taken to mean trained on" in " ".join(capsys.readouterr().out.split())
 
 
