@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from coalmine.audits.exposure.chance import EXTRAPOLATED, best_test, judge
-from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.coverage import without_exposure
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.limits import lower_limit, others_needed
 from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult
 from coalmine.evidence.outcomes import (
@@ -163,7 +163,10 @@ def measured_canaries(run: Run) -> tuple[MeasuredCanary, ...]:
 
 
 def _no_evidence(one: MeasuredCanary) -> bool:
-    return one.result.estimate.status == "not_measured" or not estimator_of(one.result.estimate.method).is_evidence
+    return (
+        one.result.estimate.status == "not_measured"
+        or not estimator_of(one.result.estimate.method).is_evidence
+    )
 
 
 def _judge(run: Run, rules: ExposureRules, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
