@@ -14,8 +14,8 @@ import numpy as np
 
 from coalmine.audits.membership.measuring import membership_of_scores
 from coalmine.statistics.epsilon.best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_independent
-from coalmine.statistics.epsilon.hypothesis import group_delta
-from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
+from coalmine.statistics.epsilon.estimates import joint_beta_interval
+from coalmine.statistics.epsilon.lower_bounds import group_delta
 from coalmine.statistics.epsilon.one_run import OneRunLadder, epsilon_one_run
 from coalmine.statistics.epsilon.thresholds import (
     CHOOSING_SHARE,
@@ -26,7 +26,7 @@ from coalmine.statistics.epsilon.thresholds import (
     epsilon_split,
     split_scores,
 )
-from coalmine.statistics.membership_scores import MembershipScores, membership_scores
+from coalmine.statistics.scores import MembershipScores, membership_scores
 
 # The mechanisms of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

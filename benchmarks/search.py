@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.reference_model import SECRET, reference_model
 from coalmine import CanarySet, Format, expose
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.shortest_path import ShortestPaths
 

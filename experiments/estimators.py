@@ -31,7 +31,7 @@ from coalmine.audits.exposure.results import Exposures
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.models.protocols import Model
 from coalmine.records import Estimate
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks import guided
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.frontier import Frontier

@@ -23,8 +23,8 @@ from coalmine.randomness import arrays
 from coalmine.statistics.epsilon.best import CoinScores, epsilon_best, epsilon_independent, headline_test
 from coalmine.statistics.epsilon.gaussian import epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
 from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.membership_scores import MembershipScores
 from coalmine.statistics.roc import tpr_at_fpr, tpr_p_value
+from coalmine.statistics.scores import MembershipScores
 from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"

@@ -49,8 +49,8 @@ from coalmine.records import Estimate
 from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
-from coalmine.statistics.exposure.importance import guided_exposures
+from coalmine.statistics.exposure.guided import guided_exposures
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.storage.files import whole_file, write_json
 

@@ -60,7 +60,7 @@ SLOW = {
     "serving/test_admission.py",
     "reports/test_verifying.py",
     "serving/test_serve.py",
-    "statistics/exposure/test_tail_extrapolation.py",
+    "statistics/exposure/test_extrapolation.py",
     "integrations/test_pytest_plugin.py",
     "training/test_pairs_training.py",
     "training/test_trainer.py",

@@ -9,7 +9,7 @@ from coalmine.audits.comparison.sources import given_utility
 from coalmine.audits.exposure.results import CandidateScores, ExposureDocument, ExposureResult, FormatFacts
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.statistics.exposure.estimates import reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
 
 SIZE = 10**6
 SIZE_BITS = math.log2(SIZE)

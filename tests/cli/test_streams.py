@@ -9,9 +9,7 @@ import pytest
 
 COALMINE = f"{sys.executable} -m coalmine"
 FULL = "coalmine: standard output cannot be written: No space left on device; redirect it, or use --quiet\n"
-CLOSED = (
-    "coalmine: standard output cannot be written: it is closed; redirect it, or use --quiet\n"
-)
+CLOSED = "coalmine: standard output cannot be written: it is closed; redirect it, or use --quiet\n"
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 

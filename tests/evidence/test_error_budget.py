@@ -18,8 +18,8 @@ from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.reports.findings import findings_of
 from coalmine.reports.page.conclusion import conclusion_of
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures
-from coalmine.statistics.exposure.tail import fit_tail
+from coalmine.statistics.exposure.extrapolation import fit_tail
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures
 from reports import report_runs as made
 
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]

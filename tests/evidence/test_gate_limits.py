@@ -26,8 +26,8 @@ from coalmine.records import Estimate
 from coalmine.reports.gate.checking import check, required_audits
 from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.gate.table import gate_in_words
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, reference_exposures
-from coalmine.statistics.exposure.importance import bounded_exposure
+from coalmine.statistics.exposure.guided import bounded_exposure
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
 from reports.test_policy import measured
 

@@ -20,7 +20,7 @@ from coalmine.records.documents import write_sealed
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, parse_policy
 from coalmine.reports.gate.table import gate_in_words
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, reference_exposures
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
 from reports.test_policy import checked, measured, outcomes
 

@@ -29,7 +29,7 @@ from coalmine.evidence.run import Located, Run
 from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures
 from coalmine.statistics.trends import log_linear_trend
 from coalmine.storage.files import sha256_of_file
 from coalmine.training.options import TrainingOptions

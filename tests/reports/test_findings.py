@@ -31,7 +31,7 @@ from coalmine.records.documents import write_sealed
 from coalmine.records.run_record import RUN_RECORDS
 from coalmine.reports.findings import findings_of
 from coalmine.reports.page.conclusion import conclusion_of
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.training.record import TRAININGS
 from reports import report_runs as made
 from resealing import resealed
@@ -202,7 +202,7 @@ def test_what_is_known_exactly_is_never_called_unmeasured(tmp_path):
 
 
 def test_a_curve_that_is_rejected_measures_nothing(tmp_path):
-    from coalmine.statistics.exposure.tail import fit_tail
+    from coalmine.statistics.exposure.extrapolation import fit_tail
 
     generator = arrays(0, "findings", "humps")
     humps = np.concatenate([generator.normal(40, 1, 500), generator.normal(80, 1, 500)])

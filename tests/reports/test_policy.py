@@ -34,8 +34,8 @@ from coalmine.records import Canary, Estimate
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import TEMPLATE, Policy, parse_policy, read_policy
 from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposures
-from coalmine.statistics.exposure.importance import bounded_exposure
+from coalmine.statistics.exposure.guided import bounded_exposure
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, sampled_exposures
 from resealing import resealed
 
 

@@ -162,7 +162,7 @@ def test_figures_show_what_was_measured(run):
 def test_the_roc_is_that_of_the_scores(tmp_path):
     generator = arrays(0, "report", "roc")
     references, planted = generator.normal(size=500), generator.normal(size=40) - 1.0
-    from coalmine.statistics.exposure.estimates import reference_exposures
+    from coalmine.statistics.exposure.ranks import reference_exposures
 
     results = [
         made.exposure_result(f"c{n}", one, times=4, bits=float(planted[n] + 50))

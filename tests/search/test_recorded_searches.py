@@ -8,14 +8,17 @@ import pytest
 from coalmine import Format, ScriptedModel
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
-from coalmine.search.tree.lifting import TokenTree
-from coalmine.search.walks.beam import beam_search
+from coalmine.search.tree.token_tree import TokenTree
+from coalmine.search.walks.beam import beam_search, free_beam
 from coalmine.search.walks.bounded import BoundedSearch
-from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit, split_into_units
-from coalmine.search.walks.free_beam import free_beam
+from coalmine.search.walks.enumeration import (
+    enumerate_members,
+    enumerate_unit,
+    split_into_units,
+    walked_costs,
+)
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.guided import draw_members
-from coalmine.search.walks.paths import walked_costs
 from coalmine.search.walks.shortest_path import ShortestPaths
 from coalmine.search.walks.thresholds import ThresholdCounter, count_ranks
 from recorded import assert_as_recorded
@@ -232,7 +235,7 @@ def test_beams_are_the_same_however_many_prompts_are_followed_at_a_time(monkeypa
         "start",
         lambda contexts, **options: started.append(len(contexts)) or start(contexts, **options),
     )
-    monkeypatch.setattr("coalmine.search.walks.free_beam.NUMBERS_AT_A_TIME", rows * 2 * model.tokenizer.size)
+    monkeypatch.setattr("coalmine.search.walks.beam.NUMBERS_AT_A_TIME", rows * 2 * model.tokenizer.size)
     found = free_beam(model, prompts, length=3, width=2)
     assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in whole]
     assert (len(started), max(started)) == (calls, min(rows, 3))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.statistics import differences
-from coalmine.statistics.differences import difference_words, holm, paired_difference, unpaired_difference
-from coalmine.statistics.medians import median_estimate
+from coalmine.statistics.differences import difference_words, paired_difference, unpaired_difference
+from coalmine.statistics.intervals import median_estimate
+from coalmine.statistics.multiple_tests import adjusted_p_values
 
 
 def naive_paired_p(pairs):
@@ -154,7 +155,7 @@ def test_few_pairs_exclude_nothing_and_say_so():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_adjusted_p_values_reject_what_the_closed_test_does(p_values):
     # Holm is the closed test that takes Bonferroni for every subset: the largest over all subsets that hold it.
-    for place, adjusted in enumerate(holm(p_values)):
+    for place, adjusted in enumerate(adjusted_p_values(p_values)):
         worst = 0.0
         others = [other for other in range(len(p_values)) if other != place]
         for size in range(len(p_values)):

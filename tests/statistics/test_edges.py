@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from coalmine.statistics.epsilon.gaussian import curve_refuted
-from coalmine.statistics.epsilon.hypothesis import LARGEST_EPSILON, group_delta, largest_refuted
+from coalmine.statistics.epsilon.lower_bounds import LARGEST_EPSILON, group_delta, largest_refuted
 from coalmine.statistics.epsilon.one_run import Guesses, OneRunLadder, OneRunTest
 from coalmine.statistics.epsilon.thresholds import ThresholdCounts, ThresholdLadder
-from coalmine.statistics.membership_scores import membership_scores
-from coalmine.statistics.paired_areas import paired_areas
+from coalmine.statistics.roc import paired_areas
+from coalmine.statistics.scores import membership_scores
 
 
 def test_no_right_guess_refutes_nothing():

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from coalmine.statistics.clustered_rates import clustered_interval
-from coalmine.statistics.differences import paired_difference, unpaired_difference
+from coalmine.statistics.differences import paired_difference, run_difference, unpaired_difference
 from coalmine.statistics.epsilon.best import CoinScores, epsilon_best, epsilon_ceiling, epsilon_independent
 from coalmine.statistics.epsilon.claimed import judge_claim
+from coalmine.statistics.epsilon.estimates import joint_beta_interval, note_epsilon
 from coalmine.statistics.epsilon.gaussian import epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
-from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
-from coalmine.statistics.epsilon.note import note_epsilon
 from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, epsilon_one_run, one_run_bound
 from coalmine.statistics.epsilon.thresholds import (
     ThresholdCounts,
@@ -23,22 +21,24 @@ from coalmine.statistics.epsilon.thresholds import (
     split_scores,
 )
 from coalmine.statistics.exposure.bounded_mean import bounded_mean_interval, sparse_mean_interval
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.guessing import RandomGuessing, compare_with_guessing
-from coalmine.statistics.exposure.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
 from coalmine.statistics.exposure.minimization import minimize_bounded
 from coalmine.statistics.exposure.order_tests import order_test, shared_order_test
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.statistics.exposure.skew_normal import SkewNormal
 from coalmine.statistics.exposure.skew_normal_fit import fit_skew_normal, group_scores
-from coalmine.statistics.exposure.splitting import Runs, SplittingRun, splitting_exposures
-from coalmine.statistics.exposure.tail import fit_tail
-from coalmine.statistics.intervals import clopper_pearson, effective_interval
-from coalmine.statistics.medians import median_estimate
-from coalmine.statistics.membership_scores import membership_scores
+from coalmine.statistics.exposure.splitting import SplittingRun, SplittingRuns, splitting_exposures
+from coalmine.statistics.intervals import (
+    clopper_pearson,
+    clustered_interval,
+    effective_interval,
+    median_estimate,
+)
 from coalmine.statistics.multiple_tests import holm
-from coalmine.statistics.paired_areas import paired_areas
-from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_band, tpr_p_value
-from coalmine.statistics.run_differences import run_difference
+from coalmine.statistics.roc import area_under_roc, paired_areas, tpr_at_fpr, tpr_band, tpr_p_value
+from coalmine.statistics.scores import membership_scores
 from coalmine.statistics.trends import log_linear_trend
 from recorded import assert_as_recorded
 
@@ -76,7 +76,7 @@ def splitting_runs(runs, particles, levels, floor):
         known = costs <= 3.0
         lines = np.tile(np.arange(particles, dtype=np.int32) // 3, (len(tops), 1))
         made.append(SplittingRun(costs, known, lines))
-    return Runs(made, levels)
+    return SplittingRuns(made, levels)
 
 
 def splitting(cost, **options):

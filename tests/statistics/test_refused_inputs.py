@@ -6,26 +6,29 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError
-from coalmine.statistics.clustered_rates import cluster_sizes
-from coalmine.statistics.differences import number_row, paired_difference, unpaired_difference
+from coalmine.statistics.differences import paired_difference, run_difference, unpaired_difference
 from coalmine.statistics.epsilon.best import headline_test
-from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
+from coalmine.statistics.epsilon.estimates import joint_beta_interval
 from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, coin_problem, one_run_bound
 from coalmine.statistics.epsilon.thresholds import ThresholdCounts, epsilon_fixed, split_scores
 from coalmine.statistics.exposure.bounded_mean import bounded_mean_interval
-from coalmine.statistics.exposure.estimates import exact_exposure, exposure_bits
-from coalmine.statistics.exposure.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.extrapolation import fit_tail
+from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
 from coalmine.statistics.exposure.order_tests import order_test, shared_order_test
+from coalmine.statistics.exposure.ranks import exact_exposure, exposure_bits
 from coalmine.statistics.exposure.skew_normal_fit import fit_skew_normal
-from coalmine.statistics.exposure.tail import fit_tail
-from coalmine.statistics.intervals import clopper_pearson, effective_interval
-from coalmine.statistics.medians import median_estimate
-from coalmine.statistics.membership_scores import checked_delta, checked_epsilon, membership_scores
+from coalmine.statistics.intervals import clopper_pearson, cluster_sizes, effective_interval, median_estimate
 from coalmine.statistics.multiple_tests import holm
-from coalmine.statistics.paired_areas import paired_areas
-from coalmine.statistics.roc import tpr_at_fpr
-from coalmine.statistics.run_differences import run_difference
-from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
+from coalmine.statistics.roc import paired_areas, tpr_at_fpr
+from coalmine.statistics.scores import (
+    canary_array,
+    checked_confidence,
+    checked_count,
+    checked_delta,
+    checked_epsilon,
+    membership_scores,
+    sample_array,
+)
 from coalmine.statistics.trends import log_linear_trend
 
 NAN = math.nan
@@ -120,7 +123,7 @@ REFUSED = {
     "fewer hits than none": (lambda: counts(-1, 3, 0, 2), "hits=-1"),
     "more errors than others": (lambda: counts(1, 3, 3, 2), "errors=3"),
     "fewer errors than none": (lambda: counts(1, 3, -1, 2), "errors=-1"),
-    "numbers that are not finite": (lambda: number_row([1.0, NAN], "first"), "first"),
+    "numbers that are not finite": (lambda: paired_difference([1.0, NAN], [1.0, 2.0]), "the first numbers must be finite, got nan"),
     "half a pair": (lambda: paired_difference([1.0, 2.0], [1.0]), "got 2 and 1"),
     "half a stratum": (lambda: unpaired_difference([[1.0], [2.0]], [[1.0]]), "got 2 and 1"),
     "no strata": (lambda: unpaired_difference([], []), "got 0 and 0"),

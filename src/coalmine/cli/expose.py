@@ -56,7 +56,7 @@ def command(
         )
         from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.corpus.planting.manifest import CanarySet
-        from coalmine.search.walks.resuming import Unfinished
+        from coalmine.search.walks.resuming import ResumeDirectory
         from coalmine.storage.files import check_places
         from coalmine.visible import visible
 
@@ -65,7 +65,7 @@ def command(
         loaded, directory = open_model(model, out, "exposure", loading)
         chosen = CanarySet.load(canaries)
         held.enter_context(sole_use(directory))
-        unfinished = Unfinished(directory)
+        unfinished = ResumeDirectory(directory)
         results = expose(
             loaded,
             chosen,

@@ -94,7 +94,7 @@ def command(
     ):
         from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
-        from coalmine.search.walks.resuming import Unfinished
+        from coalmine.search.walks.resuming import ResumeDirectory
         from coalmine.storage.files import check_places
 
         clock = RunClock()
@@ -102,7 +102,7 @@ def command(
         check_places(results_directory(model, out, "extraction"), results_file, RUN_FILE)
         loaded, directory = open_model(model, out, "extraction", loading)
         held.enter_context(sole_use(directory))
-        unfinished = Unfinished(directory)
+        unfinished = ResumeDirectory(directory)
         if verify is not None:
             return _verify(loaded, verify, options, directory, unfinished, output, clock)
         from coalmine.audits.extraction.measuring import extract

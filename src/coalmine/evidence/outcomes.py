@@ -173,7 +173,7 @@ def stronger(level: float) -> str:
 def interval_words(estimate: Estimate, unit: str) -> str:
     """An estimate in a few words, rounded outwards.
 
-    >>> from coalmine.statistics.exposure.estimates import exact_exposure
+    >>> from coalmine.statistics.exposure.ranks import exact_exposure
     >>> interval_words(exact_exposure(1, 1024), "bits")
     'exactly 10.00 bits'
     """

@@ -13,7 +13,7 @@ from coalmine.errors import FormatError, InputError, NotMeasurableError
 from coalmine.formats.automaton import Automaton, TooManyMembersError, in_words
 from coalmine.formats.finding import Finder
 from coalmine.formats.fragments import BLANK, MAX_STATES, Fragments, TooLargeError
-from coalmine.formats.holes import Place, fillings_of
+from coalmine.formats.holes import HoleContext, fillings_of
 from coalmine.formats.template import Hole, LiteralText, Piece, pieces_of
 from coalmine.randomness import integers
 
@@ -290,7 +290,7 @@ def _compiled(template: str, pieces: tuple[Piece, ...], words: Sequence[str] | N
     try:
         for current in holes:
             if current.spec not in known:
-                place = Place(current, template, words if words is None else tuple(words), fragments)
+                place = HoleContext(current, template, words if words is None else tuple(words), fragments)
                 known[current.spec] = fillings_of(place)
         for piece in reversed(pieces):
             if isinstance(piece, LiteralText):

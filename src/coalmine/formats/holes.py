@@ -17,7 +17,7 @@ HEX_DIGITS = string.digits + "abcdef"
 
 
 @dataclass(frozen=True)
-class Place:
+class HoleContext:
     """A hole in its template, with what is needed to fill it."""
 
     hole: Hole
@@ -30,7 +30,7 @@ class Place:
         raise FormatError(problem, self.template, position, advice)
 
 
-def fillings_of(place: Place) -> int:
+def fillings_of(place: HoleContext) -> int:
     """The fragment of all that may fill a hole; never the empty set."""
     hole = place.hole
     if hole.name not in KINDS:
@@ -54,7 +54,7 @@ def fillings_of(place: Place) -> int:
     return fragment
 
 
-def _refuse_name(place: Place) -> NoReturn:
+def _refuse_name(place: HoleContext) -> NoReturn:
     from difflib import get_close_matches
 
     name = place.hole.name
@@ -67,7 +67,7 @@ def _refuse_name(place: Place) -> NoReturn:
     place.refuse(f"{name!r} is no kind of hole", place.hole.name_position, f"{advice} are {', '.join(KINDS)}")
 
 
-def _length(place: Place) -> int:
+def _length(place: HoleContext) -> int:
     argument = place.hole.argument or ""
     if not re.fullmatch(r"[1-9][0-9]{0,8}", argument):
         place.refuse(
@@ -80,8 +80,8 @@ def _length(place: Place) -> int:
     return int(argument)
 
 
-def _repeated(characters: str) -> Callable[[Place], int]:
-    def build(place: Place) -> int:
+def _repeated(characters: str) -> Callable[[HoleContext], int]:
+    def build(place: HoleContext) -> int:
         result = BLANK
         for _ in range(_length(place)):
             result = place.fragments.any_of(characters, result)
@@ -104,7 +104,7 @@ def _in_order(fragments: Fragments, parts: Iterable[int]) -> int:
     return result
 
 
-def social_security_number(place: Place) -> int:
+def social_security_number(place: HoleContext) -> int:
     """AAA-GG-SSSS as issued since 2011: no area 000, 666 or 900 to 999, no group 00, no serial 0000."""
     make = place.fragments
     digits = {n: _sequence(make, [string.digits] * n) for n in (2, 3, 4)}
@@ -114,7 +114,7 @@ def social_security_number(place: Place) -> int:
     return _in_order(make, [area, make.literal("-"), group, make.literal("-"), serial])
 
 
-def payment_card(place: Place) -> int:
+def payment_card(place: HoleContext) -> int:
     """Sixteen digits of which the last is the Luhn check digit, so exactly 10^15; no rule about issuers."""
     # From the right, every second digit counts double, the first of them (the last digit) single;
     # a doubled digit counts the sum of its digits.
@@ -130,7 +130,7 @@ def payment_card(place: Place) -> int:
     return following[0]
 
 
-def phone_number(place: Place) -> int:
+def phone_number(place: HoleContext) -> int:
     """A number of the North American plan, NXX-NXX-XXXX.
 
     The area code is a digit 2-9, a digit 0-8, any digit; the exchange is a digit 2-9 and any two digits; neither ends in 11,
@@ -144,13 +144,13 @@ def phone_number(place: Place) -> int:
     return _in_order(make, [area, make.literal("-"), exchange, make.literal("-"), line])
 
 
-def random_uuid(place: Place) -> int:
+def random_uuid(place: HoleContext) -> int:
     """A version 4 UUID in lower case: 122 free bits."""
     shape = "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx"
     return _sequence(place.fragments, [{"x": HEX_DIGITS, "y": "89ab"}.get(c, c) for c in shape])
 
 
-def words_with_spaces(place: Place) -> int:
+def words_with_spaces(place: HoleContext) -> int:
     """So many words of the list, joined by single spaces."""
     number = _length(place)
     if place.words is None:
@@ -171,7 +171,7 @@ def words_with_spaces(place: Place) -> int:
     return result
 
 
-def one_of(place: Place) -> int:
+def one_of(place: HoleContext) -> int:
     """One of the alternatives, which are separated by bars."""
     offset = place.hole.argument_position
     alternatives = (place.hole.argument or "").split("|")
@@ -186,7 +186,7 @@ def one_of(place: Place) -> int:
     return place.fragments.strings(alternatives)
 
 
-def regular_expression(place: Place) -> int:
+def regular_expression(place: HoleContext) -> int:
     """All strings that match a regular expression as a whole."""
 
     def refuse(problem: str, offset: int, advice: str) -> NoReturn:
@@ -196,23 +196,23 @@ def regular_expression(place: Place) -> int:
 
 
 @dataclass(frozen=True)
-class Kind:
+class HoleKind:
     """A kind of hole: how it is written, and what may fill it."""
 
     usage: str
-    build: Callable[[Place], int]
+    build: Callable[[HoleContext], int]
 
 
 KINDS = {
-    "digits": Kind("{digits:9}", _repeated(string.digits)),
-    "letters": Kind("{letters:8}", _repeated(string.ascii_lowercase)),
-    "hex": Kind("{hex:32}", _repeated(HEX_DIGITS)),
-    "alnum": Kind("{alnum:12}", _repeated(string.digits + string.ascii_lowercase)),
-    "ssn": Kind("{ssn}", social_security_number),
-    "card": Kind("{card}", payment_card),
-    "phone": Kind("{phone}", phone_number),
-    "uuid": Kind("{uuid}", random_uuid),
-    "word": Kind("{word:3}", words_with_spaces),
-    "choice": Kind("{choice:a|b|c}", one_of),
-    "re": Kind("{re:[A-Z]{2}[0-9]{6}}", regular_expression),
+    "digits": HoleKind("{digits:9}", _repeated(string.digits)),
+    "letters": HoleKind("{letters:8}", _repeated(string.ascii_lowercase)),
+    "hex": HoleKind("{hex:32}", _repeated(HEX_DIGITS)),
+    "alnum": HoleKind("{alnum:12}", _repeated(string.digits + string.ascii_lowercase)),
+    "ssn": HoleKind("{ssn}", social_security_number),
+    "card": HoleKind("{card}", payment_card),
+    "phone": HoleKind("{phone}", phone_number),
+    "uuid": HoleKind("{uuid}", random_uuid),
+    "word": HoleKind("{word:3}", words_with_spaces),
+    "choice": HoleKind("{choice:a|b|c}", one_of),
+    "re": HoleKind("{re:[A-Z]{2}[0-9]{6}}", regular_expression),
 }

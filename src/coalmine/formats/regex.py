@@ -41,7 +41,7 @@ class Refusal(Protocol):
 
 
 @dataclass(frozen=True)
-class Token:
+class RegexToken:
     """A piece of a regular expression that means the same wherever it stands: a class, an escape or one character."""
 
     kind: Literal["class", "open class", "escape", "character"]
@@ -54,7 +54,7 @@ class Token:
         return self.start + len(self.text)
 
 
-def tokens(text: str, start: int = 0) -> Iterator[Token]:
+def tokens(text: str, start: int = 0) -> Iterator[RegexToken]:
     """The tokens of a regular expression that begins at `start`; it may be followed by other text.
 
     A class that is never closed is an "open class", which runs to the end of the text.
@@ -72,7 +72,7 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
             kind, end = ("class", found.end()) if found else ("open class", len(text))
         else:
             kind, end = "character", start + 1
-        yield Token(kind, text[start:end], start)
+        yield RegexToken(kind, text[start:end], start)
         start = end
 
 
@@ -139,7 +139,7 @@ def _checked(regex: str, refuse: Refusal) -> str:
     return "".join(readable)
 
 
-def _checked_class(token: Token, refuse: Refusal) -> str:
+def _checked_class(token: RegexToken, refuse: Refusal) -> str:
     if token.text.startswith("[^"):
         refuse("a negated class stands for every other character there is", token.start, _WIDE_ADVICE)
     # Inside a class an opening bracket is a plain character, and any other one keeps the offsets.
@@ -162,7 +162,7 @@ def _check_escape(escape: str, offset: int, refuse: Refusal) -> None:
         refuse("a reference to a group is not supported", offset, "write out what the group stands for")
 
 
-def _check_character(token: Token, refuse: Refusal) -> None:
+def _check_character(token: RegexToken, refuse: Refusal) -> None:
     if token.text == ".":
         refuse("a dot stands for every character there is", token.start, _WIDE_ADVICE)
     if token.text in "^$":

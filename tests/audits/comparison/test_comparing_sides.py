@@ -12,7 +12,7 @@ from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Strategy, UtilityMeasure
 from coalmine.audits.comparison.sides import utility_of_sides
 from coalmine.records import Estimate
-from coalmine.statistics.run_differences import run_difference
+from coalmine.statistics.differences import run_difference
 
 
 def side(name, values, grounds=None):

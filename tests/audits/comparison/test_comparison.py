@@ -26,7 +26,7 @@ from coalmine.audits.comparison.table import comparison_in_words, comparison_tab
 from coalmine.cli.main import app
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.statistics.exposure.estimates import reference_exposures
+from coalmine.statistics.exposure.ranks import reference_exposures
 from coalmine.storage.files import sha256_of_file
 
 # Trainings, from exposures

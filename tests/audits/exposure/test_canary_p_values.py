@@ -17,7 +17,7 @@ from coalmine.audits.recitation.findings import share_chance
 from coalmine.evidence.run import Located
 from coalmine.records import Estimate
 from coalmine.reports.findings import findings_of
-from coalmine.statistics.exposure.estimates import exact_exposure, reference_exposure, sampled_exposures
+from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, sampled_exposures
 from reports import report_runs as made
 
 FOLDER = Path("extraction")

@@ -15,7 +15,7 @@ from coalmine.audits.membership.table import format_in_words, membership_in_plai
 from coalmine.errors import NotMeasurableError
 from coalmine.models.protocols import text_sequence
 from coalmine.records import Canary
-from coalmine.statistics.exposure.estimates import exact_exposure
+from coalmine.statistics.exposure.ranks import exact_exposure
 
 FORM = Format("pin {digits:4}")
 REFERENCES = 60

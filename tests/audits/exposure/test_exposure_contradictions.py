@@ -16,14 +16,14 @@ from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts, read_exposures
 from coalmine.errors import ContradictionError
 from coalmine.records import Estimate
-from coalmine.statistics.exposure.estimates import (
+from coalmine.statistics.exposure.extrapolation import fit_tail
+from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.ranks import (
     exact_exposure,
     exposure_bits,
     reference_exposures,
     sampled_exposures,
 )
-from coalmine.statistics.exposure.importance import bounded_exposure, guided_exposures
-from coalmine.statistics.exposure.tail import fit_tail
 from resealing import resealed
 
 FORM = Format("pin {digits:4}")

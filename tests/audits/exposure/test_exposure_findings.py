@@ -5,9 +5,9 @@ import pytest
 
 from coalmine.evidence.findings import worst_severity
 from coalmine.reports.findings import findings_of
-from coalmine.statistics.exposure.estimates import reference_exposures
+from coalmine.statistics.exposure.extrapolation import TailFit
+from coalmine.statistics.exposure.ranks import reference_exposures
 from coalmine.statistics.exposure.skew_normal import SkewNormal
-from coalmine.statistics.exposure.tail import TailFit
 from reports import verdict_parts as made
 
 

@@ -15,7 +15,7 @@ from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.results import RESULTS_FILE
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.errors import InputError
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.enumeration import enumerate_unit, split_into_units
 from coalmine.search.walks.frontier import Frontier
 from models.random_networks import random_model

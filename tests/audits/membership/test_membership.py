@@ -29,8 +29,8 @@ from coalmine.errors import CoalmineError, InputError, ModelOutputError, NotMeas
 from coalmine.records import Canary
 from coalmine.statistics.epsilon.best import CoinScores, headline_test
 from coalmine.statistics.exposure.guessing import compare_with_guessing
-from coalmine.statistics.membership_scores import MembershipScores
 from coalmine.statistics.roc import tpr_p_value
+from coalmine.statistics.scores import MembershipScores
 from resealing import resealed, vouch_again
 
 DIGITS = "0123456789"

@@ -29,8 +29,7 @@ from coalmine.models.protocols import Sampling
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.models.scripted import ScriptedModel
 from coalmine.progress import Silent
-from coalmine.statistics.clustered_rates import clustered_interval
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics.intervals import clopper_pearson, clustered_interval
 from models.random_networks import random_model
 from models.tiny_masked import audited
 

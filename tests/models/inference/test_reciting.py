@@ -24,7 +24,7 @@ from coalmine.models.reference.tokens import CharacterTokenizer
 from coalmine.models.transformers.causal import from_transformers
 from coalmine.models.transformers.pairs import from_transformers_pairs
 from coalmine.randomness import arrays
-from coalmine.search.walks.free_beam import free_beam
+from coalmine.search.walks.beam import free_beam
 from models.random_networks import ARCHITECTURES, random_model
 from models.tiny_pairs import byte_level_pairs, tiny_pairs
 from models.tiny_transformers import byte_level, tiny

@@ -10,7 +10,7 @@ from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.conformance import check_model
 from coalmine.models.protocols import TokenSequence
 from coalmine.models.transformers.causal import from_transformers
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from models.local_models import change_json, save_checkpoint
 from models.tiny_masked import TOKENIZERS as TOKENIZERS_OF_MASKED
 from models.tiny_masked import tiny_masked

@@ -14,12 +14,11 @@ from coalmine.models.conformance import check_model
 from coalmine.models.protocols import text_sequence
 from coalmine.models.transformers.causal import from_transformers
 from coalmine.models.transformers.subwords import SubwordTokenizer
-from coalmine.search.tree import lifting
+from coalmine.search.tree import token_tree
 from coalmine.search.tree.byte_automaton import ByteAutomaton
-from coalmine.search.tree.lifting import TokenTree
-from coalmine.search.tree.path_checks import wrong_path
-from coalmine.search.tree.piecewise import follow_pieces
+from coalmine.search.tree.piecewise import follow_pieces, wrong_path
 from coalmine.search.tree.token_states import count_members, without_dead_ends
+from coalmine.search.tree.token_tree import TokenTree
 from models.tiny_transformers import byte_fallback, byte_level, tiny, unigram, with_added, word_pieces
 from oracles import brute_force_bits, brute_force_ranks
 from search import random_tokenizers
@@ -30,12 +29,12 @@ SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @contextmanager
 def listed_up_to(size, if_needed):
     """Other limits for what is written out member by member."""
-    before = lifting.LISTED_UP_TO, lifting.LISTED_IF_NEEDED_UP_TO
-    lifting.LISTED_UP_TO, lifting.LISTED_IF_NEEDED_UP_TO = size, if_needed
+    before = token_tree.LISTED_UP_TO, token_tree.LISTED_IF_NEEDED_UP_TO
+    token_tree.LISTED_UP_TO, token_tree.LISTED_IF_NEEDED_UP_TO = size, if_needed
     try:
         yield
     finally:
-        lifting.LISTED_UP_TO, lifting.LISTED_IF_NEEDED_UP_TO = before
+        token_tree.LISTED_UP_TO, token_tree.LISTED_IF_NEEDED_UP_TO = before
 
 
 def nothing_listed():
@@ -191,7 +190,7 @@ LARGE = {
 def test_large_spaces_agree(name):
     make, template = LARGE[name]
     tokenizer, form = subwords(make()), Format(template)
-    assert form.size > lifting.LISTED_IF_NEEDED_UP_TO
+    assert form.size > token_tree.LISTED_IF_NEEDED_UP_TO
     tree = TokenTree(form, tokenizer)
     assert tree.size == form.size
     indices = form.sample_indices(300, seed=3)

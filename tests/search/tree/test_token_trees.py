@@ -9,8 +9,8 @@ import pytest
 from coalmine import Format
 from coalmine.errors import CoalmineError
 from coalmine.models.reference.tokens import CharacterTokenizer
-from coalmine.search.tree import lifting
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree import token_tree
+from coalmine.search.tree.token_tree import TokenTree
 from search.hashed_model import subwords
 
 TOKENIZERS = {"characters": lambda: CharacterTokenizer("pin 0123456789ab"), "subwords": subwords}
@@ -26,8 +26,8 @@ CASES = [(template, given) for template, beginnings in SMALL for given in beginn
 def tree_of(request, monkeypatch):
     """Trees whose paths are written out member by member, and those of spaces that are too large for that."""
     if request.param == "followed":
-        monkeypatch.setattr(lifting, "LISTED_UP_TO", 0)
-        monkeypatch.setattr(lifting, "LISTED_IF_NEEDED_UP_TO", 0)
+        monkeypatch.setattr(token_tree, "LISTED_UP_TO", 0)
+        monkeypatch.setattr(token_tree, "LISTED_IF_NEEDED_UP_TO", 0)
     return TokenTree
 
 

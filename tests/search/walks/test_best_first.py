@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coalmine import Format, ScriptedModel
 from coalmine.errors import NotMeasurableError
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import Format, ScriptedModel
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks import thresholds
+from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.frontier import Frontier
-from coalmine.search.walks.paths import walked_costs
 from coalmine.search.walks.thresholds import ThresholdCounter, count_ranks
 from oracles import brute_force_bits
 

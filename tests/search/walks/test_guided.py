@@ -6,7 +6,7 @@ import torch
 
 from coalmine import Format, ScriptedModel
 from coalmine.randomness import arrays
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.frontier import Frontier

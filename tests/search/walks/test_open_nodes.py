@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import Format, ScriptedModel
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks import open_nodes
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.open_nodes import OpenNodes

@@ -10,7 +10,7 @@ import pytest
 from coalmine import Format
 from coalmine.search.walks.splitting import ScoreBook, Splitting
 from coalmine.search.walks.thresholds import in_steps
-from coalmine.statistics.exposure.splitting import Runs
+from coalmine.statistics.exposure.splitting import SplittingRuns
 
 PIN = Format("{digits:3}")
 COSTS = in_steps(np.random.default_rng(3).normal(30, 4, 1_000))
@@ -38,7 +38,7 @@ def test_the_estimated_number_of_members_below_a_cost_is_unbiased(costs):
     levels = splitting.pilot(float(ordered[0]), random.Random(1))
     assert all(later < earlier for earlier, later in pairwise(levels))
     known = set(splitting.book.costs)
-    runs = Runs([splitting.run(levels, known, random.Random(seed)) for seed in range(1_500)], levels)
+    runs = SplittingRuns([splitting.run(levels, known, random.Random(seed)) for seed in range(1_500)], levels)
     for rank in (1, 3, 20, 150, 700):
         cost = float(ordered[rank - 1])
         below = runs.below(cost)

@@ -11,7 +11,7 @@ from coalmine.corpus.files.embedded import embedded_documents
 from coalmine.models.protocols import text_sequence
 from coalmine.models.transformers.causal import from_transformers
 from coalmine.randomness import arrays
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.enumeration import enumerate_members, split_into_units
 from coalmine.search.walks.frontier import Frontier

@@ -8,7 +8,7 @@ import pytest
 from coalmine.errors import InputError
 from coalmine.statistics.epsilon.best import CoinScores
 from coalmine.statistics.epsilon.claimed import claim_p_value, claim_power, judge_claim, revealing_response
-from coalmine.statistics.membership_scores import MembershipScores
+from coalmine.statistics.scores import MembershipScores
 from private_mechanisms import laplace, randomized_response
 
 

@@ -15,8 +15,8 @@ from scipy.stats import beta
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.statistics.epsilon.best import CoinScores, epsilon_best, epsilon_ceiling
 from coalmine.statistics.epsilon.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon.hypothesis import group_delta, largest_refuted
-from coalmine.statistics.epsilon.note import note_epsilon
+from coalmine.statistics.epsilon.estimates import note_epsilon
+from coalmine.statistics.epsilon.lower_bounds import group_delta, largest_refuted
 from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, epsilon_one_run, one_run_bound
 from coalmine.statistics.epsilon.thresholds import (
     RUNG_WEIGHTS,
@@ -27,7 +27,7 @@ from coalmine.statistics.epsilon.thresholds import (
 )
 from coalmine.statistics.exposure.guessing import compare_with_guessing
 from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.membership_scores import membership_scores
+from coalmine.statistics.scores import membership_scores
 
 
 def normal_scores(n, seed, shift=1.0):
@@ -223,7 +223,7 @@ def test_the_note():
     median = compare_with_guessing(ins, np.arange(1000.0)).median
     estimate = note_epsilon(median)
     assert estimate.value == pytest.approx(math.log(1000 / 63 / 2), abs=1e-9)
-    assert "no bound" in estimate.statement
+    assert "not a bound" in estimate.statement
     assert estimate.low is estimate.high is estimate.confidence is None
     assert note_epsilon(median, copies=4).value == pytest.approx(estimate.value / 4)
     assert note_epsilon(compare_with_guessing([0.0], [1.0, 2.0]).median).value == 0.0

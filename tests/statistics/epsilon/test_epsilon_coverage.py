@@ -11,7 +11,7 @@ from coalmine.statistics.epsilon.best import (
     epsilon_independent,
     headline_test,
 )
-from coalmine.statistics.epsilon.hypothesis import group_delta
+from coalmine.statistics.epsilon.lower_bounds import group_delta
 from coalmine.statistics.epsilon.one_run import (
     Guesses,
     OneRunLadder,
@@ -29,7 +29,7 @@ from coalmine.statistics.epsilon.thresholds import (
     epsilon_split,
     split_scores,
 )
-from coalmine.statistics.membership_scores import MembershipScores
+from coalmine.statistics.scores import MembershipScores
 from private_mechanisms import MECHANISMS, gaussian, laplace, randomized_response
 
 AUDITS, LEVEL, CANARIES = 1000, 0.95, 240

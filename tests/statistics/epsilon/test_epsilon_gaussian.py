@@ -16,7 +16,7 @@ from coalmine.statistics.epsilon.gaussian import (
     gaussian_epsilon,
 )
 from coalmine.statistics.epsilon.one_run import Guesses
-from coalmine.statistics.membership_scores import MembershipScores
+from coalmine.statistics.scores import MembershipScores
 from private_mechanisms import Mechanism, gaussian, laplace, randomized_response
 from private_mechanisms import gaussian_epsilon as expected_epsilon
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.statistics.exposure.estimates import reference_exposures
 from coalmine.statistics.exposure.guessing import RandomGuessing, compare_with_guessing, exposures_among
+from coalmine.statistics.exposure.ranks import reference_exposures
 
 
 def splits(values, m):
@@ -82,7 +82,7 @@ def test_exposures_are_those_of_the_exposure_module(ins, outs):
 def test_a_median_that_beats_everything_is_called_so():
     result = compare_with_guessing([9.0] * 5, range(8))
     assert result.median.value == 3.0
-    assert "how many there are" in result.median.warnings[0]
+    assert "reflects their number" in result.median.warnings[0]
     assert compare_with_guessing(np.ones(10_000) * 9, np.arange(8.0)).p_value >= 1e-12
 
 

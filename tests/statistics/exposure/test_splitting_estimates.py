@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from coalmine.errors import InputError
-from coalmine.statistics.exposure.splitting import Runs, SplittingRun, log2_mean_interval, splitting_exposures
+from coalmine.statistics.exposure.splitting import (
+    SplittingRun,
+    SplittingRuns,
+    log2_mean_interval,
+    splitting_exposures,
+)
 
 SIZE = 2**30
 LEVELS = [float(SIZE >> (stage + 1)) for stage in range(25)]
@@ -25,7 +30,7 @@ def ideal_runs(generator, count=8, floor=0.0):
             costs[dead[0] + 1 :] = np.inf
         lines = np.tile(np.arange(PARTICLES, dtype=np.int32), (len(tops), 1))
         runs.append(SplittingRun(costs, np.zeros(costs.shape, dtype=bool), lines))
-    return Runs(runs, LEVELS)
+    return SplittingRuns(runs, LEVELS)
 
 
 def estimate(runs, cost, *, known=0, proven=1, complete=True):
@@ -80,7 +85,7 @@ def test_what_is_known_is_counted_and_not_estimated():
     for seed in range(100):
         plain = ideal_runs(np.random.default_rng(seed))
         parts = zip(plain.costs, plain.ancestors, strict=True)
-        marked = Runs([SplittingRun(costs, costs < 4_000, lines) for costs, lines in parts], LEVELS)
+        marked = SplittingRuns([SplittingRun(costs, costs < 4_000, lines) for costs, lines in parts], LEVELS)
         whole, rest = estimate(plain, 5_000.0), estimate(marked, 5_000.0, known=4_000, proven=4_000)
         held.append(rest.low <= truth <= rest.high)
         if "measured" == rest.status == whole.status:
@@ -104,6 +109,6 @@ def test_the_interval_of_a_mean_works_far_below_the_smallest_float():
 def test_levels_that_do_not_fall_and_single_runs_are_refused():
     run = SplittingRun(np.ones((3, 2)), np.zeros((3, 2), dtype=bool), np.zeros((3, 2), dtype=np.int32))
     with pytest.raises(InputError, match="levels must fall"):
-        Runs([run, run], [1.0, 2.0])
+        SplittingRuns([run, run], [1.0, 2.0])
     with pytest.raises(InputError, match="at least two"):
-        Runs([run], [2.0, 1.0])
+        SplittingRuns([run], [2.0, 1.0])

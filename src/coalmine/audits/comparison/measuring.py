@@ -38,11 +38,11 @@ from coalmine.records import Estimate
 from coalmine.statistics.differences import (
     SAME_RUNS,
     Difference,
-    holm,
     paired_difference,
     unpaired_difference,
 )
-from coalmine.statistics.medians import median_estimate
+from coalmine.statistics.intervals import median_estimate
+from coalmine.statistics.multiple_tests import adjusted_p_values
 
 
 class _Asked(ComparisonOptions, frozen=True, kw_only=True):
@@ -389,7 +389,7 @@ def _parts(first: Sequence[int], second: Sequence[int]) -> tuple[list[float], li
 def _adjusted(
     pairs: Sequence[PairDifference], options: _Asked, *, several: bool
 ) -> tuple[PairDifference, ...]:
-    adjusted = iter(holm([pair.exposure.p_value for pair in pairs if pair.exposure is not None]))
+    adjusted = iter(adjusted_p_values([pair.exposure.p_value for pair in pairs if pair.exposure is not None]))
     found = []
     for pair in pairs:
         p_value = None if pair.exposure is None else next(adjusted)

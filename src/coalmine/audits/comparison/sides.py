@@ -10,8 +10,7 @@ import numpy as np
 from coalmine.audits.comparison.results import PairDifference, Strategy, UtilityRelation
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.statistics.differences import Difference, paired_difference
-from coalmine.statistics.run_differences import FEWEST_RUNS, run_difference
+from coalmine.statistics.differences import FEWEST_RUNS, Difference, paired_difference, run_difference
 
 
 def sides_of(strategies: Sequence[Strategy]) -> dict[str, list[Strategy]]:

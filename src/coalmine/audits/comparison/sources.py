@@ -26,7 +26,7 @@ from coalmine.evidence.directories import audited_model
 from coalmine.evidence.run import Run, names_of
 from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
-from coalmine.statistics.score_arrays import checked_confidence
+from coalmine.statistics.scores import checked_confidence
 from coalmine.storage.files import read_bytes, sha256_of_file, to_json
 
 RESULTS_FILE = "comparison.json"

@@ -76,7 +76,7 @@ def judge(result: ExposureResult, space_bits: float) -> Judged:
 def counted_better(estimate: Estimate) -> int | None:
     """How many references or samples are no more surprising than the canary; None where it was measured in another way.
 
-    >>> from coalmine.statistics.exposure.estimates import reference_exposure
+    >>> from coalmine.statistics.exposure.ranks import reference_exposure
     >>> counted_better(reference_exposure(20.0, [30.0, 19.0, 41.0, 22.0]))
     1
     """

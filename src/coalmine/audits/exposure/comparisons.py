@@ -16,7 +16,7 @@ from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
 from coalmine.formats.naming import format_name
 from coalmine.interrupts import deferred_interrupt
-from coalmine.search.walks.resuming import Unfinished
+from coalmine.search.walks.resuming import ResumeDirectory
 from coalmine.storage.files import to_json
 
 
@@ -27,7 +27,7 @@ class Comparisons:
         warnings: why the references have no scores, where they have none.
     """
 
-    def __init__(self, question: Question, facts: Sequence[Any], unfinished: Unfinished) -> None:
+    def __init__(self, question: Question, facts: Sequence[Any], unfinished: ResumeDirectory) -> None:
         """`facts` are what the scores depend on; what is in `unfinished`, asked before a stop, is not asked again."""
         self._question = question
         self._references: CandidateScores | None = None

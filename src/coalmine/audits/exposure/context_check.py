@@ -11,7 +11,7 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import unique_names
 from coalmine.search.walks.members import Members
-from coalmine.statistics.paired_areas import PairedAreas, paired_areas
+from coalmine.statistics.roc import PairedAreas, paired_areas
 
 if TYPE_CHECKING:
     from coalmine.models.contexts import Context, Contexts

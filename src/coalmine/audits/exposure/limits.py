@@ -17,7 +17,7 @@ def lower_limit(estimate: Estimate, level: float) -> float:
     A rank among references or samples gives it exactly. Other intervals are widened as those of a normal error would be, or of
     Student's t for splitting, which uses a few runs; a number that is exact or proven stays as it is.
 
-    >>> from coalmine.statistics.exposure.estimates import reference_exposure
+    >>> from coalmine.statistics.exposure.ranks import reference_exposure
     >>> best = reference_exposure(1.0, range(2, 1002))
     >>> [round(lower_limit(best, level), 2) for level in (0.95, 0.999)]
     [8.09, 7.05]

@@ -41,7 +41,7 @@ from coalmine.models.protocols import Model, Scorer
 from coalmine.progress import Progress, Silent
 from coalmine.records import Estimate
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.resuming import Resume, ResumeFile, Unfinished
+from coalmine.search.walks.resuming import Resume, ResumeDirectory, ResumeFile
 from coalmine.storage.files import to_json
 
 # What is kept of an unfinished search; another version of it is of another search.
@@ -84,7 +84,7 @@ def expose(
     choice of context, some canaries are also scored in the others, and a warning says if that matters.
 
     With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it. What was kept is
-    removed when all formats are measured; an `Unfinished` in place of the directory leaves it to the caller, once the results are saved.
+    removed when all formats are measured; an `ResumeDirectory` in place of the directory leaves it to the caller, once the results are saved.
 
     >>> from coalmine import CanarySet, ScriptedModel
     >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
@@ -101,7 +101,7 @@ def expose(
             f"exposure is not applicable to {model.name!r}: it does not give the probability of a text"
         )
     chosen = as_canary_set(canaries)
-    unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
+    unfinished = resume if isinstance(resume, ResumeDirectory) else ResumeDirectory(resume)
     present = {canary.format_id for canary in chosen}
     of_format = msgspec.structs.replace(asked, minutes=asked.minutes / max(1, len(present)))
     parts = [
@@ -167,7 +167,7 @@ class _OneFormat:
         chosen: CanarySet,
         format_id: str,
         options: ExposureOptions,
-        unfinished: Unfinished,
+        unfinished: ResumeDirectory,
         progress: Progress,
     ) -> None:
         self.model, self.chosen, self.format_id = model, chosen, format_id

@@ -16,13 +16,13 @@ from coalmine.models.protocols import Model
 from coalmine.models.resolution import allowed_bits
 from coalmine.progress import Progress
 from coalmine.records import Estimate
+from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.paths import walked_costs
 from coalmine.search.walks.resolution import Resolution, check_same, measure_resolution
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.search.walks.thresholds import Ranks, ThresholdCounter, count_ranks, in_steps
-from coalmine.statistics.exposure.tail import TailFit
+from coalmine.statistics.exposure.extrapolation import TailFit
 
 # The resolution is measured on this many canaries, and on as many members drawn at random.
 ASKED_CANARIES = 4

@@ -21,7 +21,7 @@ from coalmine.interrupts import deferred_interrupt
 from coalmine.search.walks.enumeration import enumerate_unit, split_into_units
 from coalmine.search.walks.frontier import Frontier, Nodes
 from coalmine.search.walks.thresholds import ThresholdCounter, in_steps
-from coalmine.statistics.exposure.estimates import exact_exposure
+from coalmine.statistics.exposure.ranks import exact_exposure
 
 # Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
 KEEP_UP_TO = 2_000_000

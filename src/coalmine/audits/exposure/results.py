@@ -20,7 +20,7 @@ from coalmine.formats.format import Format
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
 from coalmine.search.walks.resolution import Resolution
-from coalmine.statistics.exposure.tail import TailFit
+from coalmine.statistics.exposure.extrapolation import TailFit
 from coalmine.storage.files import PRIVATE, sha256_of_file, together, whole_file
 
 SCHEMA = "coalmine.exposure/1"

@@ -10,8 +10,8 @@ from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import format_name
-from coalmine.statistics.exposure.estimates import reference_exposures, sampled_exposures
-from coalmine.statistics.exposure.tail import fit_tail
+from coalmine.statistics.exposure.extrapolation import fit_tail
+from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
 
 
 def _drawn(question: Question) -> CandidateScores:

@@ -14,7 +14,7 @@ from coalmine.records import Estimate
 from coalmine.search.walks.bounded import BoundedSearch
 from coalmine.search.walks.guided import Draws, draw_members
 from coalmine.search.walks.thresholds import Ranks, in_steps
-from coalmine.statistics.exposure.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
 
 
 class _Searched(NamedTuple):

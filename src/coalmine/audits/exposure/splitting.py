@@ -16,7 +16,7 @@ from coalmine.interrupts import deferred_interrupt
 from coalmine.randomness import integers
 from coalmine.search.walks.splitting import MOVES, ScoreBook, Splitting
 from coalmine.search.walks.thresholds import in_steps
-from coalmine.statistics.exposure.splitting import Runs, splitting_exposures
+from coalmine.statistics.exposure.splitting import SplittingRuns, splitting_exposures
 
 RUNS = 8
 # Around canaries of which a run of the pilot's size would count fewer members than this, neighbors are looked at one by one.
@@ -74,7 +74,7 @@ class _Audit:
         question.progress.finish()
         known, known_costs = set(self.book.costs), self.book.sorted_costs()
         question.progress.start(f"Splitting in {RUNS} runs", RUNS * len(levels))
-        runs = Runs(
+        runs = SplittingRuns(
             [
                 self.sampler.run(levels, known, self._generator(f"run {number}"), self.after_level)
                 for number in range(RUNS)
@@ -108,7 +108,7 @@ class _Audit:
             complete.append(deep and self.sampler.grow(near, threshold, NEAR_SCORES))
         return complete
 
-    def _first_members(self, runs: Runs) -> CandidateScores:
+    def _first_members(self, runs: SplittingRuns) -> CandidateScores:
         """The uniform draws that the runs began with."""
         size, particles = self.question.format.size, runs.costs.shape[2]
         indices = [

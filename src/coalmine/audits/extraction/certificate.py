@@ -17,11 +17,11 @@ from coalmine.formats.format import Format
 from coalmine.models.protocols import Model
 from coalmine.models.resolution import allowed_bits
 from coalmine.progress import Progress, Silent
-from coalmine.search.walks.cheaper import CheaperMembers
+from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.paths import walked_costs
 from coalmine.search.walks.resolution import measure_resolution
+from coalmine.search.walks.shortest_path import CheaperMembers
 
 # Texts that the resolution is measured on.
 ASKED = 8

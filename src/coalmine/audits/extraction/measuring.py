@@ -21,8 +21,8 @@ from coalmine.search.walks.beam import beam_search
 from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.resuming import Resume, ResumeFile, Unfinished
-from coalmine.search.walks.shortest_path import Certificate, Found, ShortestPaths
+from coalmine.search.walks.resuming import Resume, ResumeDirectory, ResumeFile
+from coalmine.search.walks.shortest_path import Certificate, FoundMember, ShortestPaths
 from coalmine.storage.files import to_json
 
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
@@ -46,7 +46,7 @@ def extract(
     The fields of `ExtractionOptions` can be given as keywords, such as `top=3`, instead of a record or on top of one. A model that does
     not support incremental decoding, and one of pairs, for which `source_format` is the format of the source side, is searched by brute
     force. With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it. What was
-    kept is removed when the search is proven; an `Unfinished` in place of the directory leaves it to the caller, once the result is saved.
+    kept is removed when the search is proven; an `ResumeDirectory` in place of the directory leaves it to the caller, once the result is saved.
 
     >>> from coalmine import ScriptedModel
     >>> found = extract(ScriptedModel("pin 0123456789", memory={"pin 49": 0.25}), "pin {digits:2}", top=1)
@@ -67,7 +67,7 @@ def extract(
         return _scored(members, asked, shown)
     frontier = members.frontier("extraction", "use the brute method")
     if asked.method == "search":
-        unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
+        unfinished = resume if isinstance(resume, ResumeDirectory) else ResumeDirectory(resume)
         kept = _resume_file(unfinished, model, secret, asked)
         found, certificate = _search(frontier, asked, kept, shown)
         if certificate.proven:
@@ -85,7 +85,7 @@ def extract(
 
 
 def _resume_file(
-    unfinished: Unfinished, model: Model, secret: Format, asked: ExtractionOptions
+    unfinished: ResumeDirectory, model: Model, secret: Format, asked: ExtractionOptions
 ) -> ResumeFile:
     """What was kept of the same search: of this model, this format and the options that decide its course."""
     facts = ["cuts/3", model.describe(), secret.template, secret.words, asked.deciding()]
@@ -97,7 +97,7 @@ def _result(
     members: Members,
     asked: ExtractionOptions,
     size: int,
-    found: list[Found],
+    found: list[FoundMember],
     texts: list[str],
     unaided: list[bool | None],
     certificate: Certificate,
@@ -154,7 +154,7 @@ def _scored(members: Members, asked: ExtractionOptions, progress: Progress) -> E
         raise InputError(
             f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"
         )
-    found = [Found(index, cost, scored) for cost, index in best]
+    found = [FoundMember(index, cost, scored) for cost, index in best]
     texts = [form.at(one.member) for one in found]
     certificate = Certificate(True, scored, None, 0.0, exhausted=True)
     by_force = msgspec.structs.replace(asked, method="brute")
@@ -229,7 +229,7 @@ def verify_extraction(
             "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
             "or compare them by `coalmine membership`"
         )
-    unfinished = resume if isinstance(resume, Unfinished) else Unfinished(resume)
+    unfinished = resume if isinstance(resume, ResumeDirectory) else ResumeDirectory(resume)
     extractions = {
         name: extract(
             model,
@@ -263,7 +263,7 @@ def verify_extraction(
 
 def _search(
     frontier: Frontier, asked: ExtractionOptions, resume: ResumeFile, progress: Progress
-) -> tuple[list[Found], Certificate]:
+) -> tuple[list[FoundMember], Certificate]:
     search = ShortestPaths(frontier, asked.top, memory_bytes=asked.memory)
     progress.start(f"Searching, at most {asked.budget:,} expansions", None)
     saved = resume.load()
@@ -289,7 +289,7 @@ def _search(
     return search.found(), search.certificate()
 
 
-def _brute(frontier: Frontier, top: int, progress: Progress) -> tuple[list[Found], Certificate]:
+def _brute(frontier: Frontier, top: int, progress: Progress) -> tuple[list[FoundMember], Certificate]:
     if frontier.tree.size > BRUTE_UP_TO:
         raise NotMeasurableError(
             f"brute force over {frontier.tree.size:,} members is refused above {BRUTE_UP_TO:,}; "
@@ -302,7 +302,7 @@ def _brute(frontier: Frontier, top: int, progress: Progress) -> tuple[list[Found
         best = heapq.nsmallest(top, [*best, *pairs])
         progress.advance(len(leaves.costs))
     progress.finish()
-    found = [Found(index, cost, frontier.expansions) for cost, index in best]
+    found = [FoundMember(index, cost, frontier.expansions) for cost, index in best]
     return found, Certificate(True, frontier.expansions, None, 0.0, exhausted=True)
 
 

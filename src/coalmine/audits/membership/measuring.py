@@ -17,10 +17,9 @@ from coalmine.audits.membership.score_files import read_scores
 from coalmine.audits.membership.sources import ScoredPopulation, load_source, populations, times_planted
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
-from coalmine.statistics.epsilon.claimed import TOO_LITTLE_POWER, Verdict
+from coalmine.statistics.epsilon.claimed import Verdict, verdict_statement, verdict_words
 from coalmine.statistics.exposure.guessing import compare_with_guessing
-from coalmine.statistics.membership_scores import membership_scores
-from coalmine.statistics.score_arrays import checked_count
+from coalmine.statistics.scores import checked_count, membership_scores
 
 
 def membership(
@@ -202,18 +201,15 @@ def _overall(measured: Sequence[Population], options: MembershipOptions) -> Verd
     if not verdicts:
         return None
     worst = min(verdicts, key=lambda one: one.p_value)
-    if worst.outcome == "violated":
-        words = f"violated at {100 * options.confidence:g}%"
-        chosen = worst
-    else:
+    chosen = worst
+    if worst.outcome != "violated":
         chosen = max(verdicts, key=lambda one: one.power or 0.0)
-        words = "consistent" if chosen.outcome == "consistent" else TOO_LITTLE_POWER
+    words = verdict_words(chosen.outcome, options.confidence)
     p_value = min(1.0, worst.p_value * len(verdicts))
-    why = chosen.statement.rpartition("; ")[2]
     return msgspec.structs.replace(
         chosen,
         words=words,
         confidence=options.confidence,
         p_value=p_value,
-        statement=f"claimed epsilon {chosen.claimed_epsilon:g} at delta {chosen.claimed_delta:g}: {words}; {why}",
+        statement=verdict_statement(chosen.claimed_epsilon, chosen.claimed_delta, words, chosen.why),
     )

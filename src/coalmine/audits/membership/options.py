@@ -62,8 +62,7 @@ class MembershipOptions(Options, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Reject values that cannot be measured with."""
-        from coalmine.statistics.membership_scores import checked_delta, checked_epsilon
-        from coalmine.statistics.score_arrays import checked_confidence
+        from coalmine.statistics.scores import checked_confidence, checked_delta, checked_epsilon
 
         if self.runs not in get_args(Runs):
             raise InputError(

@@ -32,8 +32,8 @@ from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.statistics.epsilon.claimed import Verdict
 
-# The name that the audit gives to this rate.
-_TPR = "TPR at FPR 1%"
+# The false-positive rate of `tpr_at_fpr_1_percent_at_most`.
+_FPR = 0.01
 
 
 class MembershipRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def _judge(run: Run, rules: MembershipRules, terms: PolicyTerms, stale: str | No
     """The limits on membership inference, for each membership.json that is there."""
     limits = {
         "auc_at_most": (rules.auc_at_most, "AUC at most"),
-        "tpr_at_fpr_1_percent_at_most": (rules.tpr_at_fpr_1_percent_at_most, f"{_TPR} at most"),
+        "tpr_at_fpr_1_percent_at_most": (rules.tpr_at_fpr_1_percent_at_most, "TPR at FPR 1% at most"),
         "no_epsilon_shown_above": (rules.no_epsilon_shown_above, "no epsilon shown above"),
     }
     for key, (limit, what) in limits.items():
@@ -106,8 +106,7 @@ def _rates(one: Population, key: str) -> Iterator[NamedEstimate]:
         return
     p_values = one.tpr_p_values or (None,) * len(one.tpr_at_fpr)
     for rate, p_value in zip(one.tpr_at_fpr, p_values, strict=True):
-        # Results of earlier versions have a space before the sign.
-        if rate.method.replace(" %", "%") == _TPR:
+        if rate.fpr == _FPR:
             yield NamedEstimate(name, rate, p_value, one.in_count)
 
 

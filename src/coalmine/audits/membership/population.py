@@ -19,10 +19,8 @@ from coalmine.statistics.epsilon.best import (
     headline_test,
 )
 from coalmine.statistics.epsilon.claimed import Verdict, judge_claim
+from coalmine.statistics.epsilon.estimates import JOINT_BETA, joint_beta_interval, note_epsilon
 from coalmine.statistics.epsilon.gaussian import F_DP, epsilon_f_dp, epsilon_gaussian
-from coalmine.statistics.epsilon.joint_beta import METHOD as JOINT_BETA
-from coalmine.statistics.epsilon.joint_beta import joint_beta_interval
-from coalmine.statistics.epsilon.note import note_epsilon
 from coalmine.statistics.epsilon.one_run import METHOD as ONE_RUN
 from coalmine.statistics.epsilon.one_run import epsilon_one_run
 from coalmine.statistics.epsilon.thresholds import (

@@ -12,8 +12,9 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.contradictions import membership_manifest_problems, membership_problems
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin, Source
-from coalmine.statistics.epsilon.best import Runs
+from coalmine.statistics.epsilon.best import TrainingRuns
 from coalmine.statistics.epsilon.claimed import Verdict
+from coalmine.statistics.roc import RateEstimate
 
 SCHEMA = "coalmine.membership/1"
 RESULTS_FILE = "membership.json"
@@ -68,7 +69,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     withheld_count: int
     guessing: GuessingFacts
     auc: Estimate
-    tpr_at_fpr: tuple[Estimate, ...]
+    tpr_at_fpr: tuple[RateEstimate, ...]
     # For each of these the probability of one as high without memorization; None where it is not measured. Exact.
     tpr_p_values: tuple[float | None, ...] = ()
     epsilon: tuple[EpsilonBound, ...]
@@ -109,7 +110,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     inclusion: float | None
     seed: int
     # Whether the scores come from one training run, or each from a run of its own.
-    runs: Runs = "one"
+    runs: TrainingRuns = "one"
     populations: tuple[Population, ...]
     calibration: tuple[Calibration, ...] = ()
     verdict: Verdict | None = None

@@ -32,7 +32,7 @@ from coalmine.corpus.planting.foreign_files import (
     side_of,
 )
 from coalmine.errors import InputError
-from coalmine.statistics.membership_scores import MembershipScores, membership_scores
+from coalmine.statistics.scores import MembershipScores, membership_scores
 
 # Columns whose direction their name says; `score` is higher for members by the convention of all three tools.
 HIGHER = (

@@ -33,7 +33,7 @@ from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
 from coalmine.formats.naming import unique_names
 from coalmine.records.contradictions import refuse_contradictions
-from coalmine.statistics.membership_scores import FloatArray, MembershipScores
+from coalmine.statistics.scores import FloatArray, MembershipScores
 from coalmine.storage.files import sha256_of_file
 
 # Kinds of candidates that are members of the space like any other; guided draws are not, because they were drawn for their scores.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from coalmine.audits.membership.results import EpsilonBound, Membership, Population
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
+from coalmine.statistics.roc import RateEstimate
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 # What the p-value of all tests of all populations together must be at most before one of them is called memorized.
 SURPRISING = 0.025
 # The false positive rate of the short table.
-SHOWN_FPR = "1%"
+SHOWN_FPR = 0.01
 
 
 def membership_table(result: Membership) -> Table:
@@ -27,13 +28,13 @@ def membership_table(result: Membership) -> Table:
         "in",
         "out",
         "AUC",
-        f"TPR at\n{SHOWN_FPR} FPR",
+        f"TPR at\n{100 * SHOWN_FPR:g}% FPR",
         "epsilon\nat least",
         "if scores are\nindependent",
     ):
         table.add_column(column, justify="right", no_wrap=True)
     for one, names in zip(result.populations, _names(result), strict=True):
-        rate = next((rate for rate in one.tpr_at_fpr if _share(rate) == SHOWN_FPR), None)
+        rate = next((rate for rate in one.tpr_at_fpr if rate.fpr == SHOWN_FPR), None)
         table.add_row(
             *names,
             f"{one.in_count:,}",
@@ -269,9 +270,8 @@ def _which(names: Sequence[str], result: Membership) -> str:
     return visible("; ".join(names)) if len(names) <= 2 else f"{len(names)} populations"
 
 
-def _share(rate: Estimate) -> str:
-    """The false-positive rate in a method's name, such as "TPR at FPR 1%"."""
-    return rate.method.removeprefix("TPR at FPR ").replace(" ", "")
+def _share(rate: RateEstimate) -> str:
+    return f"{100 * (rate.fpr or 0.0):g}%"
 
 
 def _lower(bound: EpsilonBound) -> str:

@@ -29,7 +29,7 @@ from coalmine.models.protocols import (
     TokenSequence,
 )
 from coalmine.progress import Progress
-from coalmine.search.walks.free_beam import free_beam
+from coalmine.search.walks.beam import free_beam
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.visible import visible
 

@@ -15,7 +15,7 @@ from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
-from coalmine.statistics.clustered_rates import clustered_interval
+from coalmine.statistics.intervals import clustered_interval
 from coalmine.statistics.trends import Trend
 
 SCHEMA = "coalmine.recitation/1"

@@ -12,8 +12,8 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.formats.naming import format_name
 from coalmine.records import Canary
 from coalmine.statistics.epsilon.best import CoinScores, epsilon_best
-from coalmine.statistics.membership_scores import MembershipScores
 from coalmine.statistics.roc import tpr_at_fpr
+from coalmine.statistics.scores import MembershipScores
 
 # The false-positive rates that an audit of membership reports.
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-from coalmine.models.protocols import IntArray
+from coalmine.errors import InputError
+from coalmine.models.protocols import FloatArray, IntArray, Stepper
 from coalmine.search.walks.frontier import Frontier, Nodes
-from coalmine.search.walks.shortest_path import Found
+from coalmine.search.walks.shortest_path import FoundMember
 
 
-def beam_search(frontier: Frontier, top: int, width: int) -> list[Found]:
+def beam_search(frontier: Frontier, top: int, width: int) -> list[FoundMember]:
     """The `top` cheapest members met while only the `width` cheapest nodes of each depth are followed.
 
     With a width of 1 this is greedy search: the likeliest token at each step, among those that the format allows.
     """
     block = frontier.root()
-    found: list[Found] = []
+    found: list[FoundMember] = []
     if frontier.tree.is_leaf[0]:
         found += _found(block.nodes, 0)
     while True:
@@ -35,6 +39,72 @@ def _cheapest(nodes: Nodes, width: int) -> IntArray:
     return np.sort(order)
 
 
-def _found(leaves: Nodes, expansions: int) -> list[Found]:
+def _found(leaves: Nodes, expansions: int) -> list[FoundMember]:
     pairs = zip(leaves.indices.tolist(), leaves.costs.tolist(), strict=True)
-    return [Found(index, cost, expansions) for index, cost in pairs]
+    return [FoundMember(index, cost, expansions) for index, cost in pairs]
+
+
+# Log-probabilities that are looked at at a time, over all prompts and beams.
+NUMBERS_AT_A_TIME = 1 << 23
+
+
+class Beams(NamedTuple):
+    """The likeliest continuations of a prompt that beam search found, the best first."""
+
+    tokens: IntArray  # (beams, length)
+    log2_probabilities: FloatArray  # (beams,)
+
+
+def free_beam(model: Stepper, prompts: Sequence[Sequence[int]], *, length: int, width: int) -> list[Beams]:
+    """Continue each prompt by `length` tokens, keeping the `width` likeliest beginnings at each step.
+
+    Nothing ends a beam early: a token that ends documents is a token like any other. Among equals, the beginning that was ahead comes
+    first, and then the lower token id, so that a width of 1 is greedy decoding.
+    """
+    if width < 1 or length < 1:
+        raise InputError(f"a beam needs a width and a length of at least 1, got {width} and {length}")
+    results: list[Beams | None] = [None] * len(prompts)
+    groups: dict[int, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        groups.setdefault(len(prompt), []).append(place)
+    most = max(1, NUMBERS_AT_A_TIME // (width * model.tokenizer.size))
+    for group in groups.values():
+        for begin in range(0, len(group), most):
+            batch = group[begin : begin + most]
+            for place, beams in zip(
+                batch, _search(model, [prompts[i] for i in batch], length, width), strict=True
+            ):
+                results[place] = beams
+    return [beams for beams in results if beams is not None]
+
+
+def _search(model: Stepper, prompts: Sequence[Sequence[int]], length: int, width: int) -> list[Beams]:
+    step = model.start(prompts)
+    many = len(prompts)
+    scores = np.zeros((many, 1))
+    written = np.empty((many, 1, 0), dtype=np.int64)
+    for place in range(length):
+        beams, vocabulary = scores.shape[1], step.log2_probabilities.shape[1]
+        totals = scores[:, :, None] + step.log2_probabilities.reshape(many, beams, vocabulary)
+        chosen = _largest(totals.reshape(many, -1), width)  # (prompts, kept)
+        parents, tokens = np.divmod(chosen, vocabulary)
+        scores = np.take_along_axis(totals.reshape(many, -1), chosen, axis=1)
+        before = np.take_along_axis(written, parents[:, :, None], axis=1)
+        written = np.concatenate([before, tokens[:, :, None]], axis=2)
+        if place + 1 < length:
+            rows = parents + beams * np.arange(many)[:, None]
+            step = model.step(step.states, rows.reshape(-1), tokens.reshape(-1))
+    return [Beams(written[row], scores[row]) for row in range(many)]
+
+
+def _largest(values: FloatArray, many: int) -> IntArray:
+    """The places of the largest values of each row, the largest first; among equals, the first place first."""
+    many = min(many, values.shape[1])
+    chosen = np.empty((len(values), many), dtype=np.int64)
+    for row, own in enumerate(values):
+        least = np.partition(own, len(own) - many)[len(own) - many]
+        above = np.flatnonzero(own > least)
+        equal = np.flatnonzero(own == least)[: many - len(above)]
+        places = np.concatenate([above, equal])
+        chosen[row] = places[np.lexsort((places, -own[places]))]
+    return chosen

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.search.walks.frontier import Block, Frontier, Nodes
+from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
 from coalmine.search.walks.open_nodes import MEMORY_BYTES, OpenNodes
 
 
@@ -86,7 +86,7 @@ class BestFirstSearch(ABC):
         self._cut_bits = float(snapshot["cut"])
         self.open.add_arrays(snapshot)
 
-    def _unfold(self, block: Block) -> None:
+    def _unfold(self, block: NodeBlock) -> None:
         children = self.frontier.children(block)
         self.keep(self.frontier.leaves(children))
         waiting = self.frontier.open(children)

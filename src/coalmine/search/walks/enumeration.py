@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coalmine.search.walks.frontier import Block, Frontier, Nodes
+from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
 
 # The members of a unit of work: enough that starting one costs nothing beside it, few enough to lose one when killed.
 UNIT_MEMBERS = 1_000_000
@@ -41,9 +42,9 @@ def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tu
     if tree.size <= most_members:
         return [block.nodes], above[0]
     units: list[Nodes] = []
-    pending: list[tuple[Block, Iterator[Nodes]]] = []
+    pending: list[tuple[NodeBlock, Iterator[Nodes]]] = []
 
-    def unfold(block: Block) -> None:
+    def unfold(block: NodeBlock) -> None:
         children = frontier.children(block)
         above.append(frontier.leaves(children))
         children = frontier.open(children)
@@ -63,10 +64,10 @@ def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tu
     return units, Nodes(*(np.concatenate(column) for column in zip(*above, strict=True)))
 
 
-def _below(frontier: Frontier, block: Block) -> Iterator[Nodes]:
-    pending: list[tuple[Block, Iterator[Nodes]]] = []
+def _below(frontier: Frontier, block: NodeBlock) -> Iterator[Nodes]:
+    pending: list[tuple[NodeBlock, Iterator[Nodes]]] = []
 
-    def unfold(block: Block) -> Nodes:
+    def unfold(block: NodeBlock) -> Nodes:
         children = frontier.children(block)
         pending.append((block, frontier.batches(frontier.open(children))))
         return frontier.leaves(children)
@@ -81,3 +82,27 @@ def _below(frontier: Frontier, block: Block) -> Iterator[Nodes]:
         leaves = unfold(frontier.advance(block, batch))
         if len(leaves.states):
             yield leaves
+
+
+def walked_costs(frontier: Frontier, numbers: Sequence[int]) -> NDArray[np.float64]:
+    """The log-perplexity in bits of the members with these numbers of the tree, in their order."""
+    tree = frontier.tree
+    different = np.array(sorted(set(numbers)), dtype=tree.index_type)
+    costs: dict[int, float] = {}
+    for start in range(0, len(different), frontier.batch):
+        going = different[start : start + frontier.batch]
+        block = frontier.root()
+        if tree.is_leaf[0] and going[0] == tree.first_index:
+            costs[int(going[0])] = float(block.nodes.costs[0])
+            going = going[1:]
+        while len(going):
+            # Nodes of one depth are in order, and so are all their children: a member lies behind the last that does not come
+            # after it.
+            children = frontier.children(block)
+            rows = np.searchsorted(children.indices, going, side="right") - 1
+            ends = tree.is_leaf[children.states[rows]] & (children.indices[rows] == going)
+            costs.update(zip(going[ends].tolist(), children.costs[rows[ends]].tolist(), strict=True))
+            going = going[~ends]
+            if len(going):
+                block = frontier.advance(block, children.select(np.unique(rows[~ends])))
+    return np.array([costs[int(number)] for number in numbers], dtype=np.float64)

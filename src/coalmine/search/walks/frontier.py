@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 
 # Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
 BATCH = 2048
@@ -35,7 +35,7 @@ class Nodes(NamedTuple):
         return Nodes(*(array[rows] for array in self))
 
 
-class Block(NamedTuple):
+class NodeBlock(NamedTuple):
     """Nodes that the model has been asked about."""
 
     nodes: Nodes
@@ -88,7 +88,7 @@ class Frontier:
         """Make do with less."""
         self.memory_bytes = min(self.memory_bytes, memory_bytes)
 
-    def root(self) -> Block:
+    def root(self) -> NodeBlock:
         """The block of the one node behind the shared prefix."""
         cost = self._prefix_cost()
         step = self._start()
@@ -96,9 +96,9 @@ class Frontier:
         zero = np.zeros(1, dtype=np.int64)
         first = np.array([self.tree.first_index], dtype=self.tree.index_type)
         nodes = Nodes(zero, np.array([cost]), first, zero, zero, zero)
-        return Block(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
+        return NodeBlock(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
-    def children(self, block: Block) -> Nodes:
+    def children(self, block: NodeBlock) -> Nodes:
         """All children of a block's nodes, in order; asks nothing of the model."""
         nodes, tree = block.nodes, self.tree
         counts = self._edge_count[nodes.states]
@@ -130,27 +130,27 @@ class Frontier:
         """Those of the nodes that members go on from."""
         return nodes.select(self._edge_count[nodes.states] > 0)
 
-    def advance(self, block: Block, children: Nodes) -> Block:
+    def advance(self, block: NodeBlock, children: Nodes) -> NodeBlock:
         """Ask the model about some children of a block."""
         return self.advance_from(block.model_states, children)
 
-    def advance_from(self, model_states: Any, children: Nodes) -> Block:
+    def advance_from(self, model_states: Any, children: Nodes) -> NodeBlock:
         """Ask the model about nodes whose parents are rows of some states."""
         tokens = self.tree.columns[children.columns]
         step = self.model.step(model_states, children.parents, tokens, columns=self.tree.columns)
         return self._asked(children, step)
 
-    def read_again(self, nodes: Nodes) -> Block:
+    def read_again(self, nodes: Nodes) -> NodeBlock:
         """Ask the model about nodes of one depth from the start of the text, where their parents' states are gone."""
         start = [*self.model.context, *self.tree.prefix]
         pairs = zip(nodes.indices.tolist(), nodes.depths.tolist(), strict=True)
         contexts = [[*start, *self.tree.tokens_to(index, depth)] for index, depth in pairs]
         return self._asked(nodes, self.model.start(contexts, columns=self.tree.columns))
 
-    def _asked(self, nodes: Nodes, step: Step) -> Block:
+    def _asked(self, nodes: Nodes, step: Step) -> NodeBlock:
         self.reads += 1
         self.expansions += len(nodes.costs)
-        return Block(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
+        return NodeBlock(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def batches(self, nodes: Nodes) -> Iterator[Nodes]:
         """The nodes in pieces of at most one batch."""

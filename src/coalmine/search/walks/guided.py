@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.models.protocols import IntArray
-from coalmine.search.walks.frontier import Block, Frontier, Nodes
+from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
 from coalmine.search.walks.open_nodes import OpenNodes
 
 UNIFORM_SHARE = 0.1
@@ -140,10 +140,10 @@ def _picked(shares: NDArray[np.float64], where: NDArray[np.float64]) -> IntArray
 
 
 def _walk(
-    frontier: Frontier, block: Block, walkers: _Walkers, chance: _Chance, limit: float
+    frontier: Frontier, block: NodeBlock, walkers: _Walkers, chance: _Chance, limit: float
 ) -> Iterator[_Arrival]:
     """Lead all draws at the nodes of a block to their ends, depth-first, one batch of states for each level of the tree."""
-    pending: list[tuple[Block, Iterator[tuple[Nodes, _Walkers]]]] = []
+    pending: list[tuple[NodeBlock, Iterator[tuple[Nodes, _Walkers]]]] = []
     while True:
         children, arrived = _scatter(frontier, block, walkers, chance)
         lost = children.costs > limit
@@ -176,7 +176,9 @@ def _batches(frontier: Frontier, nodes: Nodes, walkers: _Walkers) -> Iterator[tu
         yield nodes.select(part), walkers.select(part)
 
 
-def _scatter(frontier: Frontier, block: Block, walkers: _Walkers, chance: _Chance) -> tuple[Nodes, _Walkers]:
+def _scatter(
+    frontier: Frontier, block: NodeBlock, walkers: _Walkers, chance: _Chance
+) -> tuple[Nodes, _Walkers]:
     """Send each draw from its node to a child; only children that a draw came to are returned."""
     children = frontier.children(block)
     parents = children.parents

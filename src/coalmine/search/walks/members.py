@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model, PairModel, Scorer, Stepper, TextScorer
-from coalmine.search.tree.lifting import TokenTree
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import BATCH, MEMORY_BYTES, Frontier
 from coalmine.search.walks.scoring import score_texts
 from coalmine.search.walks.thresholds import in_steps

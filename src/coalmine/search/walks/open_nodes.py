@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.models.protocols import IntArray
-from coalmine.search.tree.lifting import TokenTree
-from coalmine.search.walks.frontier import MEMORY_BYTES, Block, Frontier, Nodes
+from coalmine.search.tree.token_tree import TokenTree
+from coalmine.search.walks.frontier import MEMORY_BYTES, Frontier, NodeBlock, Nodes
 
 __all__ = ["MEMORY_BYTES", "OpenNodes", "node_type"]
 
@@ -58,7 +58,7 @@ class OpenNodes:
     def __len__(self) -> int:
         return len(self._near) + sum(map(len, self._far))
 
-    def add(self, block: Block, children: Nodes) -> None:
+    def add(self, block: NodeBlock, children: Nodes) -> None:
         """Let some children of a block wait."""
         if not len(children.costs):
             return
@@ -91,7 +91,7 @@ class OpenNodes:
             taken = taken[~beyond]
         return taken
 
-    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> Iterator[Block]:
+    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> Iterator[NodeBlock]:
         """Ask the model about nodes that were taken, in as few batches as their states allow.
 
         With `keep`, for nodes that were only looked at with `all`, and wait on. Blocks come one by one, and no nodes may be added
@@ -174,7 +174,7 @@ class OpenNodes:
         near = every["cost"] <= self._cutoff
         self._near, self._far = every[near], [every[~near]]
 
-    def _expand_held(self, level: NDArray[Any], *, keep: bool) -> Iterator[Block]:
+    def _expand_held(self, level: NDArray[Any], *, keep: bool) -> Iterator[NodeBlock]:
         level = level[np.argsort(level["block"], kind="stable")]
         for start in range(0, len(level), self.frontier.batch):
             part = level[start : start + self.frontier.batch]

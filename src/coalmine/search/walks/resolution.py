@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import TextScorer
 from coalmine.models.resolution import UP_TO_BITS, allowed_bits
+from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.paths import walked_costs
 from coalmine.search.walks.thresholds import STEP_BITS
 
 # Texts that are asked about together and alone.

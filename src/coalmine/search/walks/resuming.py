@@ -20,7 +20,7 @@ SECONDS_BETWEEN_SAVES = 10.0
 Arrays = dict[str, NDArray[Any]]
 
 
-class Unfinished:
+class ResumeDirectory:
     """What the searches of one run keep in a directory, which goes when the results of the whole run are on disk.
 
     Until then a run that is stopped loses none of it: not the format that was measured first while the second is, and nothing at
@@ -48,7 +48,7 @@ class Unfinished:
 
 
 # Where a function keeps what it needs to resume: nowhere, in a directory until it returns, or until its caller forgets it.
-Resume = str | os.PathLike[str] | Unfinished | None
+Resume = str | os.PathLike[str] | ResumeDirectory | None
 
 
 class ResumeFile:

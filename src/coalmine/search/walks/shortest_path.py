@@ -20,7 +20,7 @@ from coalmine.search.walks.open_nodes import MEMORY_BYTES
 FEWEST_A_STEP, MOST_A_STEP = 64, 2048
 
 
-class Found(NamedTuple):
+class FoundMember(NamedTuple):
     """The index of a member, what it costs, and how many nodes had been expanded when it was found."""
 
     member: int
@@ -59,7 +59,7 @@ class ShortestPaths(BestFirstSearch):
         super().__init__(frontier, memory_bytes=memory_bytes)
         self._nodes_a_step = nodes_a_step
         self.top = min(top, frontier.tree.size)
-        self._best: list[Found] = []
+        self._best: list[FoundMember] = []
         self._cut = np.inf
 
     def nodes_in_next_step(self) -> int:
@@ -86,7 +86,7 @@ class ShortestPaths(BestFirstSearch):
             most = np.partition(leaves.costs, self.top - 1)[self.top - 1]
             leaves = leaves.select(leaves.costs <= most)
         pairs = zip(leaves.indices.tolist(), leaves.costs.tolist(), strict=True)
-        found = [Found(index, cost, self.frontier.expansions) for index, cost in pairs]
+        found = [FoundMember(index, cost, self.frontier.expansions) for index, cost in pairs]
         self._best = sorted(self._best + found, key=lambda one: (one.log_perplexity_bits, one.member))[
             : self.top
         ]
@@ -94,7 +94,7 @@ class ShortestPaths(BestFirstSearch):
             self._cut = self.limit
             self.cut(self.open.discard_above(self._cut))
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundMember]:
         """The best members so far, the least surprising first."""
         return list(self._best)
 
@@ -121,5 +121,29 @@ class ShortestPaths(BestFirstSearch):
         """With the best so far."""
         super().restore(snapshot)
         columns = (snapshot["best_index"], snapshot["best_cost"], snapshot["best_expansions"])
-        self._best = [Found(int(i), float(cost), int(at)) for i, cost, at in zip(*columns, strict=True)]
+        self._best = [FoundMember(int(i), float(cost), int(at)) for i, cost, at in zip(*columns, strict=True)]
         self._cut = self.limit
+
+
+class CheaperMembers(BestFirstSearch):
+    """Expands every node that costs no more than a limit (bits); `members` has the cost of each member by its number."""
+
+    def __init__(self, frontier: Frontier, limit: float, *, memory_bytes: int = MEMORY_BYTES) -> None:
+        super().__init__(frontier, memory_bytes=memory_bytes)
+        self._limit = limit
+        self.members: dict[int, float] = {}
+
+    @property
+    def limit(self) -> float:
+        """The one that was given."""
+        return self._limit
+
+    def is_settled(self) -> bool:
+        """Whether nothing waits."""
+        return not len(self.open)
+
+    def keep(self, leaves: Nodes) -> None:
+        """Keep those within the limit."""
+        within = np.flatnonzero(leaves.costs <= self._limit)
+        pairs = zip(leaves.indices[within].tolist(), leaves.costs[within].tolist(), strict=True)
+        self.members.update(pairs)

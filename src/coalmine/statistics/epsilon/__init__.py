@@ -1,1 +1,1 @@
-"""Lower bounds on epsilon from scores, and the verdict on a claimed epsilon."""
+"""Lower bounds on epsilon from membership scores, and the verdict on a claimed epsilon."""

@@ -1,10 +1,10 @@
-"""The headline lower bound on epsilon, and the tighter one for scores that are independent.
+"""The headline lower bound on epsilon, and a tighter one for scores that are independent.
 
-A single training run gives independent coins and not independent scores: its canaries share one model. So the headline (`best`)
-rests on the coins alone, and is the one-run bound. Beside it is the strongest bound for independent scores, such as those of many
+A single training run gives independent coins, but not independent scores: its canaries share one model. So the headline (`best`)
+assumes only the coins, and is the one-run bound. Next to it is the strongest bound for independent scores, such as those of many
 training runs: an epsilon is refuted if the ladder of thresholds or the one-run bound refutes it with its share of the error, which
-was fixed beforehand, because the highest of several 95% bounds is not a 95% bound. Only tests that hold for every true epsilon
-take part: neither the note's point estimate nor a credible interval can.
+is fixed in advance, because the highest of several 95% bounds is not a 95% bound. Only tests that hold for every true epsilon
+take part; the point estimate from exposures and the credible interval do not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
-from coalmine.statistics.epsilon.hypothesis import largest_refuted, lower_bound
+from coalmine.statistics.epsilon.lower_bounds import largest_refuted, lower_bound
 from coalmine.statistics.epsilon.one_run import (
     FEWEST_GUESSES,
     OneRunLadder,
@@ -26,30 +26,29 @@ from coalmine.statistics.epsilon.one_run import (
 )
 from coalmine.statistics.epsilon.thresholds import ASSUMPTIONS as THRESHOLD_ASSUMPTIONS
 from coalmine.statistics.epsilon.thresholds import ThresholdLadder
-from coalmine.statistics.membership_scores import MembershipScores, checked_delta, membership_scores
-from coalmine.statistics.score_arrays import checked_confidence
+from coalmine.statistics.scores import MembershipScores, checked_confidence, checked_delta, membership_scores
 
 METHOD = "best"
 INDEPENDENT = "best if scores are independent"
 NO_COINS = (
-    "one training run shows nothing about epsilon without a coin for each canary; plant with --withhold 0.5, or say that the scores "
-    "come from many independent runs"
+    "one training run shows nothing about epsilon unless each canary was planted or withheld by a coin flip; plant with --withhold "
+    "0.5, or declare that the scores come from many independent runs"
 )
-# The ladder is the stronger one with many references, the coins with as many withheld canaries as planted ones.
+# The ladder is stronger with many references, the coins are with as many withheld canaries as planted ones.
 LADDER_SHARE, ONE_RUN_SHARE = 0.5, 0.5
-# Whether the scores come from one training run, or each from a run of its own.
-Runs = Literal["one", "many"]
+# Whether all scores come from one training run, or each from its own run.
+TrainingRuns = Literal["one", "many"]
 
 
 class CoinScores(NamedTuple):
-    """The scores of canaries that a coin planted or withheld, with the probability of "in"."""
+    """The scores of canaries that were planted or withheld by coin flips, and the probability with which they were planted."""
 
     scores: MembershipScores
     inclusion: float = 0.5
 
 
 class CoinTest:
-    """The test behind `best` for one training run: the coins alone."""
+    """The test of `best` for one training run, which assumes only the coins."""
 
     def __init__(
         self, coins: CoinScores | None, delta: float, seed: int, why_no_coins: str = NO_COINS
@@ -57,7 +56,7 @@ class CoinTest:
         self.n = 0
         self.assumptions: tuple[str, ...] = ()
         self._ladder: OneRunLadder | None = None
-        # Why there is no test; whether there is one depends on the numbers of canaries, and never on their scores.
+        # Why there is no test. Whether there is one depends on the numbers of canaries, and never on their scores.
         self.problem: str | None = why_no_coins
         if coins is None:
             return
@@ -71,12 +70,12 @@ class CoinTest:
                 self.problem = f"{self.n} canaries are too few for a bound from one training run: it takes at least {FEWEST_GUESSES}"
 
     def p_value(self, epsilon: float, delta: float) -> float:
-        """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds; 1 without a test."""
+        """The p-value of (epsilon, delta): an upper limit on the probability of scores that separate both sides this well; 1 without a test."""
         return 1.0 if self._ladder is None else self._ladder.p_value(epsilon, delta)
 
 
 class IndependentTest:
-    """The tests behind the bound for independent scores, each with its share of the error."""
+    """The tests of the bound for independent scores, each with its share of the error."""
 
     problem: str | None = None
 
@@ -89,7 +88,7 @@ class IndependentTest:
             self.assumptions = tuple(dict.fromkeys((*THRESHOLD_ASSUMPTIONS, *self._coins.assumptions)))
 
     def p_value(self, epsilon: float, delta: float) -> float:
-        """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
+        """The p-value of (epsilon, delta): an upper limit on the probability of scores that separate both sides this well."""
         if self._coins.problem is not None:
             return self._ladder.p_value(epsilon, delta)
         return min(
@@ -104,12 +103,14 @@ def headline_test(
     coins: CoinScores | None,
     delta: float,
     seed: int,
-    runs: Runs,
+    runs: TrainingRuns,
     why_no_coins: str = NO_COINS,
 ) -> CoinTest | IndependentTest:
-    """The test that may assume what `runs` training runs provide, and nothing more."""
+    """The test that assumes what one training run, or many, provide, and nothing more."""
     if runs not in ("one", "many"):
-        raise InputError(f'runs must be "one" or "many", got {runs!r}; say where the scores come from')
+        raise InputError(
+            f'runs must be "one" or "many", got {runs!r}; give the one that the scores come from'
+        )
     if runs == "one":
         return CoinTest(coins, delta, seed, why_no_coins)
     return IndependentTest(scores, coins, delta, seed)
@@ -120,17 +121,19 @@ def epsilon_best(
     out_scores: ArrayLike,
     *,
     coins: CoinScores | None = None,
-    runs: Runs = "one",
+    runs: TrainingRuns = "one",
     delta: float = 0.0,
     confidence: float = 0.95,
     copies: int = 1,
     seed: int = 0,
     why_no_coins: str = NO_COINS,
 ) -> Estimate:
-    """The headline bound on epsilon: it assumes only what the training runs behind the scores provide.
+    """The headline lower bound on epsilon, which assumes only what the training runs provide.
 
-    `coins` are those of the canaries that a coin planted or withheld. With `runs="one"` they are all there is, and without them
-    nothing is measured. With `runs="many"` the scores are independent, and the ladder of thresholds takes part.
+    Scores are higher for what was trained on. `coins` has the scores of the canaries that were planted or withheld by coin flips.
+    With `runs="one"` only they count, and without them nothing is measured. With `runs="many"` the scores are independent, and the
+    ladder of thresholds takes part. `copies` is how often each canary was planted; the bound is then for one copy. `why_no_coins`
+    becomes the reason where there are no coins.
 
     >>> scores = membership_scores(np.arange(200.0) + 150, np.arange(200.0))
     >>> epsilon_best(*scores, coins=CoinScores(scores)).low > 1
@@ -154,7 +157,7 @@ def epsilon_independent(
     copies: int = 1,
     seed: int = 0,
 ) -> Estimate:
-    """The strongest bound for scores that are independent of each other, which those of one training run are not quite.
+    """The strongest lower bound on epsilon for independent scores, which those of one training run are not quite.
 
     >>> scores = membership_scores(np.arange(200.0) + 150, np.arange(200.0))
     >>> epsilon_independent(*scores).low > 3
@@ -181,14 +184,14 @@ def epsilon_ceiling(
     *,
     coin_counts: tuple[int, int] | None = None,
     inclusion: float = 0.5,
-    runs: Runs = "one",
+    runs: TrainingRuns = "one",
     delta: float = 0.0,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> float:
-    """The highest that `epsilon_best` can be for so many scores: its value for scores that do not overlap at all; 0 without one.
+    """The highest that `epsilon_best` can be for this many scores: its value for scores that do not overlap; 0 without one.
 
-    `inclusion` is the probability with which the coins of `coin_counts` said "in".
+    `inclusion` is the probability with which the canaries of `coin_counts` were planted.
 
     >>> epsilon_ceiling(5, 5, coin_counts=(5, 5)) < epsilon_ceiling(100, 100, coin_counts=(100, 100))
     True

@@ -1,7 +1,7 @@
-"""The probability that one beta variable lies below a line, or a curve, in another.
+"""The probability that a beta variable is below a line, or a curve, in another beta variable.
 
-Order statistics of uniform draws, and the limits of Clopper-Pearson, are quantiles of beta variables. The exact test of a
-threshold that was taken from the data, and the posterior of two proportions, both come down to P(G <= c F + d).
+Order statistics of uniform draws are beta variables, and Clopper-Pearson limits are their quantiles. The exact test of a
+threshold that was taken from the data comes down to P(G <= c F + d).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from coalmine.statistics.scores import FloatArray
+
 # A function of points (pairs, nodes), for the pairs that are chosen.
 _Function = Callable[[FloatArray, NDArray[np.bool_]], FloatArray]
 _Curve = Callable[[FloatArray], FloatArray]
 
-# Nodes for each of two pieces. The density that is integrated spans some 15 of its standard deviations, so that the error is far
-# below that of the tails that are cut off.
+# Nodes for each of two pieces. The integrated density spans some 15 of its standard deviations, so the error is far below that of
+# the tails that are cut off.
 _NODES = 64
 _CUT_OFF = 1e-14
 
@@ -44,7 +45,7 @@ class BetaPairs:
         result = np.empty(len(over_f))
         if over_f.any():
             f, g = self._f.some(over_f), self._g.some(over_f)
-            # Where the line leaves [0, 1] the function has a kink.
+            # The function has a kink where the line leaves [0, 1].
             result[over_f] = f.expect(
                 lambda u, chosen: g.some(chosen).below(factor * u + delta), (1.0 - delta) / factor
             )
@@ -54,7 +55,7 @@ class BetaPairs:
         return np.clip(result, 0.0, 1.0)
 
     def probability_below_curve(self, curve: _Curve, inverse: _Curve) -> FloatArray:
-        """P(G <= curve(F)) for each pair, for a rising curve from [0, 1] to itself and its inverse.
+        """P(G <= curve(F)) for each pair, for an increasing curve from [0, 1] to itself and its inverse.
 
         >>> pair = BetaPairs(*np.array([[40.0], [61.0], [30.0], [71.0]]))
         >>> line = pair.probability_below(1.5, 0.0), pair.probability_below_curve(lambda x: 1.5 * x, lambda x: x / 1.5)
@@ -65,7 +66,7 @@ class BetaPairs:
         ends = [np.asarray(curve(np.clip(middle + side * self._f.deviation, 0.0, 1.0))) for side in (-1, 1)]
         over_f = (ends[1] - ends[0]) / 2.0 <= self._g.deviation
         result = np.empty(len(over_f))
-        # In two pieces that meet in the middle, where the density is.
+        # In two pieces that meet at the mean, where the density is.
         if over_f.any():
             f, g = self._f.some(over_f), self._g.some(over_f)
             result[over_f] = f.expect(lambda u, chosen: g.some(chosen).below(curve(u)), f.a / (f.a + f.b))
@@ -76,7 +77,7 @@ class BetaPairs:
 
 
 class _Beta:
-    """Beta variables, each with the range that holds all but a negligible part of it."""
+    """Beta variables, each with the range that contains all but a negligible part of it."""
 
     def __init__(self, a: FloatArray, b: FloatArray) -> None:
         from scipy.special import betainccinv, betaincinv, betaln

@@ -1,15 +1,18 @@
 """The verdict on a claimed (epsilon, delta): consistent with the scores, violated by them, or beyond the audit's power.
 
-The test is the one behind the headline bound: for one training run it rests on the coins alone.
+The test is that of the headline bound: for one training run it assumes only the coins.
 
-A claim that was not refuted is only worth something if the audit would have refuted a worse mechanism. So the power is computed: the
+A claim that was not refuted means something only if the audit would have refuted a worse mechanism. So the power is computed: the
 probability that this very test, on as many canaries, refutes the claim when the mechanism leaks twice the claimed epsilon (and at
-least 1 more) in the clearest way there is: it reveals with probability delta, and otherwise answers by randomized response.
+least 1 more) in the clearest possible way: it reveals membership with probability delta, and otherwise answers by randomized
+response, which dominates every (epsilon, delta) mechanism (Kairouz, Oh and Viswanath, The Composition Theorem for Differential
+Privacy, 2013, arXiv:1311.0776).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -22,31 +25,32 @@ from coalmine.statistics.epsilon.best import (
     CoinScores,
     CoinTest,
     IndependentTest,
-    Runs,
+    TrainingRuns,
     headline_test,
 )
-from coalmine.statistics.epsilon.hypothesis import group_delta
+from coalmine.statistics.epsilon.lower_bounds import group_delta
 from coalmine.statistics.epsilon.thresholds import SMALLEST_P_VALUE
-from coalmine.statistics.membership_scores import (
+from coalmine.statistics.scores import (
     FloatArray,
     MembershipScores,
+    checked_confidence,
+    checked_count,
     checked_delta,
     checked_epsilon,
     membership_scores,
 )
-from coalmine.statistics.score_arrays import checked_confidence, checked_count
 
 TOO_LITTLE_POWER = "the audit has too little power to say"
 Outcome = Literal["consistent", "violated", "too little power"]
-# Power that an audit needs before "not refuted" is called consistent.
+# The power that an audit needs for "not refuted" to count as consistent.
 ENOUGH_POWER = 0.8
 MOST_AUDITS, FEWEST_AUDITS = 100, 20
-# Scores on one side of a simulated audit, and in all of them.
+# The most scores on one side of a simulated audit, and in all of them.
 MOST_SIMULATED, MOST_IN_ALL = 200_000, 2_000_000
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scores say about a claim."""
+    """What the scores show about a claimed (epsilon, delta)."""
 
     outcome: Outcome
     # "consistent", "violated at 95%" or "the audit has too little power to say".
@@ -56,12 +60,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     # How often each canary was planted; the claim is for one copy.
     copies: int
     confidence: float
-    # The probability of scores that tell as clearly of training, at most, if the claim holds.
+    # An upper limit on the probability of scores that separate both sides this well, if the claim holds.
     p_value: float
-    # The probability of finding a mechanism that leaks `alternative_epsilon`; None where a violation was found.
+    # The probability of detecting a mechanism that leaks `alternative_epsilon`; None where a violation was found.
     power: float | None
     alternative_epsilon: float
     statement: str
+    # The reason, which ends the statement; empty in files of earlier versions.
+    why: str = ""
 
 
 def judge_claim(
@@ -71,13 +77,13 @@ def judge_claim(
     claimed_epsilon: float,
     claimed_delta: float = 0.0,
     coins: CoinScores | None = None,
-    runs: Runs = "one",
+    runs: TrainingRuns = "one",
     confidence: float = 0.95,
     copies: int = 1,
     seed: int = 0,
     why_no_coins: str = NO_COINS,
 ) -> Verdict:
-    """The verdict on a claim of (epsilon, delta) privacy for one record; `coins` and `runs` are as in `epsilon_best`.
+    """The verdict on a claim of (epsilon, delta) privacy for one record; the scores, `coins` and `runs` are as in `epsilon_best`.
 
     >>> scores = np.arange(300.0)
     >>> judge_claim(scores + 290, scores, claimed_epsilon=0.5, runs="many").words
@@ -93,31 +99,13 @@ def judge_claim(
     test = headline_test(scores, coins, delta, seed, runs, why_no_coins)
     p_value = _p_value(test, epsilon, delta, copies)
     alternative = max(2.0 * epsilon, epsilon + 1.0)
-    power = None
-    if p_value <= 1.0 - level:
-        outcome: Outcome = "violated"
-        words = f"violated at {100 * level:g}%"
-        shown = f"{p_value:.2g} at most" if p_value > SMALLEST_P_VALUE else "below 1e-12"
-        why = f"scores that tell as clearly have probability {shown} if the claim holds"
-    elif test.problem is not None:
-        outcome, words, power, why = "too little power", TOO_LITTLE_POWER, 0.0, test.problem
-    else:
-        power = claim_power(
-            scores,
-            coins,
-            claim=(epsilon, delta),
-            alternative=(alternative, delta),
-            copies=copies,
-            confidence=level,
-            seed=seed,
-            runs=runs,
-        )
-        outcome = "consistent" if power >= ENOUGH_POWER else "too little power"
-        words = "consistent" if power >= ENOUGH_POWER else TOO_LITTLE_POWER
-        why = (
-            f"a mechanism that shows an epsilon of {alternative:g} as clearly as it may would have been found with probability "
-            f"{power:.2f}"
-        )
+
+    def power_of_test() -> float:
+        pairs = {"claim": (epsilon, delta), "alternative": (alternative, delta)}
+        return claim_power(scores, coins, **pairs, copies=copies, confidence=level, seed=seed, runs=runs)
+
+    outcome, power, why = _outcome(p_value, level, test.problem, power_of_test, alternative)
+    words = verdict_words(outcome, level)
     return Verdict(
         outcome=outcome,
         words=words,
@@ -128,8 +116,45 @@ def judge_claim(
         p_value=p_value,
         power=power,
         alternative_epsilon=alternative,
-        statement=f"claimed epsilon {epsilon:g} at delta {delta:g}: {words}; {why}",
+        statement=verdict_statement(epsilon, delta, words, why),
+        why=why,
     )
+
+
+def _outcome(
+    p_value: float, level: float, problem: str | None, power_of_test: Callable[[], float], alternative: float
+) -> tuple[Outcome, float | None, str]:
+    """The outcome, the power where no violation was found, and the reason in words."""
+    if p_value <= 1.0 - level:
+        shown = f"at most {p_value:.2g}" if p_value > SMALLEST_P_VALUE else "below 1e-12"
+        return (
+            "violated",
+            None,
+            f"if the claim held, the probability of scores that separate this well would be {shown}",
+        )
+    if problem is not None:
+        return "too little power", 0.0, problem
+    power = power_of_test()
+    why = (
+        f"the audit would have detected a mechanism that leaks an epsilon of {alternative:g} as clearly as possible with "
+        f"probability {power:.2f}"
+    )
+    return ("consistent" if power >= ENOUGH_POWER else "too little power"), power, why
+
+
+def verdict_words(outcome: Outcome, confidence: float) -> str:
+    """An outcome as it is shown.
+
+    >>> verdict_words("violated", 0.95)
+    'violated at 95%'
+    """
+    shown = {"violated": f"violated at {100 * confidence:g}%", "too little power": TOO_LITTLE_POWER}
+    return shown.get(outcome, outcome)
+
+
+def verdict_statement(epsilon: float, delta: float, words: str, why: str) -> str:
+    """The verdict on a claim in a sentence."""
+    return f"claimed epsilon {epsilon:g} at delta {delta:g}: {words}; {why}"
 
 
 def claim_p_value(
@@ -139,7 +164,7 @@ def claim_p_value(
     delta: float,
     copies: int,
     seed: int,
-    runs: Runs = "one",
+    runs: TrainingRuns = "one",
 ) -> float:
     """The p-value of a claim for one record, where each canary was planted `copies` times."""
     return _p_value(headline_test(scores, coins, delta, seed, runs), epsilon, delta, copies)
@@ -161,11 +186,11 @@ def claim_power(
     copies: int,
     confidence: float,
     seed: int,
-    runs: Runs = "one",
+    runs: TrainingRuns = "one",
 ) -> float:
-    """The share of simulated audits, of the same size, that refute the claim although the mechanism is the alternative.
+    """The share of simulated audits of the same size that refute the claim when the mechanism is the alternative.
 
-    Sides with more than 200,000 scores are simulated with so many, which gives a little less power than there is.
+    Sides with more than 200,000 scores are simulated with that many, which gives slightly less power than there is.
     """
     sides = [*map(len, scores), *(map(len, coins.scores) if coins is not None else (0, 0))]
     in_count, out_count, coin_in, coin_out = (min(side, MOST_SIMULATED) for side in sides)
@@ -185,9 +210,9 @@ def claim_power(
 
 
 def revealing_response(epsilon: float, delta: float, count: int, chance: np.random.Generator) -> FloatArray:
-    """The scores of members under the least private (epsilon, delta) mechanism; those of non-members are their negatives.
+    """Scores of members under the least private (epsilon, delta) mechanism; those of non-members are their negatives.
 
-    2 reveals; 1 and -1 are randomized response.
+    2 reveals membership; 1 and -1 are randomized response.
     """
     truthful = chance.random(count) < 1.0 / (1.0 + math.exp(-epsilon))
     revealed = chance.random(count) < delta

@@ -1,16 +1,17 @@
-"""Lower bounds on epsilon for audits of a mechanism that is claimed to add Gaussian noise; without such noise they can be wrong.
+"""Lower bounds on epsilon for a mechanism that is claimed to add Gaussian noise; for any other mechanism they can be wrong.
 
-A mechanism of Gaussian noise with parameter mu allows no rule a TPR above Phi(Phi^-1(FPR) + mu) (Dong, Roth and Su, "Gaussian
-Differential Privacy"). Where the scores refute a mu, they refute every curve below that of the true mu, at rates that are easy to
-count; if the noise is Gaussian, that mu tells of the epsilon at a tiny delta, where nothing can be counted. For any other mechanism
-this step is unfounded: Laplace noise or randomized response exceeds a Gaussian curve at middling rates and stays below it at low
-ones. Both bounds are by name, on request, and never part of a headline or of a verdict.
+Gaussian noise with parameter mu allows no attack a TPR above Phi(Phi^-1(FPR) + mu) (Gaussian Differential Privacy; Dong, Roth and
+Su, 2019, arXiv:1905.02383). Where the scores refute a mu, they do so at rates that are easy to count; if the noise is Gaussian, that
+mu implies an epsilon at a tiny delta, where nothing can be counted. For any other mechanism this step is unfounded: Laplace noise
+or randomized response exceeds a Gaussian curve at medium rates and stays below it at low ones. Both bounds are computed on request
+only, and are never part of a headline or of a verdict.
 
-- gaussian: takes the scores for independent. At a few thresholds, each the k-th largest out score, the count of in scores above it
-  has the exact test of `epsilon_thresholds`, with the Gaussian curve for the line of epsilon and delta.
-- f-dp: assumes only the coins of one training run, after Mahloujifar, Melis and Chaudhuri, "Auditing f-Differential Privacy in One
-  Run": with g(x) = Phi(Phi^-1(x) + mu), E[C; C > j] / m <= g(E[r - C; C >= j] / m) for every j, where C of r guesses about m
-  canaries are right.
+- gaussian: assumes that the scores are independent. At a few thresholds, each the k-th largest out score, the count of in scores
+  above it has the exact test of `coalmine.statistics.epsilon.thresholds`, with the Gaussian curve in place of the line of epsilon
+  and delta.
+- f-dp: assumes only the coins of one training run (Auditing f-Differential Privacy in One Run; Mahloujifar, Melis and Chaudhuri,
+  2024, arXiv:2410.22235): with g(x) = Phi(Phi^-1(x) + mu), E[C; C > j] / m <= g(E[r - C; C >= j] / m) for every j, where C of r
+  guesses about m canaries are right.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from coalmine.records import Estimate
 from coalmine.statistics.epsilon.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon.hypothesis import LARGEST_EPSILON, lower_bound
+from coalmine.statistics.epsilon.lower_bounds import LARGEST_EPSILON, lower_bound
 from coalmine.statistics.epsilon.one_run import (
     Guesses,
     OneRunLadder,
@@ -32,23 +33,29 @@ from coalmine.statistics.epsilon.one_run import (
     thinned,
 )
 from coalmine.statistics.epsilon.thresholds import ASSUMPTIONS as THRESHOLD_ASSUMPTIONS
-from coalmine.statistics.membership_scores import (
+from coalmine.statistics.scores import (
     FloatArray,
     MembershipScores,
+    checked_confidence,
+    checked_count,
     checked_delta,
     membership_scores,
 )
-from coalmine.statistics.score_arrays import checked_confidence, checked_count
 
 GAUSSIAN, F_DP = "gaussian, assumes Gaussian noise", "f-dp, assumes Gaussian noise"
-ASSUMES_NOISE = "the mechanism adds Gaussian noise; for any other the bound can be above the truth"
-# Thresholds by the share of the out scores above them, and what each may err. For a mu of 1, 2.5 and 4 one of them is near best.
+ASSUMES_NOISE = (
+    "the mechanism adds Gaussian noise; for any other mechanism the bound can exceed the true epsilon"
+)
+# Thresholds by the share of the out scores above them, and their shares of the error. For mu of 1, 2.5 and 4 one of them is near best.
 _SHARES, _WEIGHTS = (0.35, 0.1, 0.02), (0.5, 0.3, 0.2)
 _LARGEST_MU, _PRECISION = 16.0, 1e-5
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of Gaussian noise with parameter mu at a delta above 0 (Balle and Wang, 2018).
+    """The epsilon of Gaussian noise with parameter mu at a delta above 0.
+
+    From Improving the Gaussian Mechanism for Differential Privacy: Analytical Calibration and Optimal Denoising (Balle and Wang,
+    2018, arXiv:1805.06530).
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 2)
     4.38
@@ -79,7 +86,7 @@ def epsilon_gaussian(
     copies: int = 1,
     seed: int = 0,
 ) -> Estimate:
-    """The lower bound `gaussian`: for independent scores, if the mechanism adds Gaussian noise.
+    """The lower bound on epsilon `gaussian`: for independent scores, if the mechanism adds Gaussian noise.
 
     >>> scores = np.arange(400.0)
     >>> epsilon_gaussian(scores + 150, scores, delta=1e-5).low > 3
@@ -107,7 +114,7 @@ def epsilon_f_dp(
     inclusion: float = 0.5,
     seed: int = 0,
 ) -> Estimate:
-    """The lower bound `f-dp`: from the coins of one training run, if the mechanism adds Gaussian noise.
+    """The lower bound on epsilon `f-dp`: from the coins of one training run, if the mechanism adds Gaussian noise.
 
     Only canaries with a coin may be given, as in `epsilon_one_run`.
 
@@ -120,7 +127,7 @@ def epsilon_f_dp(
     problem = coin_problem(scores, inclusion)
     if problem is not None:
         return Estimate.not_measured(F_DP, problem, n)
-    # Gaussian noise reveals nothing all at once, so that delta costs no guesses.
+    # Gaussian noise never reveals everything at once, so delta costs no guesses.
     ladder = OneRunLadder(thinned(scores, inclusion, seed), 0.0, seed)
     error = (1.0 - level) / ladder.shares
 
@@ -132,7 +139,7 @@ def epsilon_f_dp(
 
 
 def curve_refuted(guesses: Guesses, mu: float, error: float) -> bool:
-    """Whether so many right guesses have a probability of at most `error` under the Gaussian curve of mu.
+    """Whether this many right guesses have a probability of at most `error` under the Gaussian curve of mu.
 
     >>> curve_refuted(Guesses(200, 200, 150), 0.1, 0.05), curve_refuted(Guesses(200, 200, 150), 2.0, 0.05)
     (True, False)
@@ -140,7 +147,7 @@ def curve_refuted(guesses: Guesses, mu: float, error: float) -> bool:
     m, r, v = guesses
     if v == 0:
         return False
-    # As if P(C >= v) were `error`, all of it at v: then the inequalities ask for more and more probability below v.
+    # Suppose P(C >= v) were `error`, all of it at v: the inequalities then require more and more probability below v.
     right, wrong, all_of_it = error * v / m, error * (r - v) / m, r / m
     for number in reversed(range(v)):
         more = float(_moved(np.float64(right), -mu)) - wrong
@@ -149,7 +156,7 @@ def curve_refuted(guesses: Guesses, mu: float, error: float) -> bool:
             right += number / (r - number) * more
             if right + wrong > all_of_it:
                 return True
-        # What is asked for falls geometrically once it is below the mean.
+        # The required probability falls geometrically below the mean.
         if more < 1e-12 * all_of_it and number < v - 1:
             break
     return False
@@ -161,14 +168,14 @@ def _threshold_pairs(scores: MembershipScores, seed: int) -> tuple[BetaPairs, Fl
     ranks = np.maximum(1, np.rint(np.array(_SHARES) * n)).astype(np.int64)
     thresholds = np.sort(out_places)[::-1][ranks - 1]
     hits = (m - np.searchsorted(np.sort(in_places), thresholds, side="right")).astype(np.float64)
-    # Where no in score is above a threshold, its test refutes nothing; a weight of 0 leaves it out.
+    # A threshold with no in score above it refutes nothing; a weight of 0 leaves it out.
     weights = np.where(hits > 0, _WEIGHTS, 0.0)
     above = np.maximum(hits, 1.0)
     return BetaPairs(above, m - above + 1.0, ranks.astype(np.float64), n - ranks + 1.0), weights
 
 
 def _moved(rates: FloatArray | np.float64, mu: float) -> FloatArray:
-    """The rate that Gaussian noise of parameter mu allows, at most, beside each of these."""
+    """The highest TPR that Gaussian noise with parameter mu allows at each of these false-positive rates."""
     from scipy.special import ndtr, ndtri
 
     return np.asarray(ndtr(ndtri(np.clip(rates, 0.0, 1.0)) + mu))

@@ -1,21 +1,21 @@
 """Lower bounds on epsilon from a single training run, in which each canary was planted or withheld by a coin.
 
-Of m canaries, each in by a fair coin, an auditor guesses r, "in" or "out", abstains from the rest, and is right C times. If
-training is (epsilon, delta) private, then however the canaries depend on each other, two things hold for every v:
+Of m canaries, each planted by a fair coin, an auditor guesses r, "in" or "out", abstains from the rest, and is right C times. If
+training is (epsilon, delta) private, then however the canaries depend on each other, two inequalities hold for every v:
 
-- Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run":
-  P(C >= v) <= P(B >= v) + 2 m delta max over i in 1 .. v of P(v - i <= B < v) / i, where B is binomial with r trials of
-  probability exp(epsilon) / (1 + exp(epsilon));
-- turning the coin of one canary turns a right guess into a wrong one, with the right guesses about all others as they were.
-  Summed over canaries (as Mahloujifar, Melis and Chaudhuri do in "Auditing f-Differential Privacy in One Run", for any trade-off
-  curve), E[C; C > j] <= exp(epsilon) E[r - C; C >= j] + m delta for every j. The largest P(C >= v) that these inequalities allow
-  has all of it at v and a binomial shape below, which gives it in closed form.
+- P(C >= v) <= P(B >= v) + 2 m delta max over i in 1 .. v of P(v - i <= B < v) / i, where B is binomial with r trials of probability
+  exp(epsilon) / (1 + exp(epsilon)) (Privacy Auditing with One (1) Training Run; Steinke, Nasr and Jagielski, 2023,
+  arXiv:2305.08846).
+- Flipping the coin of one canary turns a right guess into a wrong one and leaves the guesses about all others as they were. Summed
+  over canaries, E[C; C > j] <= exp(epsilon) E[r - C; C >= j] + m delta for every j (as in Auditing f-Differential Privacy in One
+  Run; Mahloujifar, Melis and Chaudhuri, 2024, arXiv:2410.22235, for any trade-off curve). The largest P(C >= v) that these
+  inequalities allow has all of it at v and a binomial shape below, which gives it in closed form.
 
 The first is exact for delta = 0; the second is nearly so, and pays less for delta. Both bound the same probability, so the smaller
 one is the p-value.
 
-The guesses must not know the coins. Either the r / 2 highest scores are guessed "in" and the r / 2 lowest "out", or only the r
-highest are guessed "in", which finds the few that are remembered among many that are not. The numbers of guesses are m, m / 4,
+The guesses must not depend on the coins. Either the r / 2 highest scores are guessed "in" and the r / 2 lowest "out", or only the r
+highest are guessed "in", which finds the few that are memorized among many that are not. The numbers of guesses are m, m / 4,
 m / 16, ..., and the error is shared among all of these.
 """
 
@@ -30,33 +30,34 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.statistics.epsilon.hypothesis import largest_refuted, lower_bound
-from coalmine.statistics.membership_scores import (
+from coalmine.statistics.epsilon.lower_bounds import largest_refuted, lower_bound
+from coalmine.statistics.scores import (
     FloatArray,
     MembershipScores,
+    checked_confidence,
+    checked_count,
     checked_delta,
     membership_scores,
 )
-from coalmine.statistics.score_arrays import checked_confidence, checked_count
 
 METHOD = "one training run"
 FEWEST_GUESSES = 6
-# A mechanism may reveal r random canaries with probability m delta / r. Guesses that it could explain so often refute nothing.
+# A mechanism may reveal r random canaries with probability m delta / r, so too few guesses refute nothing.
 GUESSES_PER_FAILURE = 250
-# Counts of in and out that a fair coin gives less often than this are not a fair coin's.
+# Counts of in and out that the declared coin gives with less than this probability are not accepted as its counts.
 UNFAIR = 1e-3
 
 
 def coin_assumptions(inclusion: float = 0.5) -> tuple[str, ...]:
-    """What the bound rests on, for coins that say "in" with probability `inclusion`."""
+    """What the bound assumes, for coins that plant with probability `inclusion`."""
     return (
-        f"each canary was planted or withheld by a coin of its own, and planted with probability {inclusion:g}",
-        "the scores do not know the coins except through the model",
+        f"each canary was planted or withheld by its own coin flip, and planted with probability {inclusion:g}",
+        "the scores depend on the coin flips only through the model",
     )
 
 
 class Guesses(NamedTuple):
-    """Of `canaries` that were assigned by coins, `guessed` were guessed and `right` of these rightly."""
+    """Of `canaries` that were assigned by coin flips, `guessed` were guessed, and `right` of these guesses were right."""
 
     canaries: int
     guessed: int
@@ -64,7 +65,7 @@ class Guesses(NamedTuple):
 
 
 class OneRunTest:
-    """The p-value of one number of guesses, as a function of epsilon and delta."""
+    """The test for one number of guesses: its p-value as a function of epsilon and delta."""
 
     def __init__(self, guesses: Guesses) -> None:
         from scipy.special import gammaln
@@ -78,7 +79,7 @@ class OneRunTest:
         self._log_ways: FloatArray = gammaln(r + 1.0) - gammaln(fewer + 1.0) - gammaln(r - fewer + 1.0)
 
     def p_value(self, epsilon: float, delta: float) -> float:
-        """The probability of as many right guesses, at most, if (epsilon, delta) holds.
+        """An upper limit on the probability of this many right guesses, if (epsilon, delta) holds.
 
         >>> OneRunTest(Guesses(canaries=3, guessed=3, right=3)).p_value(0.0, 0.0)
         0.125
@@ -88,7 +89,7 @@ class OneRunTest:
         return min(self.dominated(epsilon, delta), self.averaged(epsilon, delta))
 
     def dominated(self, epsilon: float, delta: float) -> float:
-        """The bound of Steinke, Nasr and Jagielski."""
+        """The first inequality, of Steinke, Nasr and Jagielski (2023, arXiv:2305.08846)."""
         from scipy.special import betainc
 
         m, r, v = self.guesses
@@ -102,10 +103,10 @@ class OneRunTest:
         return min(1.0, as_many + 2.0 * m * delta * steepest)
 
     def averaged(self, epsilon: float, delta: float) -> float:
-        """The largest probability that turning single coins allows.
+        """The second inequality: the largest probability that flipping single coins allows.
 
-        With all of it at v, the inequality at v - 1 asks for P(C = v - 1) of at least (slack P(C >= v) - m delta exp(-epsilon)) /
-        (r - v + 1), those below for the ratios of the binomial distribution, and all together is 1 at most.
+        With all of it at v, the inequality at v - 1 requires P(C = v - 1) to be at least (slack P(C >= v) - m delta exp(-epsilon)) /
+        (r - v + 1), those below require the ratios of the binomial distribution, and the total is at most 1.
 
         >>> test = OneRunTest(Guesses(canaries=60, guessed=20, right=20))
         >>> round(test.dominated(1.0, 1e-3), 4), round(test.averaged(1.0, 1e-3), 4)
@@ -125,14 +126,14 @@ class OneRunTest:
         return min(1.0, (steps + odds * m * delta) / (steps + slack))
 
     def _chances(self, epsilon: float, right: FloatArray, log_ways: FloatArray) -> FloatArray:
-        """Binomial probabilities of so many right guesses."""
-        # 1 / (1 + exp(epsilon)) and its complement, in logs, because the one is tiny where the other is next to 1.
+        """Binomial probabilities of these numbers of right guesses."""
+        # 1 / (1 + exp(epsilon)) and its complement as logarithms, because the first is tiny where the second is close to 1.
         log_wrong, log_right = -np.logaddexp(0.0, epsilon), -np.logaddexp(0.0, -epsilon)
         return np.asarray(np.exp(log_ways + right * log_right + (self.guesses.guessed - right) * log_wrong))
 
 
 class OneRunLadder:
-    """The tests of several numbers of guesses, each with its share of the error."""
+    """The tests for several numbers of guesses, each with its share of the error."""
 
     def __init__(self, scores: MembershipScores, delta: float, seed: int = 0) -> None:
         in_places, out_places = scores.places(seed)
@@ -143,18 +144,18 @@ class OneRunLadder:
         numbers = guess_numbers(m, fewest)
         self.tests = [OneRunTest(guesses_at_ends(is_in, r)) for r in numbers]
         self.tests += [OneRunTest(guesses_at_top(is_in, r)) for r in numbers[1:]]
-        # The next number of guesses pays its share bit by bit. All at once, one canary more would loosen the bound.
+        # The next number of guesses takes its share gradually. If it took it all at once, one more canary would loosen the bound.
         self.shares = 1.0 + 2.0 * math.log(max(m, fewest) / fewest, 4)
 
     def p_value(self, epsilon: float, delta: float) -> float:
-        """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
+        """The p-value of (epsilon, delta): an upper limit on the probability of scores that separate both sides this well."""
         if not self.tests:
             return 1.0
         return min(1.0, self.shares * min(test.p_value(epsilon, delta) for test in self.tests))
 
 
 def guess_numbers(canaries: int, fewest: float = FEWEST_GUESSES) -> list[int]:
-    """How many guesses are tried: all (but for an odd one), a quarter, a sixteenth, ..., down to `fewest`.
+    """The numbers of guesses that are tried: all (except for an odd one), a quarter, a sixteenth, ..., down to `fewest`.
 
     >>> guess_numbers(401)
     [400, 100, 24, 6]
@@ -167,14 +168,14 @@ def guess_numbers(canaries: int, fewest: float = FEWEST_GUESSES) -> list[int]:
 
 
 def guesses_at_ends(is_in: NDArray[np.bool_], guessed: int) -> Guesses:
-    """Guess "in" for the highest and "out" for the lowest, half each; `is_in` is in the order of the scores, lowest first."""
+    """Guess "in" for the highest and "out" for the lowest scores, half each; `is_in` is ordered by score, lowest first."""
     each = guessed // 2
     right = int(np.sum(~is_in[:each])) + int(np.sum(is_in[len(is_in) - each :]))
     return Guesses(canaries=len(is_in), guessed=guessed, right=right)
 
 
 def guesses_at_top(is_in: NDArray[np.bool_], guessed: int) -> Guesses:
-    """Guess "in" for the highest and nothing for the others."""
+    """Guess "in" for the highest scores and abstain from the others."""
     return Guesses(len(is_in), guessed, int(np.sum(is_in[len(is_in) - guessed :])))
 
 
@@ -187,7 +188,7 @@ def one_run_bound(
     confidence: float = 0.95,
     copies: int = 1,
 ) -> Estimate:
-    """The paper's lower bound on epsilon, for guesses whose number was fixed before.
+    """The lower bound on epsilon for a number of guesses that was fixed in advance (Steinke, Nasr and Jagielski, 2023, arXiv:2305.08846).
 
     >>> print(one_run_bound(canaries=1000, guessed=100, right=95, delta=1e-5).statement)
     epsilon is at least 2.16 at delta 1e-05 (95% confidence): 95 of 100 guesses right, 900 abstentions
@@ -219,10 +220,11 @@ def epsilon_one_run(
     inclusion: float = 0.5,
     seed: int = 0,
 ) -> Estimate:
-    """A lower bound on epsilon from canaries that were planted or withheld by a coin, in one training run.
+    """A lower bound on epsilon from canaries that were planted or withheld by coin flips, in one training run.
 
-    Only canaries with a coin may be given: references that could not have been planted are none. `inclusion` is the probability
-    with which the coin said "in"; where it is not 0.5, the likelier side is thinned by further coins until it is fair.
+    Scores are higher for what was trained on. Only canaries with a coin may be given, so no references that could not have been
+    planted. `inclusion` is the probability with which a canary was planted; where it is not 0.5, canaries of the likelier side are
+    dropped at random until the coin is fair. `copies` is how often each was planted; the bound is then for one copy.
 
     >>> scores = np.arange(100.0)
     >>> epsilon_one_run(scores + 90, scores).low > 1
@@ -242,7 +244,9 @@ def epsilon_one_run(
     epsilon = largest_refuted(lambda e, d: ladder.p_value(e, d) <= 1.0 - level, delta, copies)
     used = ladder.tests[0].guesses.canaries
     warnings = (
-        (f"{used:,} of {n:,} canaries are used: the likelier side of the coin was thinned to make it fair",)
+        (
+            f"{used:,} of {n:,} canaries are used: the likelier side was thinned at random to make the coin fair",
+        )
         if used < n
         else ()
     )
@@ -258,25 +262,25 @@ def epsilon_one_run(
 
 
 def coin_problem(scores: MembershipScores, inclusion: float) -> str | None:
-    """Why these counts cannot come from such a coin, or None where they can."""
+    """Why these counts cannot come from such coins, or None where they can."""
     from scipy.special import bdtr, bdtrc
 
     if not 0.0 < inclusion < 1.0:
         raise InputError(
-            f"the probability of inclusion must lie strictly between 0 and 1, got {inclusion}; say how the coin was"
+            f"the probability of inclusion must be strictly between 0 and 1, got {inclusion}; give that of the coin"
         )
     m, n = len(scores.in_scores), len(scores.out_scores)
     tails = bdtr(m, m + n, inclusion), bdtrc(m - 1, m + n, inclusion) if m else 1.0
     if 2.0 * min(tails) < UNFAIR:
         return (
-            f"{m:,} in and {n:,} out do not come from coins that say in with probability {inclusion:g}, and one training run needs "
-            "coins: plant with --withhold 0.5, or say their probability with --inclusion"
+            f"{m:,} in and {n:,} out are not plausible for coins that plant with probability {inclusion:g}, and a bound from one "
+            "training run needs coins: plant with --withhold 0.5, or give their probability with --inclusion"
         )
     return None
 
 
 def thinned(scores: MembershipScores, inclusion: float, seed: int) -> MembershipScores:
-    """The scores as a fair coin would have assigned them: the likelier side loses some at random."""
+    """The scores as a fair coin would have assigned them: some of the likelier side are dropped at random."""
     if inclusion == 0.5:
         return scores
     chance = arrays(seed, "membership", "fair coin", *map(len, scores))

@@ -1,18 +1,19 @@
-"""What do the true and false positive rates of a threshold say about epsilon, when the threshold was chosen honestly?
+"""Lower bounds on epsilon from the true- and false-positive rates at thresholds that were chosen without cheating.
 
 (epsilon, delta) privacy allows no threshold at which TPR > exp(epsilon) FPR + delta, and none at which 1 - FPR > exp(epsilon)
-(1 - TPR) + delta. Rates are known from counts only, and a threshold that was picked because its counts look well must pay for
-that. There are three honest ways:
+(1 - TPR) + delta (Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, 2013, arXiv:1311.0776). Rates are
+known from counts only, and a threshold that was picked because its counts look good must pay for that. There are three valid ways:
 
-- fixed: the threshold was named before the scores were seen; Clopper-Pearson on both rates, each with half of the error;
-- split: a part of the scores chooses the threshold, the rest is counted, as if it had been fixed;
-- ladder: a few thresholds that are defined by how many of the other side they let through: 0, 3, 15, 63, ... The error is
-  shared among them by weights that are fixed, so more canaries add rungs where there were none and take next to nothing from
-  the others.
+- fixed: the threshold was chosen before the scores were seen; Clopper-Pearson on both rates, each with half of the error, as in
+  Auditing Differentially Private Machine Learning: How Private is Private SGD? (Jagielski, Ullman and Oprea, 2020,
+  arXiv:2006.07709);
+- split: some of the scores choose the threshold, and the rest are counted as if it had been fixed;
+- ladder: a few thresholds that are defined by how many scores of the other side are above them: 0, 3, 15, 63, ... The error is
+  shared among them by fixed weights, so more canaries add rungs and take next to nothing from the existing ones.
 
-For the ladder the test of one rung is exact. The rate at which the other side lies above its own k-th largest score is, at
-most, a beta variable F with parameters k and n - k + 1, and the count x of m on this side is binomial given the threshold. So the
-probability of a count as high, if (epsilon, delta) holds, is P(G <= exp(epsilon) F + delta), where G is beta with x, m - x + 1.
+For the ladder the test of one rung is exact. The rate at which the other side is above its own k-th largest score is, at most, a
+beta variable F with parameters k and n - k + 1, and the count x of m on this side is binomial given the threshold. So the
+probability of a count this high, if (epsilon, delta) holds, is P(G <= exp(epsilon) F + delta), where G is beta with x, m - x + 1.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ from numpy.typing import ArrayLike
 from coalmine.errors import InputError
 from coalmine.records import Estimate
 from coalmine.statistics.epsilon.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon.hypothesis import LARGEST_EPSILON, largest_refuted, lower_bound
+from coalmine.statistics.epsilon.lower_bounds import LARGEST_EPSILON, largest_refuted, lower_bound
 from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.membership_scores import (
+from coalmine.statistics.roc import INDEPENDENCE, SAME_DRAW
+from coalmine.statistics.scores import (
     FloatArray,
     IntArray,
     MembershipScores,
+    checked_confidence,
     checked_delta,
     membership_scores,
 )
-from coalmine.statistics.roc import INDEPENDENCE, SAME_DRAW
-from coalmine.statistics.score_arrays import checked_confidence
 
 ASSUMPTIONS = (INDEPENDENCE, SAME_DRAW)
-# The k-th largest score of the other side, for k = 1, 4, 16, ...; what each rung may err, as shares of what the side may err. The
-# middle rungs have most, because few counts are uncertain and high rates say little.
+# The k-th largest score of the other side, for k = 1, 4, 16, ..., and the share of the side's error that each rung gets. The middle
+# rungs get most, because small counts are uncertain and high rates show little.
 RUNGS = tuple(4**place for place in range(10))
 RUNG_WEIGHTS = (0.12, 0.18, 0.22, 0.18, 0.12, 0.07, 0.05, 0.03, 0.02, 0.01)
 CHOOSING_SHARE = 0.2
-# The integrals leave out less than this, so nothing smaller is ever said.
+# The integrals leave out less than this, so no smaller p-value is reported.
 SMALLEST_P_VALUE = 1e-12
-# Standard errors that a threshold must promise to clear. With 2 to 3, splitting gave the highest bounds on normal scores.
+# Standard errors by which a chosen threshold should clear the bound. With 2 to 3, splitting gave the highest bounds on normal scores.
 CAUTION = 2.5
 
 
 class ThresholdCounts(NamedTuple):
-    """How many scores of each side a rule takes for its own: `hits` of `trials` rightly, `errors` of `others` wrongly."""
+    """The counts at a threshold: `hits` of `trials` scores are claimed correctly, `errors` of `others` wrongly."""
 
     hits: int
     trials: int
@@ -59,7 +60,7 @@ class ThresholdCounts(NamedTuple):
     others: int
 
     def refutes(self, epsilon: float, delta: float, confidence: float) -> bool:
-        """Whether the limits of Clopper-Pearson, each at half of the error, leave no room for (epsilon, delta)."""
+        """Whether the Clopper-Pearson limits, each at half of the error, exclude (epsilon, delta)."""
         # Two-sided limits at `confidence` err on each side with half of the error.
         if epsilon > LARGEST_EPSILON:
             return False
@@ -69,13 +70,13 @@ class ThresholdCounts(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Says "in" above the threshold, or "out" below it."""
+    """An attack that says "in" above the threshold, or "out" below it."""
 
     threshold: float
     says_in: bool
 
     def counts(self, scores: MembershipScores) -> ThresholdCounts:
-        """What the rule takes for its own; scores that equal the threshold are left out."""
+        """The counts of the rule; scores equal to the threshold are not claimed."""
         if self.says_in:
             own, other = scores.in_scores > self.threshold, scores.out_scores > self.threshold
         else:
@@ -83,7 +84,7 @@ class Rule(NamedTuple):
         return ThresholdCounts(int(own.sum()), len(own), int(other.sum()), len(other))
 
     def in_words(self) -> str:
-        """The rule as a sentence has it."""
+        """The rule as part of a sentence."""
         side, place = ("in", "above") if self.says_in else ("out", "below")
         return f'"{side}" {place} {self.threshold:.6g}'
 
@@ -97,16 +98,18 @@ def epsilon_fixed(
     confidence: float = 0.95,
     copies: int = 1,
 ) -> Estimate:
-    """A lower bound on epsilon from "in above `threshold`", which must have been named before the scores were seen.
+    """A lower bound on epsilon from "in above `threshold`", which must have been chosen before the scores were seen.
 
-    `copies` is how often each canary was planted; the bound is then for one copy.
+    `copies` is how often each canary was planted; the bound is then for one copy. Epsilon has no unit (it is a natural logarithm).
 
     >>> print(epsilon_fixed([1.0] * 90 + [0.0] * 10, [1.0] * 10 + [0.0] * 90, 0.5).statement)
     epsilon is at least 1.54 (95% confidence): 90 of 100 in and 10 of 100 out, "in" above 0.5
     """
     scores = membership_scores(in_scores, out_scores)
     if not math.isfinite(threshold):
-        raise InputError(f"a threshold must be a finite number, got {threshold}; name one between the scores")
+        raise InputError(
+            f"a threshold must be a finite number, got {threshold}; choose one between the scores"
+        )
     rule = Rule(float(threshold), says_in=True)
     return _counted("Clopper-Pearson, threshold fixed before", scores, rule, delta, confidence, copies)
 
@@ -121,7 +124,7 @@ def epsilon_split(
     choosing_share: float = CHOOSING_SHARE,
     seed: int = 0,
 ) -> Estimate:
-    """A lower bound on epsilon by sample splitting: a random share of the scores chooses the threshold, the rest is counted.
+    """A lower bound on epsilon by sample splitting: a random share of the scores chooses the threshold, the rest are counted.
 
     >>> scores = np.arange(200.0)
     >>> epsilon_split(scores + 150, scores).low > 1
@@ -133,8 +136,8 @@ def epsilon_split(
     if parts is None:
         return Estimate.not_measured(
             method,
-            f"{len(scores.in_scores)} in and {len(scores.out_scores)} out scores are too few to choose on one part and count on "
-            "the other: it takes at least 2 of each",
+            f"{len(scores.in_scores)} in and {len(scores.out_scores)} out scores are too few to choose a threshold on one part and "
+            "count on the other: it takes at least 2 of each",
             sum(map(len, scores)),
         )
     choosing, counted = parts
@@ -145,9 +148,9 @@ def epsilon_split(
 def split_scores(
     scores: MembershipScores, choosing_share: float, seed: int
 ) -> tuple[MembershipScores, MembershipScores] | None:
-    """A random part of both sides, and the rest; None where a side has a single score."""
+    """A random part of both sides, and the rest; None where a side has only one score."""
     if not 0.0 < choosing_share < 1.0:
-        raise InputError(f"the choosing share must lie strictly between 0 and 1, got {choosing_share}")
+        raise InputError(f"the choosing share must be strictly between 0 and 1, got {choosing_share}")
     chance = scores.chance(seed, "split")
     first, second = [], []
     for side in scores:
@@ -161,7 +164,7 @@ def split_scores(
 
 
 def chosen_rule(choosing: MembershipScores, counted: MembershipScores, *, delta: float) -> Rule:
-    """The rule that promises the most for as many scores as will be counted, judged by the choosing part alone."""
+    """The rule that promises the highest bound for as many scores as will be counted, judged by the choosing part alone."""
     best, best_promise = Rule(float(np.median(choosing.out_scores)), says_in=True), -np.inf
     for says_in in (True, False):
         sign = 1.0 if says_in else -1.0
@@ -170,7 +173,7 @@ def chosen_rule(choosing: MembershipScores, counted: MembershipScores, *, delta:
         thresholds = np.unique(np.concatenate([own, other]))
         own_rate = 1.0 - np.searchsorted(np.sort(own), thresholds, side="right") / len(own)
         errors = len(other) - np.searchsorted(np.sort(other), thresholds, side="right")
-        # Half an error more than was seen: where none was seen, one may have been close.
+        # Half an error more than was counted: where there was none, one may have been close.
         other_rate = (errors + 0.5) / (len(other) + 1.0)
         uncertainty = np.sqrt(1.0 / np.maximum(own_rate * trials, 0.5) + 1.0 / (other_rate * others + 0.5))
         room = np.maximum(own_rate - delta, 1e-300)
@@ -203,7 +206,7 @@ def _counted(
 
 
 class ThresholdLadder:
-    """The rungs of both sides, and the exact test of each."""
+    """The exact tests of all rungs of both sides."""
 
     def __init__(self, scores: MembershipScores, seed: int = 0) -> None:
         in_places, out_places = scores.places(seed)
@@ -214,7 +217,7 @@ class ThresholdLadder:
         )
         promised = sum(_promised_weight(side) for side in map(len, scores))
         self.n = sum(map(len, scores))
-        # A rung that nothing reaches refutes nothing.
+        # A rung without a hit refutes nothing.
         reached = hits > 0
         self._weights: FloatArray = weights[reached] / promised
         self._pairs = BetaPairs(
@@ -222,7 +225,7 @@ class ThresholdLadder:
         )
 
     def p_value(self, epsilon: float, delta: float) -> float:
-        """The probability of scores that tell as clearly of training, at most, if (epsilon, delta) holds."""
+        """The p-value of (epsilon, delta): an upper limit on the probability of scores that separate both sides this well."""
         if not len(self._weights) or epsilon > LARGEST_EPSILON:
             return 1.0
         below = self._pairs.probability_below(math.exp(epsilon), delta)
@@ -230,10 +233,10 @@ class ThresholdLadder:
 
 
 def _promised_weight(others: int) -> float:
-    """The weights of the rungs that so many of the other side have, and the part of the next one that is put by.
+    """The total weight of the rungs that this many scores of the other side give, and the part of the next rung that is set aside.
 
-    If the next rung took its share all at once, one canary more would loosen the bound. What is put by grows more slowly with the
-    canaries than what they bring.
+    If the next rung took its share all at once, one more canary would loosen the bound. The part that is set aside grows more
+    slowly with the canaries than what they contribute.
 
     >>> _promised_weight(1), _promised_weight(8) - _promised_weight(7) < 0.03
     (0.12, True)
@@ -244,8 +247,8 @@ def _promised_weight(others: int) -> float:
 
 
 def _rungs(own: IntArray, other: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray]:
-    """For each rung: how many of `own` lie above it, of how many, its k, of how many, and its weight."""
-    # Past the middle of the other side a rate is no longer a false alarm that anybody would accept.
+    """For each rung: how many of `own` are above it, of how many, its k, of how many, and its weight."""
+    # Past the middle of the other side a false-positive rate is higher than any attacker would accept.
     usable = [k for k in RUNGS if k <= max(1, len(other) // 2)]
     rank = np.array(usable, dtype=np.int64)
     thresholds = np.sort(other)[::-1][rank - 1]

@@ -1,1 +1,1 @@
-"""Exposure from scores: exact, sampled, weighted, split, extrapolated; and exposure without memorization."""
+"""Estimators of exposure from log-perplexities: exact, sampled, guided, splitting, extrapolated; and exposure under random guessing."""

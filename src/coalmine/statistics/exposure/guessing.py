@@ -1,9 +1,9 @@
-"""How exposed would canaries look if the model remembered nothing?
+"""Exposure under random guessing: the exposures of canaries if the model had memorized nothing.
 
-Without memorization a canary and its n references are alike, so its rank is uniform on 1 to n + 1. Exposure is log2 n - log2
-rank, as in `reference_exposures` (0 at rank n + 1). Its mean is near 1 / ln 2 = 1.44 bits, its median 1, and a quarter of all
-canaries reach 2. For m canaries among the same n references every order of all n + m is equally likely, which gives the exact
-distribution of each of their quantiles.
+Without memorization a canary is exchangeable with its n references, so its rank is uniform on 1 to n + 1. Exposure is log2 n - log2
+rank, as in `reference_exposures` (0 at rank n + 1). Its mean is close to 1 / ln 2 = 1.44 bits, its median is 1, and a quarter of all
+canaries reach 2 (A Note On Interpreting Canary Exposure; Jagielski, 2023, arXiv:2306.00133). For m canaries among the same n
+references every order of all n + m is equally likely, which gives the exact distribution of each of their quantiles.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.records import Estimate
-from coalmine.statistics.membership_scores import FloatArray, IntArray, membership_scores
-from coalmine.statistics.score_arrays import checked_count
+from coalmine.statistics.scores import FloatArray, IntArray, checked_count, membership_scores
 
-# Up to here the mean is a sum over all ranks; above, Stirling's series is exact to the last digits.
+# Up to this many references the mean is a sum over all ranks; above, Stirling's series is accurate to the last digits.
 _SUMMED_UP_TO = 1_000_000
 _SMALLEST = 1e-12
 
 
 class RandomGuessing(NamedTuple):
-    """The exposures of `canaries` canaries among `references` references that a model without memory would give."""
+    """The exposures of `canaries` canaries among `references` references under a model without memorization."""
 
     references: int
     canaries: int
@@ -36,25 +35,25 @@ class RandomGuessing(NamedTuple):
         (1.4427, 1.4427)
         """
         n = self.references
-        # The mean of log2 n - log2 i over i = 1 .. n + 1, whose last term counts as 0.
+        # The mean of log2 n - log2 i over i = 1 .. n + 1, where the last term counts as 0.
         if n <= _SUMMED_UP_TO:
             return float(np.sum(math.log2(n) - np.log2(np.arange(1, n + 1))) / (n + 1))
         return (n * math.log2(n) - math.lgamma(n + 1) / math.log(2)) / (n + 1)
 
     def quantile_bits(self, share: float) -> float:
-        """The lowest exposure, in bits, that one canary does not exceed with probability `share` or more.
+        """The quantile of the exposure of one canary, in bits: the lowest that it does not exceed with probability `share` or more.
 
         >>> guessing = RandomGuessing(references=10**6 - 1, canaries=1)
         >>> round(guessing.quantile_bits(0.5), 3), round(guessing.quantile_bits(0.75), 3)
         (1.0, 2.0)
         """
-        # A hair more than the product, so that a tenth of ten is one.
+        # A tolerance for rounding, so that a tenth of ten is one.
         worse = math.floor((1.0 - share) * (self.references + 1) * (1 + 1e-12))
         rank = min(worse, self.references) + 1
         return max(0.0, math.log2(self.references / rank))
 
     def chance_of(self, place: int, better_references: int) -> float:
-        """The probability that at most so many references are no more surprising than the canary at `place`, from 1 for the best.
+        """The probability that at most `better_references` are no more surprising than the canary at `place` (1 is the best).
 
         That happens when at least `place` canaries are among the best `place + better_references` of all.
 
@@ -67,22 +66,22 @@ class RandomGuessing(NamedTuple):
         log_chances = (
             _log_ways(m, canaries) + _log_ways(n, drawn - canaries) - _log_ways(n + m, np.float64(drawn))
         )
-        # Sums of so many terms are not exact to more digits, and a probability is never 0.
+        # A sum of this many terms is not accurate beyond this, and a p-value is never 0.
         return float(np.clip(np.sum(np.exp(log_chances)), _SMALLEST, 1.0))
 
 
 def _log_ways(total: int, chosen: FloatArray | np.float64) -> FloatArray:
-    """The logarithm of the number of ways to choose so many of `total`."""
+    """The logarithm of the number of ways to choose `chosen` of `total`."""
     from scipy.special import gammaln
 
     return np.asarray(gammaln(total + 1.0) - gammaln(chosen + 1.0) - gammaln(total - chosen + 1.0))
 
 
 class GuessingComparison(NamedTuple):
-    """Measured exposures beside those of random guessing."""
+    """Measured exposures compared with those of random guessing."""
 
     exposures_bits: FloatArray  # (canaries,), in the order of the canaries
-    # The probability of each exposure, or a higher one, without memorization.
+    # The probability of an exposure at least as high without memorization.
     p_values: FloatArray  # (canaries,)
     median: Estimate
     p_value: float
@@ -90,7 +89,7 @@ class GuessingComparison(NamedTuple):
 
 
 def exposures_among(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[FloatArray, IntArray]:
-    """The exposure of each in score among the out scores, in bits, and how many out scores are no lower (ties count against it).
+    """The exposure of each in score among the out scores, in bits, and how many out scores are no lower; ties count against it.
 
     >>> exposures_among([5.0, 0.0], [1.0, 2.0, 3.0, 4.0])
     (array([2., 0.]), array([0, 4]))
@@ -102,14 +101,14 @@ def exposures_among(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[FloatA
 
 
 def compare_with_guessing(in_scores: ArrayLike, out_scores: ArrayLike) -> GuessingComparison:
-    """The median exposure in bits, and how likely one as high would be if the model remembered nothing.
+    """The median exposure in bits, and the p-value of "no memorization": the probability of one as high by guessing.
 
-    The p-value is exact for any number of canaries and references, and errs on the safe side where there are ties, which count
-    against the canaries. With an even number of canaries the median is the lower of the two in the middle.
+    Scores are higher for what was trained on. The p-value is exact for any number of canaries and references, and conservative
+    where there are ties, which count against the canaries. With an even number of canaries the median is the lower of the middle two.
 
     >>> result = compare_with_guessing([5.0, 6.0, 7.0], [1.0, 2.0, 3.0, 4.0])
     >>> print(result.median.statement)
-    median exposure 2.00 bits among 4 references; guessing gives 0.4, and as much with probability 0.14
+    median exposure is 2.00 bits among 4 references; guessing gives 0.4, and 2.00 or more with probability 0.14
     """
     scores = membership_scores(in_scores, out_scores)
     exposures, better = exposures_among(*scores)
@@ -122,8 +121,8 @@ def compare_with_guessing(in_scores: ArrayLike, out_scores: ArrayLike) -> Guessi
     warnings = []
     if beaten_by == 0:
         warnings.append(
-            f"the median canary beats all {n:,} references, so log2 {n:,} says how many there are and not how much the model "
-            "remembers"
+            f"the median canary is less surprising than all {n:,} references, so log2 {n:,} reflects their number and not how much "
+            "the model remembers"
         )
     return GuessingComparison(
         exposures_bits=exposures,
@@ -137,11 +136,13 @@ def compare_with_guessing(in_scores: ArrayLike, out_scores: ArrayLike) -> Guessi
             confidence=None,
             n=m,
             statement=(
-                f"median exposure {value:.2f} bits among {n:,} {'reference' if n == 1 else 'references'}; guessing gives "
-                f"{guessing.quantile_bits(0.5):.1g}, and as much with "
+                f"median exposure is {value:.2f} bits among {n:,} {'reference' if n == 1 else 'references'}; guessing gives "
+                f"{guessing.quantile_bits(0.5):.1g}, and {value:.2f} or more with "
                 f"probability {f'{p_value:.2g}' if p_value > _SMALLEST else 'below 1e-12'}"
             ),
-            assumptions=("canaries and references were drawn alike, and who is planted was left to chance",),
+            assumptions=(
+                "canaries and references were drawn the same way, and those to plant were chosen at random",
+            ),
             warnings=tuple(warnings),
         ),
         p_value=p_value,

@@ -1,6 +1,6 @@
-"""Where is a smooth function of a few variables lowest, within bounds?
+"""A local minimum of a smooth function of a few variables within bounds, by BFGS.
 
-SciPy's L-BFGS-B finds the same places, but hands matrices of a few rows to a threaded linear algebra library; on a busy
+SciPy's L-BFGS-B finds the same minima, but hands matrices of a few rows to a threaded linear algebra library; on a busy
 machine its threads wait for each other for milliseconds in every step, twenty times as long as the function takes.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from coalmine.statistics.scores import FloatArray
+
 LossAndGradient = Callable[[FloatArray], tuple[float, FloatArray]]
 
 # The usual constants of the weak Wolfe conditions: enough descent, and enough flattening of the slope.
@@ -28,9 +28,9 @@ def minimize_bounded(
     *,
     most_steps: int = 300,
 ) -> tuple[FloatArray, float]:
-    """A local minimum by BFGS, and the value there, from a `start` within bounds (one row of low and high each).
+    """A local minimum by BFGS, and the value there, from a `start` within bounds (one row of low and high per variable).
 
-    It ends where no component of the gradient that is free to move is more than `tolerance`, or where the value stops
+    It stops when no component of the gradient that is free to move exceeds `tolerance`, or when the value stops
     changing. `inverse_curvature` is a rough guess of one over the second derivative in each direction.
 
     >>> def bowl(x):
@@ -48,13 +48,13 @@ def minimize_bounded(
         if np.abs(free).max() <= tolerance:
             break
         direction = np.where(free == 0.0, 0.0, -(inverse @ free))
-        # What leads out of the bounds is left out; it would have led uphill, so the rest leads down all the more.
+        # Components that lead out of the bounds are dropped; they would have led uphill, so the rest still descends.
         direction[(at_low & (direction < 0.0)) | (at_high & (direction > 0.0))] = 0.0
         found = None
         if direction @ free < 0.0:
             found = _search_line(function, place, (value, free), direction, bounds)
         if found is None:
-            # What was learned of the curvature leads nowhere, as it can at a bound: begin anew, straight down.
+            # The learned curvature leads nowhere, as it can at a bound: start over, straight down.
             inverse = np.diag(inverse_curvature)
             found = _search_line(function, place, (value, free), -inverse_curvature * free, bounds)
         if found is None:
@@ -73,7 +73,7 @@ def _search_line(
     direction: FloatArray,
     bounds: FloatArray,
 ) -> tuple[FloatArray, tuple[float, FloatArray]] | None:
-    """A place along `direction` that meets the weak Wolfe conditions or is at a bound; None if nothing descends."""
+    """A point along `direction` that meets the weak Wolfe conditions or is at a bound; None if nothing descends."""
     value, gradient = there
     slope = float(direction @ gradient)
     moving = direction != 0.0
@@ -84,7 +84,7 @@ def _search_line(
     for _ in range(60):
         trial_place = np.clip(place + step * direction, bounds[:, 0], bounds[:, 1])
         if step == longest:
-            # Rounding must not leave a hair between the place and the bound, or the next step is no longer than that.
+            # Rounding must not leave a tiny gap to the bound, or the next step would be no longer than that.
             ends = room <= longest * np.abs(direction)
             trial_place = np.where(
                 moving & ends, np.where(direction > 0.0, bounds[:, 1], bounds[:, 0]), trial_place
@@ -101,7 +101,7 @@ def _search_line(
 
 
 def _updated(inverse: FloatArray, move: FloatArray, change: FloatArray) -> FloatArray:
-    """The BFGS update of the inverse curvature; left as it is where the function did not curve upwards."""
+    """The BFGS update of the inverse curvature; unchanged where the function did not curve upwards."""
     along = float(move @ change)
     if along <= 0.0:
         return inverse

@@ -1,8 +1,8 @@
 """Exact tests of whether the best of many canaries are too good for a model without memorization.
 
-The k-th best of m canaries is compared with what chance gives, for k = 1, 2, 4, 8, ...: a few strongly memorized canaries show at
-small k, many weakly memorized ones at large k. Half of the error is for k = 1, so that one canary that stands out is seen nearly
-as well as if it alone had been looked at; the other places share the rest. The result is a p-value that is valid after choosing k.
+The k-th best of m canaries is compared with chance, for k = 1, 2, 4, 8, ...: a few strongly memorized canaries show at small k,
+many weakly memorized ones at large k. Half of the error is for k = 1, so that one canary that stands out is detected nearly as
+well as if it alone had been tested; the other places share the rest. The p-value is valid after choosing k.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from coalmine.statistics.exposure.guessing import RandomGuessing
 
 
 class OrderTest(NamedTuple):
-    """The probability, at most, of canaries as good without memorization, and the place that shows it, from 1 for the best."""
+    """The p-value of "no memorization", and the place that gives it, from 1 for the best canary."""
 
     p_value: float
     place: int
 
 
 def places_to_test(canaries: int) -> tuple[int, ...]:
-    """The places that are tested among so many canaries.
+    """The places that are tested among this many canaries.
 
     >>> places_to_test(1), places_to_test(20)
     ((1,), (1, 2, 4, 8, 16))
@@ -34,7 +34,7 @@ def places_to_test(canaries: int) -> tuple[int, ...]:
 
 
 def order_test(p_values: ArrayLike) -> OrderTest:
-    """The test for canaries whose p-values are independent, such as ranks in the whole secret space.
+    """The test for canaries whose p-values are independent, such as those from ranks in the whole secret space.
 
     >>> found = order_test([0.001, 0.7, 0.9])
     >>> round(found.p_value, 4), found.place
@@ -48,15 +48,15 @@ def order_test(p_values: ArrayLike) -> OrderTest:
             f"a test needs p-values between 0 and 1, got {ordered.tolist()}; give one per canary"
         )
     m = len(ordered)
-    # At least k of m are this good.
+    # The probability that at least k of m are this good.
     return _smallest(m, [float(bdtrc(k - 1, m, ordered[k - 1])) for k in places_to_test(m)])
 
 
 def shared_order_test(better: Sequence[int], references: int) -> OrderTest:
-    """The test for canaries that were ranked among the same references; `better` counts, for each, those no more surprising.
+    """The test for canaries that were ranked among the same references; `better` counts, per canary, those no more surprising.
 
-    Without memorization every order of canaries and references is equally likely, so the chances are exact although all canaries
-    share the references.
+    Without memorization every order of canaries and references is equally likely, so the p-values are exact although
+    all canaries share the references.
 
     >>> shared_order_test([0, 0, 0, 0, *range(10, 900, 50)], 1000).place
     4
@@ -64,7 +64,7 @@ def shared_order_test(better: Sequence[int], references: int) -> OrderTest:
     ordered = sorted(better)
     if not ordered or ordered[0] < 0 or ordered[-1] > references:
         raise InputError(
-            f"counts must lie between 0 and the {references} references, got {list(better)}; give one per canary"
+            f"counts must be between 0 and the {references} references, got {list(better)}; give one per canary"
         )
     guessing = RandomGuessing(references=references, canaries=len(ordered))
     places = places_to_test(len(ordered))

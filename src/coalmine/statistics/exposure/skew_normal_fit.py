@@ -1,9 +1,9 @@
-"""Which skew-normal curve makes a sample of scores most likely?
+"""The maximum-likelihood fit of a skew-normal distribution to a sample of scores.
 
-The search runs over the mean, the logarithm of the standard deviation and a shape coordinate u, all of the standardized
-sample. Location and scale would be the textbook choice, but there the likelihood is stationary at shape 0 for every
-sample, and flat around it; moving the mean and the standard deviation instead, with shape = cbrt(u) + u, it is curved
-like a bowl there, and the search takes some ten steps for shapes of 0 and of 40 alike.
+The search is over the mean, the logarithm of the standard deviation and a shape coordinate u, all of the standardized sample.
+Location and scale would be the textbook choice, but there the likelihood is stationary at shape 0 for every sample, and flat
+around it. In the mean and the standard deviation, with shape = cbrt(u) + u, it is curved like a bowl there, and the search takes
+some ten steps for shapes of 0 and of 40 alike.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from coalmine.errors import NotMeasurableError
 from coalmine.statistics.exposure.minimization import minimize_bounded
 from coalmine.statistics.exposure.skew_normal import SkewNormal
-from coalmine.statistics.score_arrays import sample_array
-
-FloatArray = NDArray[np.float64]
+from coalmine.statistics.scores import FloatArray, sample_array
 
 FEWEST_SCORES = 20
-# The likelihood of some samples rises without end in the shape, towards a half-normal, by ever less. There is no maximum
-# then; this is where the search stops, and a curve that stops here is not one to extrapolate from.
+# The likelihood of some samples keeps rising with the shape, towards a half-normal distribution, and has no maximum. The search
+# stops here then, and such a curve must not be extrapolated from.
 MOST_EXTREME_SHAPE = 100.0
-# A sample larger than this is searched in groups first; in as many groups, a fit does not notice the grouping.
+# A larger sample is fitted in groups first; with this many groups, the grouping hardly changes a fit.
 _GROUPS = 2048
-# One over the second derivatives of the loss at the normal distribution: those of a mean and of a logarithm of a
-# deviation are known, and that of u is of this order for small shapes and for large ones.
+# One over the second derivatives of the loss at the normal distribution: those for the mean and the log deviation are known,
+# and that for u is of this order for small and for large shapes.
 _INVERSE_CURVATURE = np.array([1.0, 0.5, 30.0])
 _MEAN_OF_HALF_NORMAL = math.sqrt(2.0 / math.pi)
 
@@ -53,8 +51,8 @@ def fit_skew_normal(scores: ArrayLike) -> SkewNormal:
 def group_scores(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
     """At most 2,048 groups of neighboring scores: the mean of each (bits), and how many scores are in it.
 
-    The groups are equally wide. For some ten standard deviations from end to end they change the variance by less
-    than one part in 100,000, and make a refit cost the same for 10^4 scores and for 10^7.
+    The groups are equally wide. Over a range of some ten standard deviations they change the variance by less than one
+    part in 100,000, and a refit costs the same for 10^4 scores and for 10^7.
 
     >>> group_scores(np.array([1.0, 1.0, 3.0]))
     (array([1., 3.]), array([2., 1.]))
@@ -72,7 +70,7 @@ def group_scores(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class WeightedSample:
-    """Scores in standard units with a weight each; `mean` and `deviation` (bits) lead back to the scores."""
+    """Scores in standard units, each with a weight; `mean` and `deviation` (bits) convert back to scores."""
 
     units: FloatArray
     weights: FloatArray
@@ -86,7 +84,7 @@ class WeightedSample:
         total = float(counted.sum())
         if total < FEWEST_SCORES:
             raise NotMeasurableError(
-                f"a curve through {total:.0f} scores says nothing about their tail; "
+                f"a curve through {total:.0f} scores shows nothing about their tail; "
                 f"give at least {FEWEST_SCORES} sample scores"
             )
         mean = _dot(counted, scores) / total
@@ -95,21 +93,21 @@ class WeightedSample:
         if deviation <= 1e-12 * max(abs(mean), np.finfo(float).tiny):
             raise NotMeasurableError(
                 f"all {total:,.0f} sample scores are equal ({mean:g} bits), so there is no distribution to fit; "
-                "check that the samples differ and that the model was asked about each"
+                "check that the samples differ and that the model scored each of them"
             )
         return cls((scores - mean) / deviation, counted, mean, deviation)
 
     def fit(self, start: SkewNormal | None = None, *, tolerance: float = 1e-7) -> SkewNormal:
-        """The maximum-likelihood skew-normal, searched from `start` alone, or from four places.
+        """The maximum-likelihood skew-normal, searched from `start` only, or from four starting points.
 
-        The search ends where no component of the mean log-likelihood's gradient, in standard units, is more than
+        The search stops when no component of the gradient of the mean log-likelihood, in standard units, exceeds
         `tolerance`.
         """
         if start is not None:
             return self._curve(self._search(self._coordinates(start), tolerance)[0])
         skewness = _dot(self.weights, self.units**3) / float(self.weights.sum())
         side = -1.0 if skewness < 0.0 else 1.0
-        # The moments are near the peak if the scores are skew-normal; if not, the likelihood can have other peaks on
+        # The moments are near the maximum if the scores are skew-normal; if not, the likelihood can have other maxima on
         # the other side of shape 0 and towards the half-normals.
         shapes = (side * max(_shape_of_skewness(abs(skewness)), 0.3), -side, 10.0, -10.0)
         searches = [
@@ -161,10 +159,10 @@ def _loss_and_gradient(
     loss = math.log(scale) - _dot(shares, log_phi - 0.5 * z * z)
     weighted = shares * hazard
     hazard_z = _dot(weighted, z)
-    # The gradient in location, log scale and shape, ...
+    # The gradient by location, log scale and shape, ...
     by_location = (_dot(shares, z) - shape * float(weighted.sum())) / scale
     by_log_scale = -1.0 + _dot(shares, z * z) - shape * hazard_z
-    # ... and through the three coordinates.
+    # ... and by the three coordinates.
     lean, spread = _lean_and_spread(shape)
     lean_slope = (1.0 + shape * shape) ** -1.5
     log_scale_slope = (_MEAN_OF_HALF_NORMAL / spread) ** 2 * lean * lean_slope
@@ -175,7 +173,7 @@ def _loss_and_gradient(
 
 
 def _dot(left: FloatArray, right: FloatArray) -> float:
-    """The sum of products, without the linear algebra library: its rounding depends on how many threads it takes."""
+    """The sum of products, without the linear algebra library, whose rounding depends on its number of threads."""
     return float((left * right).sum())
 
 
@@ -184,7 +182,7 @@ def _parameters(coordinates: FloatArray) -> tuple[float, float, float, float]:
     mean, log_deviation, u = (float(coordinate) for coordinate in coordinates)
     root = math.copysign(abs(u) ** (1.0 / 3.0), u)
     shape = root + u
-    # The true slope is infinite at 0, where what it multiplies is 0.
+    # The true slope is infinite at 0, where the factor it multiplies is 0.
     slope = 1.0 / (3.0 * max(root * root, 1e-8)) + 1.0
     lean, spread = _lean_and_spread(shape)
     scale = math.exp(log_deviation) / spread

@@ -1,8 +1,9 @@
-"""How exposed is a canary, by several runs of splitting?
+"""Exposure in bits from several runs of multilevel splitting.
 
-A run holds members that are uniform below each of a row of falling levels. The product of the shares that lie below the next level,
+A run holds members that are uniform below each of a sequence of falling levels. The product of the shares below the next level,
 times the share below the canary's own log-perplexity, is an unbiased estimate of the probability that a random member is no more
-surprising than the canary. Members that were known before the runs are counted, and only the others are estimated.
+surprising than the canary (Del Moral, Feynman-Kac Formulae, 2004). Members that were known before the runs are counted, and only
+the others are estimated. `coalmine.search.walks.splitting` makes the runs.
 """
 
 from __future__ import annotations
@@ -16,26 +17,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
-from coalmine.statistics.exposure.estimates import exposure_bits
+from coalmine.statistics.exposure.ranks import exposure_bits
 from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count
+from coalmine.statistics.scores import FloatArray, canary_array, checked_confidence, checked_count
 
 SPLITTING_ASSUMPTIONS: tuple[str, ...] = (
-    "members that are no more surprising than the canary are reached from uniform draws, or from known canaries, by refilling parts",
-    "the estimates of the runs scatter about as log-normal numbers do",
+    "members that are no more surprising than the canary can be reached from uniform draws, or from known canaries, by refilling parts",
+    "the estimates of the runs are spread roughly like log-normal numbers",
 )
 FREE_ASSUMPTIONS: tuple[str, ...] = (
     "the first members of the runs are independent and uniform draws from the whole secret space",
 )
 
-# A number is given where at least this share of the runs saw it, and where they are worth this share of equally large ones.
+# An estimate is given where at least this share of the runs reached it, and their effective number is at least this share of them.
 SEEN_BY, WORTH = 0.8, 0.5
-# Intervals of so few runs are a little too narrow: at a nominal 95% they held the truth in 92% to 93% of 200 audits before this.
+# Intervals from this few runs are slightly too narrow: without this, nominal 95% intervals covered the truth in 92% to 93% of 200 audits.
 WIDENED = 1.2
-# Below this many of the first members whose descendants count, the runs may all have missed the same region.
+# With fewer initial members than this whose descendants count, the runs may all have missed the same region.
 FEW_LINES = 10
-
-FloatArray = NDArray[np.float64]
 
 
 class SplittingRun(NamedTuple):
@@ -44,7 +43,7 @@ class SplittingRun(NamedTuple):
     Attributes:
         costs: (levels + 1, particles), log-perplexities in bits; infinite after a level below which nothing was found.
         known: (levels + 1, particles), whether each was known before the run.
-        ancestors: (levels + 1, particles), from which of the first members each descends.
+        ancestors: (levels + 1, particles), the initial member that each descends from.
     """
 
     costs: FloatArray
@@ -53,37 +52,37 @@ class SplittingRun(NamedTuple):
 
 
 class _Below(NamedTuple):
-    """What the runs say about the members up to one cost: an estimate of their share of the space by each run."""
+    """The estimates of each run of the share of the space up to one cost."""
 
     log2_every: FloatArray  # (runs,)
     log2_others: FloatArray  # (runs,), without the known
     lines: int
 
 
-class Runs:
+class SplittingRuns:
     """Several runs through the same levels."""
 
     def __init__(self, runs: Sequence[SplittingRun], levels: Sequence[float]) -> None:
         if len(runs) < 2:
-            raise InputError(f"the spread of runs needs at least two of them, got {len(runs)}; make more")
+            raise InputError(f"an interval needs at least two runs, got {len(runs)}; make more")
         self.levels = np.array(levels, dtype=np.float64)
         self.costs = np.stack([run.costs for run in runs])  # (runs, stages, particles)
         self.known = np.stack([run.known for run in runs])
         self.ancestors = np.stack([run.ancestors for run in runs])
         if (np.diff(self.levels) >= 0).any() or self.costs.shape[1] != len(self.levels) + 1:
             raise InputError(
-                f"levels must fall, and runs must have one row more than the {len(self.levels)} levels"
+                f"levels must fall, and runs must have one more row than the {len(self.levels)} levels"
             )
         with np.errstate(divide="ignore"):
             kept = np.log2((self.costs[:, :-1] <= self.levels[None, :, None]).mean(axis=2))
         self.log2_weights = np.concatenate([np.zeros((len(runs), 1)), np.cumsum(kept, axis=1)], axis=1)
 
     def stage(self, cost: float) -> int:
-        """The last stage all of whose members may cost as much: its level is no lower."""
+        """The last stage whose level is no lower than a cost."""
         return int((self.levels >= cost).sum())
 
     def below(self, cost: float) -> _Below:
-        """The members up to a cost."""
+        """The estimates for the members up to a cost."""
         stage = self.stage(cost)
         inside = self.costs[:, stage] <= cost
         others = inside & ~self.known[:, stage]
@@ -97,13 +96,13 @@ class Runs:
             )
 
     def first(self, cost: float) -> tuple[int, int]:
-        """How many of the first members of all runs cost no more, and how many there are."""
+        """How many of the initial members of all runs cost no more, and how many there are."""
         return int((self.costs[:, 0] <= cost).sum()), self.costs[:, 0].size
 
 
 def splitting_exposures(
     thresholds: ArrayLike,
-    runs: Runs,
+    runs: SplittingRuns,
     *,
     known: Sequence[int],
     proven: Sequence[int],
@@ -115,9 +114,9 @@ def splitting_exposures(
 ) -> list[Estimate]:
     """The exposure in bits of each canary, in the order given.
 
-    For each canary: `thresholds` (its log-perplexity in bits), `known` (how many of the members that are marked in the runs cost no
-    more), `proven` (how many members are known by now to cost no more, itself included) and `complete` (whether all members next to
-    the known canaries were looked at). `scored` is how many members the model was asked about.
+    Per canary: `thresholds` (its log-perplexity in bits), `known` (how many of the members that are marked in the runs cost no
+    more), `proven` (how many members are known by now to cost no more, itself included) and `complete` (whether all neighbors of
+    the known canaries were scored). `scored` is how many members the model scored.
     """
     limits = canary_array(thresholds, canary_ids)
     level = checked_confidence(confidence)
@@ -129,7 +128,7 @@ def splitting_exposures(
 
 
 def _exposure(
-    runs: Runs,
+    runs: SplittingRuns,
     cost: float,
     known: int,
     proven: int,
@@ -143,7 +142,7 @@ def _exposure(
     if runs.stage(cost) == 0:
         return _from_first(runs, cost, proven, size, scored, level)
     if _supported(below.log2_others):
-        # What is known is counted, and only the others are estimated.
+        # Known members are counted, and only the others are estimated.
         middle, low, high = (
             _log2_add(math.log2(known) if known else -math.inf, log2_size + one)
             for one in log2_mean_interval(below.log2_others, level)
@@ -171,14 +170,16 @@ def _exposure(
         ),
         assumptions=SPLITTING_ASSUMPTIONS,
         warnings=(
-            (f"what counts descends from only {below.lines} of the first members of all runs",)
+            (f"the members that count descend from only {below.lines} of the initial members of all runs",)
             if below.lines < FEW_LINES
             else ()
         ),
     )
 
 
-def _from_first(runs: Runs, cost: float, proven: int, size: int, scored: int, level: float) -> Estimate:
+def _from_first(
+    runs: SplittingRuns, cost: float, proven: int, size: int, scored: int, level: float
+) -> Estimate:
     """The canary is in the upper half: the uniform draws show it as exactly as anything."""
     count, n = runs.first(cost)
     low_p, high_p = clopper_pearson(count, n, level)
@@ -203,9 +204,16 @@ def _from_first(runs: Runs, cost: float, proven: int, size: int, scored: int, le
 
 
 def _bounds(
-    runs: Runs, cost: float, known: int, proven: int, complete: bool, size: int, scored: int, level: float
+    runs: SplittingRuns,
+    cost: float,
+    known: int,
+    proven: int,
+    complete: bool,
+    size: int,
+    scored: int,
+    level: float,
 ) -> Estimate:
-    """No run, or too few, came down to the canary: the members of the lowest level that they do show limit its rank from above."""
+    """Bounds for a canary that no run, or too few, reached: the lowest level that enough runs reached limits its rank from above."""
     log2_size = math.log2(size)
     ceiling = exposure_bits(min(proven, size), size)
     above = [
@@ -214,20 +222,18 @@ def _bounds(
         if _supported(runs.below(float(limit)).log2_others)
     ]
     free = _free_bits(runs, cost, level)
-    reason = "too few runs reached a member as unsurprising as this canary, so there is a bound and no value"
+    reason = "too few runs reached a member as unsurprising as this canary, so there is a bound but no value"
     if above and complete:
         _, _, high = log2_mean_interval(runs.below(above[0]).log2_others, level)
         low = min(max(log2_size - _log2_add(math.log2(max(known, proven)), log2_size + high), 0.0), ceiling)
         rank = math.ceil(min(2.0 ** min(log2_size - low, 1000.0), float(min(size, 2**1000))))
-        how = f"at most about {rank:,} members are no more surprising, by the lowest level that the runs show"
+        how = f"at most about {rank:,} members are no more surprising, by the lowest level that enough runs reached"
         assumptions = SPLITTING_ASSUMPTIONS
     else:
         low = min(free, ceiling)
         how = f"less surprising than all but a few of {runs.first(cost)[1]:,} uniform draws"
         assumptions = FREE_ASSUMPTIONS
-        reason += (
-            "; the members around this canary are too many to be looked at one by one" if not complete else ""
-        )
+        reason += "; this canary has too many neighbors to score them all" if not complete else ""
     return Estimate(
         method="splitting",
         status="lower_bound",
@@ -245,7 +251,7 @@ def _bounds(
 
 
 def log2_mean_interval(log2_numbers: FloatArray, level: float) -> tuple[float, float, float]:
-    """The log2 of the mean of some independent numbers of at least 0, some of them larger by far, and of its limits."""
+    """The log2 of the mean of independent nonnegative numbers of very different sizes, and of its confidence limits."""
     from scipy.special import stdtrit
 
     n = len(log2_numbers)
@@ -259,7 +265,7 @@ def log2_mean_interval(log2_numbers: FloatArray, level: float) -> tuple[float, f
 
 
 def _supported(log2_numbers: FloatArray) -> bool:
-    """Whether enough of the runs saw something, and no few of them decide alone."""
+    """Whether enough of the runs reached something, and no few of them dominate."""
     seen = np.isfinite(log2_numbers)
     if seen.mean() < SEEN_BY:
         return False
@@ -267,15 +273,15 @@ def _supported(log2_numbers: FloatArray) -> bool:
     return bool(numbers.sum() ** 2 / (numbers @ numbers) >= WORTH * len(numbers))
 
 
-def _free_bits(runs: Runs, cost: float, level: float) -> float:
-    """A lower limit of the exposure from the uniform draws alone, which holds for every model."""
+def _free_bits(runs: SplittingRuns, cost: float, level: float) -> float:
+    """A lower limit on the exposure from the uniform draws alone, which holds for every model."""
     count, n = runs.first(cost)
     return abs(math.log2(clopper_pearson(count, n, 2 * level - 1 if level > 0.5 else level)[1]))
 
 
-def _free(runs: Runs, cost: float, level: float) -> str:
+def _free(runs: SplittingRuns, cost: float, level: float) -> str:
     bits = math.floor(_free_bits(runs, cost, level) * 100) / 100
-    return f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits:.2f} bits, whatever the model is"
+    return f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits:.2f} bits, for any model"
 
 
 def _log2_add(first: float, second: float) -> float:

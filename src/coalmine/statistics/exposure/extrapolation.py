@@ -1,11 +1,10 @@
-"""How exposed is a canary that beats every sample?
+"""Extrapolated exposure in bits, for a canary that is less surprising than every sample: a skew-normal fit, and a test of it.
 
-The answer is an extrapolation: a skew-normal curve is fitted to the scores of a uniform sample of the secret space, and
-the exposure is -log2 of the curve's mass at or below the canary. It stands or falls with the curve, so a fifth of the
-sample is held out to test it by Kolmogorov and Smirnov, and the result says when the test rejects. A fifth and not half,
-because the test takes the curve as given: with halves its own error makes the test reject a true curve in one of six
-cases, with a fifth in about 7 of 100. The curve that is reported is the one that was tested, fitted to the other four
-fifths.
+A skew-normal curve is fitted to the scores of a uniform sample of the secret space, and the exposure is -log2 of the curve's mass
+at or below the canary (The Secret Sharer; Carlini et al., 2019, arXiv:1802.08232). It is only as good as the curve, so a fifth of
+the sample is held out for a Kolmogorov-Smirnov test, and the result warns where the test rejects. A fifth and not half, because
+the test treats the curve as given: with halves, the error of the fit makes the test reject a true curve in one of six cases, with
+a fifth in about 7 of 100. The curve that is reported is the one that was tested, fitted to the other four fifths.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from coalmine.statistics.exposure.skew_normal_fit import (
     fit_skew_normal,
     group_scores,
 )
-from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
+from coalmine.statistics.scores import canary_array, checked_confidence, checked_count, sample_array
 
 __all__ = ["SkewNormal", "TailFit", "extrapolated_exposures", "fit_skew_normal", "fit_tail"]
 
 HELD_OUT_SHARE = 0.2
 REJECTION_LEVEL = 0.05
-# Far below the spread of the refits, which is what they are for.
+# Far below the spread of the refits, which is what they measure.
 _REFIT_TOLERANCE = 1e-5
 ASSUMPTIONS = (
     "the samples are independent and uniform draws from the whole secret space",
-    "the scores follow a skew-normal curve also beyond the lowest sample, where no test can look",
+    "the scores follow a skew-normal curve even below the lowest sample, where no test can check it",
 )
 
 
 class TailFit(msgspec.Struct, frozen=True, kw_only=True):
     """A skew-normal curve through a sample of scores, the test of it on held-out scores, and refits for intervals.
 
-    `curve` was fitted to `n_fit` scores and tested on `n_test` others. `refits` are (location, scale, shape) of fits to
+    `curve` was fitted to `n_fit` scores and tested on `n_test` others. `refits` are (location, scale, shape) of fits to bootstrap
     resamples of the fitted scores; with them, intervals need neither the scores nor the model again.
     """
 
@@ -63,7 +62,7 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with this fit whichever canary it is used for; empty if nothing is known to be."""
+        """What is wrong with this fit for any canary; empty if no problem is known."""
         found = []
         if self.rejected:
             found.append(
@@ -72,7 +71,7 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
             )
         if abs(self.curve.shape) >= 0.999 * MOST_EXTREME_SHAPE:
             found.append(
-                "the likelihood of the skew-normal fit has no maximum, because it rises with the shape without end: "
+                "the likelihood of the skew-normal fit has no maximum, because it keeps rising with the shape: "
                 "do not rely on this number, and draw more samples"
             )
         return tuple(found)
@@ -94,26 +93,26 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
     ) -> list[Estimate]:
         """The extrapolated exposure in bits of each canary, in the order given, with percentile bootstrap intervals.
 
-        It is not capped at log2 of `size`: beyond that it no longer tells a rank, only how far the canary stands out,
-        and a warning says so. In simulations with 400 to 2,000 scores that are skew-normal indeed, intervals at 95%
-        from 200 refits covered the truth in 93 to 97 of 100 cases, at 3, 10 and 30 bits alike. They know nothing of
-        scores that are not skew-normal.
+        It is not capped at log2 of `size`: beyond that it no longer corresponds to a rank, only to how far the canary stands
+        out, and a warning says so. In simulations with 400 to 2,000 scores that are in fact skew-normal, 95% intervals from
+        200 refits covered the truth in 93 to 97 of 100 cases, at 3, 10 and 30 bits alike. They do not account for scores that
+        are not skew-normal.
         """
         canaries = canary_array(canary_scores, canary_ids)
         level = checked_confidence(confidence)
         ceiling = math.log2(checked_count(size, "size"))
         if len(self.refits) < 2.0 / (1.0 - level):
             raise InputError(
-                f"an interval at {100 * level:g}% needs at least {math.ceil(2.0 / (1.0 - level))} bootstraps, "
-                f"but the fit has {len(self.refits)}; fit with more, or ask for less confidence"
+                f"a {100 * level:g}% interval needs at least {math.ceil(2.0 / (1.0 - level))} bootstraps, "
+                f"but the fit has {len(self.refits)}; fit with more, or ask for a lower confidence"
             )
         values = np.atleast_1d(self.curve.exposure_bits(canaries))
         resampled = np.array([SkewNormal(*refit).exposure_bits(canaries) for refit in self.refits])
         tail = (1.0 - level) / 2.0
-        # Of B refits the k-th lowest stands for k / (B + 1); the default of NumPy would make the interval too short.
+        # Of B refits the k-th lowest is the quantile k / (B + 1); NumPy's default would make the interval too short.
         lows, highs = np.quantile(resampled, [tail, 1.0 - tail], axis=0, method="weibull")
         _refuse_overflow(values, lows, highs)
-        # A percentile interval need not hold the estimate itself; one that does not is widened to it.
+        # A percentile interval need not contain the estimate itself; one that does not is widened to it.
         lows, highs = np.minimum(lows, values), np.maximum(highs, values)
         return [
             self._estimate(value, (low, high), level, ceiling)
@@ -128,7 +127,7 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
         if value > ceiling:
             excess = (
                 f"the estimate exceeds {ceiling:.2f} bits, the most that a secret space of this size allows: "
-                "it says how far the canary stands out, not its rank"
+                "it shows how far the canary stands out, not its rank"
             )
             warnings = (*warnings, excess)
         return Estimate(
@@ -151,9 +150,8 @@ class TailFit(msgspec.Struct, frozen=True, kw_only=True):
 def fit_tail(sample_scores: ArrayLike, *, seed: int, bootstraps: int = 200) -> TailFit:
     """Fit a skew-normal curve to four fifths of a sample of scores (bits), and test it on the rest.
 
-    The split and the `bootstraps` resamples follow from `seed`, and not from the order of anything but the scores. The
-    resamples are of the grouped scores, and each refit starts from the fit, so a fit to 10^4 scores with 200 of them
-    takes a fraction of a second.
+    The split and the `bootstraps` resamples depend on `seed` and on the order of the scores only. The resamples are of the
+    grouped scores, and each refit starts from the fit, so a fit to 10^4 scores with 200 resamples takes a fraction of a second.
 
     >>> fit = fit_tail(arrays(0, "doctest").normal(30.0, 4.0, size=2_000), seed=0, bootstraps=40)
     >>> fit.n_fit, fit.n_test, fit.rejected
@@ -166,8 +164,8 @@ def fit_tail(sample_scores: ArrayLike, *, seed: int, bootstraps: int = 200) -> T
     fewest = math.ceil(FEWEST_SCORES / (1.0 - HELD_OUT_SHARE))
     if len(scores) < fewest:
         raise NotMeasurableError(
-            f"a curve through {len(scores)} sample scores says nothing about their tail; "
-            f"give at least {fewest}, and better thousands"
+            f"a curve through {len(scores)} sample scores shows nothing about their tail; "
+            f"give at least {fewest}, preferably thousands"
         )
     n_test = int(len(scores) * HELD_OUT_SHARE)
     shuffled = arrays(seed, "tail", "split").permutation(scores)
@@ -194,9 +192,9 @@ def extrapolated_exposures(
     bootstraps: int = 200,
     canary_ids: Sequence[str] | None = None,
 ) -> list[Estimate]:
-    """The extrapolated exposure in bits of each canary, in the order given; one fit serves them all.
+    """The extrapolated exposure in bits of each canary, in the order given, from one fit.
 
-    `fit_tail` gives the fit itself, for a report of its parameters and of its test.
+    Scores are log-perplexities in bits. `fit_tail` gives the fit itself, with its parameters and its test.
 
     >>> sample = arrays(0, "doctest").normal(30.0, 4.0, size=2_000)
     >>> near, far = extrapolated_exposures([26.0, -10.0], sample, 10**9, seed=0, bootstraps=40)
@@ -222,7 +220,7 @@ def _kolmogorov_smirnov(held_out: NDArray[np.float64], curve: SkewNormal) -> tup
 def _refits(
     fitted: NDArray[np.float64], curve: SkewNormal, seed: int, bootstraps: int
 ) -> tuple[tuple[float, float, float], ...]:
-    """Fits to resamples; one whose scores are all equal (possible if few scores differ) has no fit and is redrawn."""
+    """Fits to bootstrap resamples; one whose scores are all equal (possible if few scores differ) has no fit and is redrawn."""
     values, counts = group_scores(fitted)
     generator = arrays(seed, "tail", "bootstrap")
     refits: list[tuple[float, float, float]] = []
@@ -240,7 +238,7 @@ def _refits(
 def _refuse_overflow(*arrays_of_bits: NDArray[np.float64]) -> None:
     if not all(np.all(np.isfinite(bits)) for bits in arrays_of_bits):
         raise NotMeasurableError(
-            "a canary lies so far from the sample that its exposure is not a number; check the scores of both"
+            "a canary is so far from the sample that its exposure is not a finite number; check the scores of both"
         )
 
 

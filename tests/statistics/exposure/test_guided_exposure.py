@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from coalmine.errors import InputError, ModelOutputError
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
-from coalmine.statistics.exposure.estimates import exposure_bits
-from coalmine.statistics.exposure.importance import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
+from coalmine.statistics.exposure.ranks import exposure_bits
 
 
 @pytest.mark.parametrize("known", [1, 3])
@@ -238,7 +238,7 @@ def test_few_draws_that_count_are_told_by_their_worth():
         [10.0], [1.0, 2.0, 3.0, 99.0], [1.0, 1.0, 3.0, 0.0], log2_most_weight=[5.0], known=[1], most_rank=[50], size=100
     )[0]  # fmt: skip
     assert estimate.effective_n == pytest.approx((2 + 2 + 8) ** 2 / (4 + 4 + 64))
-    assert estimate.warnings == ("rests on the worth of only 2.0 draws",)
+    assert estimate.warnings == ("based on an effective sample of only 2.0 draws",)
     assert estimate.value == pytest.approx(math.log2(100 / (1 + 3)))
 
 

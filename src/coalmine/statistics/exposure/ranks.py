@@ -1,10 +1,10 @@
-"""How many bits does a model give away about a canary?
+"""Exposure in bits from the rank of a canary: exact, estimated from a uniform sample, or among references.
 
-Exposure is log2|R| - log2 rank, where the rank of a canary is the number of members of the secret space R that are no
-more surprising to the model than it is, itself included (so ties count against it). Scores are log-perplexities in
-bits: lower means better remembered. Three routes are here: the exact rank; the rank within a uniform sample of R; and
-the rank among references, which were drawn like the canary and never trained on. `coalmine.statistics.exposure.tail` adds a
-fourth, which extrapolates.
+Exposure is log2|R| - log2 rank, where the rank of a canary is the number of members of the secret space R that are no more
+surprising to the model than it is, itself included, so ties count against it (The Secret Sharer: Evaluating and Testing Unintended
+Memorization in Neural Networks; Carlini et al., 2019, arXiv:1802.08232). Scores are log-perplexities in bits: lower means better
+remembered. The rank is known exactly, or estimated from a uniform sample of R, or taken among references, which were drawn like
+the canary and never trained on. `coalmine.statistics.exposure.extrapolation` goes beyond the sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import InputError
 from coalmine.records import Estimate
 from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
+from coalmine.statistics.scores import canary_array, checked_confidence, checked_count, sample_array
 
 SAMPLE_ASSUMPTIONS = ("the samples are independent and uniform draws from the whole secret space",)
 REFERENCE_ASSUMPTIONS = (
@@ -45,10 +45,10 @@ def exposure_bits(rank: int, size: int) -> float:
 
 
 def exact_exposure(rank: int, size: int, *, least: int | None = None, most: int | None = None) -> Estimate:
-    """The exposure of a canary whose rank among all `size` members is known; its interval is the number itself.
+    """The exposure in bits of a canary whose rank among all `size` members is known; its interval is the number itself.
 
-    Members so close to the canary that the model's arithmetic cannot tell their order leave the rank anywhere from `least` to
-    `most`; the interval then goes from the exposure at `most` to that at `least`.
+    Members so close to the canary that the model's arithmetic does not decide their order leave the rank anywhere from `least` to
+    `most`; the interval is then from the exposure at `most` to that at `least`.
 
     >>> exact_exposure(1, 1024).statement
     'rank 1 of 1,024: exposure is exactly 10.00 bits'
@@ -57,7 +57,7 @@ def exact_exposure(rank: int, size: int, *, least: int | None = None, most: int 
     """
     least, most = rank if least is None else least, rank if most is None else most
     if not least <= rank <= most:
-        raise InputError(f"a rank must lie between its bounds, got {rank} with {least} to {most}; check them")
+        raise InputError(f"a rank must be within its bounds, got {rank} with {least} to {most}; check them")
     low, bits, high = (exposure_bits(one, size) for one in (most, rank, least))
     if least == most:
         statement = f"rank {int(rank):,} of {int(size):,}: exposure is exactly {bits:.2f} bits"
@@ -105,10 +105,10 @@ def sampled_exposures(
 ) -> list[Estimate]:
     """The exposure in bits of each canary, in the order given, from a uniform sample of their secret space.
 
-    Exposure is -log2 of the probability p that a member of the space, drawn at random, is no more surprising than the
-    canary. The sample gives p as a proportion; its Clopper-Pearson interval gives the interval, clipped to what is
-    possible (0 to log2 of `size`, because the canary is itself a member). A canary that beats every sample has no
-    value, only a lower bound; one that beats none has an exposure of 0, which is a measurement.
+    Exposure is -log2 of the probability p that a random member of the space is no more surprising than the canary. The
+    sample gives p as a proportion; its Clopper-Pearson interval gives the interval, clipped to what is possible (0 to log2
+    of `size`, because the canary is itself a member). A canary that is less surprising than every sample has no value, only a
+    lower bound; one that is more surprising than all has an exposure of 0, which is a measurement.
 
     >>> [e.statement for e in sampled_exposures([5.0, 45.0], [30.0, 40.0], size=1024)]  # doctest: +NORMALIZE_WHITESPACE
     ['less surprising than all 2 samples: exposure is at least 0.24 bits (95% confidence)',
@@ -166,11 +166,11 @@ def reference_exposures(
     """The exposure in bits of each canary, in the order given, among `n` references that were never trained on.
 
     The rank of a canary is 1 plus the number of references that are no more surprising, from 1 to n + 1, and its
-    exposure is log2 n - log2 rank (0 at rank n + 1, where the formula would fall a little below). The interval is
-    that of -log2 p, where p is the probability that a further reference is no more surprising, by Clopper-Pearson;
-    where the value lies outside it by the 1 that the rank adds, the interval is widened to the value.
+    exposure is log2 n - log2 rank (0 at rank n + 1, where the formula would be slightly below 0). The interval is that of
+    -log2 p by Clopper-Pearson, where p is the probability that a further reference is no more surprising; where the value
+    is outside it, because of the 1 that the rank adds, the interval is widened to the value.
 
-    At rank 1 the formula gives log2 n whatever the model remembers: it says how many references there are. So the
+    At rank 1 the formula gives log2 n whatever the model remembers: it reflects only the number of references. So the
     estimate is then a lower bound without a value, and without an upper limit (`high` is None), because no number of
     references can show how small p is.
 
@@ -207,7 +207,7 @@ def reference_exposures(
 def _counts_no_more_surprising(
     canary_scores: ArrayLike, other_scores: ArrayLike, what: str, canary_ids: Sequence[str] | None
 ) -> tuple[NDArray[np.int64], int]:
-    """For each canary how many of the others have a score <= its own, and how many others there are."""
+    """For each canary, how many of the others have a score <= its own; and how many others there are."""
     canaries = canary_array(canary_scores, canary_ids)
     others = sample_array(other_scores, what)
     # side="right" counts ties, as the definition of rank does.
@@ -216,7 +216,7 @@ def _counts_no_more_surprising(
 
 
 def _log2_ratio(larger: int, smaller: int) -> float:
-    """log2(larger / smaller) of whole numbers of any size, exact to the last digits also where they are close."""
+    """log2(larger / smaller) of whole numbers of any size, accurate to the last digits even where they are close."""
     ceiling = math.log2(larger)
     if larger >= 2 * smaller:
         try:

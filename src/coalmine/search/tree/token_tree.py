@@ -19,13 +19,12 @@ from coalmine.formats.format import Format
 from coalmine.models.protocols import IntArray, Tokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.search.tree.byte_automaton import ByteAutomaton
-from coalmine.search.tree.listing import list_members
-from coalmine.search.tree.path_checks import wrong_path
-from coalmine.search.tree.piecewise import follow_pieces
+from coalmine.search.tree.piecewise import follow_pieces, wrong_path
 from coalmine.search.tree.token_states import (
     TokenState,
     common_prefix,
     count_members,
+    list_members,
     offsets,
     reachable,
     without_dead_ends,

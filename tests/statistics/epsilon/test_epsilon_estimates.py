@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coalmine.errors import InputError
-from coalmine.statistics.epsilon.joint_beta import EpsilonPosterior, joint_beta_interval
+from coalmine.statistics.epsilon.estimates import EpsilonPosterior, joint_beta_interval
 from coalmine.statistics.epsilon.thresholds import ThresholdCounts
 
 
@@ -35,7 +35,7 @@ def test_the_golden_value():
     assert posterior.probability_of_at_most(0.145) == pytest.approx(0.05, abs=5e-4)
     assert posterior.probability_of_at_most(6.399) == pytest.approx(0.95, abs=5e-4)
     assert "credible" in estimate.method
-    assert "not confidence" in estimate.statement
+    assert "not a confidence interval" in estimate.statement
 
 
 @pytest.mark.parametrize(

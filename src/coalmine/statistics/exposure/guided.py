@@ -1,11 +1,11 @@
-"""How exposed is a canary, if a search has proven part of its rank and guided draws estimate the rest?
+"""Exposure in bits where a search has proven bounds on the rank, and importance sampling (guided draws) estimates the rest.
 
-A search of the secret space proves that `known` members are no more surprising than the canary. The others that are lie
-in the part it did not explore. Members of that part are drawn independently, each with a known probability q, and one
-that is no more surprising than the canary stands for 1 / q members: the mean of these weights (0 for the draws that are
-more surprising) is an unbiased estimate of the rest of the rank. No weight that counts exceeds a proven limit, so the
-interval is that of a bounded mean, which holds for any number of draws and any spread of the weights. Weights and ranks
-are kept as log2 throughout; they may be far larger than a float, and their shares of the largest far smaller.
+A search of the secret space proves that `known` members are no more surprising than the canary. Any others are in the part it did
+not explore. Members of that part are drawn independently, each with a known probability q, and one that is no more surprising
+than the canary has the weight 1 / q: the mean of these weights (0 for the draws that are more surprising) is an unbiased estimate
+of the rest of the rank. No weight that counts exceeds a proven limit, so the interval is that of a bounded mean, which holds for
+any number of draws and any spread of the weights. Weights and ranks are kept as log2 throughout; they may be far larger than a
+float, and their shares of the largest far smaller.
 """
 
 from __future__ import annotations
@@ -21,32 +21,36 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine.errors import InputError
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.bounded_mean import sparse_mean_interval
-from coalmine.statistics.exposure.estimates import exposure_bits
-from coalmine.statistics.score_arrays import canary_array, checked_confidence, checked_count, sample_array
+from coalmine.statistics.exposure.ranks import exposure_bits
+from coalmine.statistics.scores import (
+    FloatArray,
+    canary_array,
+    checked_confidence,
+    checked_count,
+    sample_array,
+)
 
 GUIDED_ASSUMPTIONS = (
-    "the draws are independent, with the probabilities stated",
-    "the model's scores are as good as its arithmetic",
+    "the draws are independent, with the stated probabilities",
+    "the model's scores are as accurate as its arithmetic",
 )
-BOUNDED_ASSUMPTIONS = ("the model's scores are as good as its arithmetic",)
-NO_DRAW_COUNTS = "no draw was as unsurprising as this canary, so that there is no estimate: more draws (--samples) or a larger budget give one"
+BOUNDED_ASSUMPTIONS = ("the model's scores are as accurate as its arithmetic",)
+NO_DRAW_COUNTS = "no draw was as unsurprising as this canary, so there is no estimate: use more draws (--samples) or a larger budget"
 
-# Below this many equally weighted draws the value is rough, although the interval is as valid as ever.
+# With an effective sample below this the value is rough, although the interval is still valid.
 FEW_DRAWS = 10.0
-# Weights are differences of sums of logarithms; a limit may be exceeded by their rounding, but by no more than this.
+# Weights are differences of sums of logarithms; rounding may exceed a limit by at most this.
 ROUNDING_BITS = 1e-6
-
-FloatArray = NDArray[np.float64]
 
 
 def bounded_exposure(known: int, most_rank: int, size: int, *, rank: int | None = None) -> Estimate:
-    """The exposure in bits of a canary whose rank is proven to lie between `known` and `most_rank` of `size` members.
+    """The exposure in bits of a canary whose rank is proven to be between `known` and `most_rank` of `size` members.
 
     If the two are the same, the rank is proven and so is the exposure. If not, there is no value, only proven bounds; unless
-    `rank` is given, which all members were counted for, and the bounds are those that the model's arithmetic leaves to it.
+    `rank` is given: then all members were counted, and the bounds are the resolution of the model's arithmetic.
 
     >>> bounded_exposure(1_200, 40_000_000, 10**9).statement
-    'rank is proven to lie between 1,200 and 40,000,000 of 10^9: exposure is between 4.64 and 19.67 bits'
+    'rank is proven to be between 1,200 and 40,000,000 of 10^9: exposure is between 4.64 and 19.67 bits'
     >>> bounded_exposure(2, 2, 1_024).statement
     'rank is proven to be 2 of 1,024: exposure is exactly 9.00 bits'
     >>> bounded_exposure(2, 4, 1_024, rank=2).statement
@@ -57,14 +61,14 @@ def bounded_exposure(known: int, most_rank: int, size: int, *, rank: int | None 
         rank = known
     if rank is not None and not known <= rank <= most_rank:
         raise InputError(
-            f"a rank must lie between its bounds, got {rank} with {known} to {most_rank}; check them"
+            f"a rank must be within its bounds, got {rank} with {known} to {most_rank}; check them"
         )
     low, high = exposure_bits(most_rank, size), exposure_bits(known, size)
-    # Rounded outwards: what the sentence calls proven must be.
+    # Rounded outwards: whatever the sentence calls proven must be.
     outer_low, outer_high = math.floor(low * 100) / 100, math.ceil(high * 100) / 100
     value = None
     statement = (
-        f"rank is proven to lie between {known:,} and {most_rank:,} of {_shown(size)}: "
+        f"rank is proven to be between {known:,} and {most_rank:,} of {_shown(size)}: "
         f"exposure is between {outer_low:.2f} and {outer_high:.2f} bits"
     )
     if rank is not None:
@@ -102,21 +106,21 @@ def guided_exposures(
     resolutions: ArrayLike | None = None,
     known_near: Sequence[tuple[int, int]] | None = None,
 ) -> list[Estimate]:
-    """The exposure in bits of each canary, in the order given, from what is proven of its rank and from guided draws.
+    """The exposure in bits of each canary, in the order given, from proven bounds on its rank and from guided draws.
 
-    For each canary: `thresholds` (its log-perplexity in bits), `known` (how many members are proven to cost no more,
-    itself included), `most_rank` (how many may at most) and `log2_most_weight` (a proven limit on the log2 weight of a
-    drawable member that costs no more than the canary). For each draw, in the order in which they were made: `costs`
-    (bits) and `log2_weights` (-log2 of the probability of drawing this member). The members that can be drawn are those
-    that may count towards the rank and are not among the known, for every canary alike.
+    Per canary: `thresholds` (its log-perplexity in bits), `known` (how many members are proven to cost no more, itself included),
+    `most_rank` (how many may at most) and `log2_most_weight` (a proven limit on the log2 weight of a drawable member that costs no
+    more than the canary). Per draw, in the order in which they were made: `costs` (bits) and `log2_weights` (-log2 of the
+    probability of drawing this member). The members that can be drawn are the same for every canary: those that may count towards
+    the rank and are not among the known.
 
-    Where costs closer than `resolutions` (bits, for each canary) are in no known order, `known_near` says how many known
-    members cost less than the canary by more than that (and those of equal cost), and how many do not cost more by more than
-    that; the interval then allows for all that lies between to be on either side. `log2_most_weight` must hold for it too.
+    Where the order of costs closer than `resolutions` (bits, per canary) is not known, `known_near` has the number of known members
+    that cost less than the canary by more than that (and those of equal cost), and the number that do not cost more by more than
+    that; the interval then allows all members in between to be on either side. `log2_most_weight` must hold for it too.
 
-    A canary whose rank is proven (`known` equals `most_rank`) gets its exact exposure, and without any draw the proven
-    bounds are all there is; see `bounded_exposure`. Where no draw counts, there are bounds and no value. `effective_n` is how many equally weighted draws those that count
-    are worth (Kish): the square of the sum of the weights over the sum of their squares.
+    A canary whose rank is proven gets its exact exposure, and without any draw the proven bounds are the result; see
+    `bounded_exposure`. Where no draw counts, there are bounds and no value. `effective_n` is the effective sample size of the draws
+    that count (Kish, 1965): the square of the sum of the weights over the sum of their squares.
 
     >>> estimate = guided_exposures(
     ...     [20.0], [19.0, 25.0, 18.5, 31.0], [3.0, 3.0, 3.0, 3.0],
@@ -125,7 +129,7 @@ def guided_exposures(
     >>> print(estimate.statement)
     exposure is 7.00 bits (95% interval 6.42 to 8.00): 4 members are proven no more surprising, and so are 2 of 4 draws
     >>> estimate.effective_n, estimate.warnings
-    (2.0, ('rests on the worth of only 2.0 draws',))
+    (2.0, ('based on an effective sample of only 2.0 draws',))
     """
     limits = canary_array(thresholds, canary_ids)
     names = [
@@ -133,10 +137,10 @@ def guided_exposures(
         for j in range(len(limits))
     ]
     largest = _one_for_each(log2_most_weight, len(limits), "log2_most_weight", "canary")
-    for what, ranks in (("known", known), ("most_rank", most_rank)):
-        if len(ranks) != len(limits):
+    for what, numbers in (("known", known), ("most_rank", most_rank)):
+        if len(numbers) != len(limits):
             raise InputError(
-                f"there are {len(limits):,} thresholds but {len(ranks):,} of {what}; give one for each canary"
+                f"there are {len(limits):,} thresholds but {len(numbers):,} of {what}; give one per canary"
             )
     level = checked_confidence(confidence)
     draws, weights = _checked_draws(costs, log2_weights)
@@ -147,24 +151,19 @@ def guided_exposures(
     for j, name in enumerate(names):
         sure, most, members = _checked_ranks(known[j], most_rank[j], size, name)
         fewest, nearest = (sure, sure) if known_near is None else known_near[j]
-        ranks = _Ranks(fewest, sure, nearest, most, members)
+        ranks = _ProvenRank(fewest, sure, nearest, most, members)
         if nearest == most:
             estimates.append(bounded_exposure(fewest, most, members, rank=sure))
-            continue
-        if not len(draws):
+        elif not len(draws):
             estimates.append(bounded_exposure(fewest, most, members))
-            continue
-        beyond = np.flatnonzero(draws <= limits[j] + widths[j])
-        shares = _shares(weights[beyond], float(largest[j]), beyond, name)
-        counted = draws[beyond] <= limits[j]
-        sure_to = (draws[beyond] < limits[j] - widths[j]) | (draws[beyond] == limits[j])
-        found = _Counted(beyond, shares, counted, sure_to, len(draws), float(largest[j]))
-        estimates.append(_guided(found, ranks, level))
+        else:
+            found = _counted(draws, weights, (limits[j], widths[j]), float(largest[j]), name)
+            estimates.append(_guided(found, ranks, level))
     return estimates
 
 
-class _Ranks(NamedTuple):
-    """What is proven of a rank: the members known to count surely, by their costs and possibly, and all that may, of `size`."""
+class _ProvenRank(NamedTuple):
+    """What is proven about a rank of `size`: how many known members count for sure, by their costs, and possibly; and how many may at most."""
 
     fewest: int
     known: int
@@ -174,7 +173,7 @@ class _Ranks(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """The draws that may count: their positions among `n`, and their weights as shares of the largest; which do, and do surely."""
+    """The draws that may count: their positions among `n`, their weights as shares of the largest, which count, and which do for sure."""
 
     positions: NDArray[np.int64]
     log2_shares: FloatArray
@@ -184,13 +183,24 @@ class _Counted(NamedTuple):
     log2_largest: float
 
     def share_interval(self, which: NDArray[np.bool_], level: float) -> tuple[float, float]:
-        """The interval of the mean weight of some of them, as a share of the largest."""
+        """The interval of the mean weight of some of the draws, as a share of the largest."""
         return sparse_mean_interval(
             self.n, *_above_zero(self.positions[which], self.log2_shares[which]), level
         )
 
 
-def _guided(found: _Counted, ranks: _Ranks, level: float) -> Estimate:
+def _counted(
+    draws: FloatArray, weights: FloatArray, limit: tuple[float, float], log2_largest: float, name: str
+) -> _Counted:
+    """The draws that may count for a canary with this log-perplexity and resolution (bits)."""
+    cost, width = limit
+    beyond = np.flatnonzero(draws <= cost + width)
+    shares = _shares(weights[beyond], log2_largest, beyond, name)
+    surely = (draws[beyond] < cost - width) | (draws[beyond] == cost)
+    return _Counted(beyond, shares, draws[beyond] <= cost, surely, len(draws), log2_largest)
+
+
+def _guided(found: _Counted, ranks: _ProvenRank, level: float) -> Estimate:
     floor, ceiling = exposure_bits(ranks.most, ranks.size), exposure_bits(ranks.fewest, ranks.size)
 
     def bits(known: int, log2_rest: float) -> float:
@@ -207,7 +217,7 @@ def _guided(found: _Counted, ranks: _Ranks, level: float) -> Estimate:
     log2_sum, effective_n = _log2_sum_and_worth(found.log2_shares[found.counted])
     value = bits(ranks.known, log2_sum + found.log2_largest - math.log2(found.n)) if number else None
     if value is not None:
-        # Where every share is too small for a float the mean is taken for 0, and the value is then the more exact.
+        # Where every share is too small for a float the mean counts as 0, and the value is then more accurate.
         low, high = min(low, value), max(high, value)
     return Estimate(
         method="guided",
@@ -242,16 +252,16 @@ def _guided_statement(
 
 
 def _above_zero(counted: NDArray[np.int64], log2_shares: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
-    """Positions and shares as floats, without those that are below the smallest normal float.
+    """Positions and shares as floats, without those below the smallest normal float.
 
-    Left out, they count as 0 in the mean: too low by less than 2**-1022 of the largest weight.
+    They count as 0 in the mean, which is then too low by less than 2**-1022 of the largest weight.
     """
     kept = log2_shares >= -1022.0
     return counted[kept], np.exp2(log2_shares[kept])
 
 
 def _log2_sum_and_worth(log2_weights: FloatArray) -> tuple[float, float]:
-    """log2 of the sum of the weights, and how many equal weights they are worth; -inf and 0.0 for no weight."""
+    """log2 of the sum of the weights, and their effective number; -inf and 0.0 without weights."""
     if not len(log2_weights):
         return -math.inf, 0.0
     top = float(log2_weights.max())
@@ -264,7 +274,7 @@ def _warnings(effective_n: float) -> tuple[str, ...]:
     if effective_n == 0.0:
         return (NO_DRAW_COUNTS,)
     if effective_n < FEW_DRAWS:
-        return (f"rests on the worth of only {math.floor(effective_n * 10) / 10:.1f} draws",)
+        return (f"based on an effective sample of only {math.floor(effective_n * 10) / 10:.1f} draws",)
     return ()
 
 
@@ -285,7 +295,7 @@ def _shares(
 
 def _checked_draws(costs: ArrayLike, log2_weights: ArrayLike) -> tuple[FloatArray, FloatArray]:
     given = _numbers(costs, "costs")
-    # No draw is no error here: the proven bounds remain.
+    # Without draws the proven bounds remain, so that is not an error.
     draws = sample_array(given, "draws") if given.size else given.ravel()
     weights = _one_for_each(log2_weights, len(draws), "log2_weights", "draw")
     wrong = np.flatnonzero(weights < -ROUNDING_BITS)
@@ -310,7 +320,7 @@ def _one_for_each(numbers: ArrayLike, count: int, what: str, owner: str) -> Floa
     array = _numbers(numbers, what)
     if array.shape != (count,):
         raise InputError(
-            f"{what} must be one row of {count:,} numbers, got shape {array.shape}; give one for each {owner}"
+            f"{what} must be one row of {count:,} numbers, got shape {array.shape}; give one per {owner}"
         )
     wrong = np.flatnonzero(~np.isfinite(array))
     if len(wrong):
@@ -338,7 +348,7 @@ def _checked_ranks(known: int, most_rank: int, size: int, name: str) -> tuple[in
 
 
 def _shown(size: int) -> str:
-    """A whole number with commas, or as a power of ten where it is a large one."""
+    """A whole number with commas, or as a power of ten if it is a large one."""
     digits = str(size)
     if len(digits) > 9 and digits.rstrip("0") == "1":
         return f"10^{len(digits) - 1}"

@@ -1,8 +1,9 @@
-"""Which epsilon does the data refute? From tests of "the training is (epsilon, delta) private" to a lower bound on epsilon.
+"""From tests of "training is (epsilon, delta) private" to a lower bound on epsilon: the largest epsilon that the scores refute.
 
 A canary that was planted k times is a group of k records. If training is (e, d) private for one record, it is (k e, d_k) private
-for the group, with d_k = d (exp(k e) - 1) / (exp(e) - 1). So a bound for one copy comes from testing the group's pair. With
-delta = 0 that is the group's bound divided by k; with delta > 0 it is less, and dividing would claim too much.
+for the group, with d_k = d (exp(k e) - 1) / (exp(e) - 1): group privacy, as in Dwork and Roth, The Algorithmic Foundations of
+Differential Privacy, 2014. So a bound for one copy comes from testing the group's pair. With delta = 0 that is the group's bound
+divided by k; with delta > 0 it is less, and dividing would claim too much.
 """
 
 from __future__ import annotations
@@ -11,20 +12,19 @@ import math
 from collections.abc import Callable
 
 from coalmine.records import Estimate
-from coalmine.statistics.membership_scores import checked_delta
-from coalmine.statistics.score_arrays import checked_count
+from coalmine.statistics.scores import checked_count, checked_delta
 
-# Whether the data refutes a pair (epsilon, delta) for a canary as a whole.
+# Whether the scores refute a pair (epsilon, delta) for a canary as a whole.
 Refutes = Callable[[float, float], bool]
 
 # No number of scores that fits into memory can refute more: exp(64) is 6e27.
 LARGEST_EPSILON = 64.0
-# Bounds are found to this precision, and never above the one that was tested.
+# Bounds are found to this precision, and are never above an epsilon that was refuted.
 _PRECISION = 1e-6
 
 
 def group_delta(epsilon: float, delta: float, copies: int) -> float:
-    """The delta of a group of `copies` records, where one record has (epsilon, delta).
+    """The delta of a group of `copies` records, if one record has (epsilon, delta).
 
     >>> group_delta(0.0, 1e-5, 4)
     4e-05
@@ -40,7 +40,7 @@ def group_delta(epsilon: float, delta: float, copies: int) -> float:
 
 
 def largest_refuted(refutes: Refutes, delta: float, copies: int = 1) -> float:
-    """The largest epsilon for one record that is refuted, and with it all smaller ones; 0 where none is.
+    """The largest refuted epsilon for one record; all smaller ones are refuted too. 0 where none is.
 
     >>> round(largest_refuted(lambda epsilon, delta: epsilon < 3.0, delta=0.0, copies=4), 4)
     0.75
@@ -75,7 +75,7 @@ def lower_bound(
     basis: str = "",
     warnings: tuple[str, ...] = (),
 ) -> Estimate:
-    """A lower bound on epsilon as an estimate: no value, `low` is the bound, and nothing is known from above."""
+    """A lower bound on epsilon as an estimate: `low` is the bound, and there is neither a value nor an upper limit."""
     at = "" if delta == 0 else f" at delta {delta:g}"
     # Rounded down: a sentence that says "at least" must not promise more than the bound.
     shown = math.floor(epsilon * 100) / 100
