@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,15 +30,8 @@ from coalmine.errors import CoalmineError, ModelOutputError, TooLongError
 from coalmine.models.protocols import Model
 from coalmine.serving import connections
 from coalmine.serving.batching import Batcher
-from coalmine.serving.completions import Answered, check_possible, complete
-from coalmine.serving.requests import (
-    MOST_BYTES,
-    Completion,
-    RefusedError,
-    error_document,
-    read_completion,
-    read_tokenize,
-)
+from coalmine.serving.completions import check_possible, complete
+from coalmine.serving.requests import MOST_BYTES, RefusedError, error_document, read_completion, read_tokenize
 from coalmine.serving.token_text import TokenTexts
 
 READ_AT_ONCE = 10_000  # bytes
@@ -56,34 +49,28 @@ class Served:
         self.model, self.name, self.seed = model, name, seed
         self.since = int(time.time())
         self.texts = TokenTexts(model.tokenizer)
+        self.batcher = Batcher(lambda requests: complete(model, self.texts, requests), most=batch)
 
-        def answer(requests: Sequence[Completion]) -> list[Answered]:
-            return complete(model, self.texts, requests)
-
-        self.batcher: Batcher[Completion, Answered] = Batcher(answer, most=batch)
-
-    async def health(self, request: Request) -> Response:
+    async def health(self, _: Request) -> Response:
         """Whether the server answers; needs no key."""
-        del request
         return _response({"status": "ok"})
 
-    async def models(self, request: Request) -> Response:
+    async def models(self, _: Request) -> Response:
         """The one model that is served."""
-        del request
         one = {"id": self.name, "object": "model", "created": self.since, "owned_by": "coalmine"}
         return _response({"object": "list", "data": [one]})
 
     async def tokenize(self, request: Request) -> Response:
         """The tokens of a text."""
-        body = await _body(request)
-        ids = await _read(body, lambda: read_tokenize(body, self.model, self.name))
+        ids = await _read(request, lambda body: read_tokenize(body, self.model, self.name))
         written = [self.texts.written(token, first=place == 0) for place, token in enumerate(ids)]
         return _response({"object": "tokens", "model": self.name, "tokens": written, "ids": ids})
 
     async def completions(self, request: Request) -> Response:
         """Continuations of prompts, and log-probabilities."""
-        body = await _body(request)
-        asked = await _read(body, lambda: read_completion(body, self.model, self.name, seed=self.seed))
+        asked = await _read(
+            request, lambda body: read_completion(body, self.model, self.name, seed=self.seed)
+        )
         check_possible(self.model, asked)
         prompt_tokens = sum(map(len, asked.prompts))
         try:
@@ -116,7 +103,7 @@ def application(
     hosts: frozenset[str] | None,
     log: Callable[[str], None] | None,
 ) -> Starlette:
-    """The routes of a served model behind their gate; `hosts` are the server's names, None where it may have any."""
+    """The routes of a served model, guarded by the gate; `hosts` are the server's names, None if it may have any."""
     routes = [
         *(Route(path, served.health) for path in _HEALTH),
         Route("/v1/models", served.models),
@@ -189,7 +176,7 @@ class _Gate:
         """Refuse by the head alone, so that the body of a stranger is not even read."""
         self._check_sender(headers)
         if method == "OPTIONS":
-            said = "this server is for programs, and allows pages of other sites nothing"
+            said = "this server is for programs, and does not allow pages of other sites anything"
             raise RefusedError(405, "method_not_allowed", said)
         if method == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -231,16 +218,12 @@ async def _discard(receive: Receive) -> None:
                 pass
 
 
-async def _body(request: Request) -> bytes:
+async def _read(request: Request, read: Callable[[bytes], _Read]) -> _Read:
+    """Read the whole body; a large one in another thread, so that others are answered meanwhile."""
     body = await request.body()
     if len(body) < int(request.headers["content-length"]):
         raise ClientDisconnect
-    return body
-
-
-async def _read(body: bytes, read: Callable[[], _Read]) -> _Read:
-    """Read a body; a large one in another thread, so that others are answered meanwhile."""
-    return read() if len(body) <= READ_AT_ONCE else await asyncio.to_thread(read)
+    return read(body) if len(body) <= READ_AT_ONCE else await asyncio.to_thread(read, body)
 
 
 async def _not_found(request: Request, problem: Exception) -> Response:
@@ -253,12 +236,13 @@ async def _not_found(request: Request, problem: Exception) -> Response:
 
 
 def _as_refusal(problem: Exception) -> RefusedError:
-    if isinstance(problem, RefusedError):
-        return problem
-    if isinstance(problem, ModelOutputError):
-        return RefusedError(500, "model_output", str(problem))
-    if isinstance(problem, CoalmineError):
-        return RefusedError(400, "invalid_request", str(problem))
+    match problem:
+        case RefusedError():
+            return problem
+        case ModelOutputError():
+            return RefusedError(500, "model_output", str(problem))
+        case CoalmineError():
+            return RefusedError(400, "invalid_request", str(problem))
     said = "the server failed on this request; its log names the kind of failure"
     return RefusedError(500, "internal", said)
 

@@ -7,32 +7,30 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Generic, TypeVar
 
-from coalmine.serving.requests import RefusedError
+from coalmine.serving.completions import Answered
+from coalmine.serving.requests import Completion, RefusedError
 
 MOST_WAITING = 512
-
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+_Waiting = tuple[Completion, "Future[Answered]"]
 
 
-class Batcher(Generic[Asked, Answer]):
+class Batcher:
     """Hands up to `most` waiting requests at a time to a function of batches that keeps their order."""
 
-    def __init__(self, answer: Callable[[Sequence[Asked]], list[Answer]], *, most: int) -> None:
+    def __init__(self, answer: Callable[[Sequence[Completion]], list[Answered]], *, most: int) -> None:
         self._answer, self._most = answer, most
-        self._waiting: queue.SimpleQueue[tuple[Asked, Future[Answer]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         # A daemon, so that a model that computes for hours does not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="coalmine-model", daemon=True)
         self._thread.start()
 
-    async def ask(self, request: Asked) -> Answer:
+    async def ask(self, request: Completion) -> Answered:
         """Wait for the answer; what the model raises is raised here."""
         if not self._thread.is_alive() or self._waiting.qsize() >= MOST_WAITING:
             said = f"{MOST_WAITING} requests are waiting already; ask again in a moment"
             raise RefusedError(503, "overloaded", said)
-        future: Future[Answer] = Future()
+        future: Future[Answered] = Future()
         self._waiting.put((request, future))
         return await asyncio.wrap_future(future)
 
@@ -52,7 +50,7 @@ class Batcher(Generic[Asked, Answer]):
             # A request whose client the server has stopped waiting for is not computed.
             self._settle([one for one in batch if one[1].set_running_or_notify_cancel()])
 
-    def _settle(self, batch: Sequence[tuple[Asked, Future[Answer]]]) -> None:
+    def _settle(self, batch: Sequence[_Waiting]) -> None:
         try:
             answers = self._answer([request for request, _ in batch])
         except Exception as problem:  # noqa: BLE001 - raised again where the request was made

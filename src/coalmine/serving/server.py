@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from uvicorn import Config
 
     from coalmine.serving.batching import Batcher
-    from coalmine.serving.completions import Answered
-    from coalmine.serving.requests import Completion
 
 BATCH = 32
 PATIENCE_SECONDS = 10
@@ -28,9 +26,7 @@ PATIENCE_SECONDS = 10
 class Server:
     """A running server; `close` it, or use it in a `with`."""
 
-    def __init__(
-        self, config: Config, listening: socket.socket, batcher: Batcher[Completion, Answered]
-    ) -> None:
+    def __init__(self, config: Config, listening: socket.socket, batcher: Batcher) -> None:
         from uvicorn import Server as WebServer
 
         address, port = listening.getsockname()[:2]
