@@ -1,4 +1,4 @@
-"""A page in a real browser cannot make a keyless server of this machine compute, whatever it tries."""
+"""A page in a real browser cannot make a server without a key on this machine compute, whatever it tries."""
 
 import os
 import shutil
@@ -159,7 +159,7 @@ def test_a_page_of_another_site(attack, served, elsewhere, name):
 
 @pytest.mark.parametrize("name", ["fetch_json", "xhr", "fetch_text", "beacon_json", "form_text"])
 def test_a_page_whose_name_was_bent_to_this_machine(attack, served, name):
-    """To the browser it is the same site, so nothing is asked before; only the Host says who is meant."""
+    """To the browser it is the same site, so it does not ask first; only the Host shows which server is meant."""
     before = served.model.calls
     there = f"http://evil.example:{urlsplit(served.url).port}"
     seen = attack(f"{there}/v1/models", name, f"{there}/v1/completions")

@@ -1,4 +1,4 @@
-"""A use of every command, on a small corpus and an untrained model, for tests of what holds for all of them."""
+"""One use of every command, on a small corpus and an untrained model, for tests of what all commands share."""
 
 from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.models.reference.checkpoint import save_model
@@ -16,7 +16,7 @@ REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sa
 
 
 def write_inputs(at):
-    """All that the commands need but a model: the corpus, tables of another tool, scores and texts to look up."""
+    """Everything that the commands need except a model: the corpus, tables of another tool, scores and texts to look up."""
     write_embedded_corpus(at / "corpus.txt", 8_000)
     with open(at / "corpus.txt", "a") as corpus:
         corpus.write(f"{NATURAL}\n" * 3)
@@ -38,7 +38,7 @@ def save_untrained(path, corpus):
 
 
 def commands(at, model):
-    """The arguments of each use, by its name; all paths but the model are below `at`, and what one writes others read."""
+    """The arguments of each use, by its name; all paths except the model are below `at`, and some read what others write."""
     audit = at / "audit"
     return {
         "plant": ["plant", at / "corpus.txt", "-f", FORM, *FEW, "-o", at / "planted", "--overwrite"],

@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 
 def run(*arguments, encoding="utf-8"):
-    """Run a command as its own process would, without the seconds that starting one takes."""
+    """Run a command as in a process of its own, without the seconds that it takes to start one."""
     # As Python decodes what a shell passes on, bytes that are not UTF-8 among it.
     given = [os.fsdecode(argument) for argument in arguments]
     streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}

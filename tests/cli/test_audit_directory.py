@@ -128,7 +128,7 @@ def test_what_is_refused_leaves_no_audit_directory(model, tmp_path):
     "name", ["recitation.json", "sequences.parquet", "recitation.html", "recitation.svg", "run.json"]
 )
 def test_a_recitation_that_could_not_be_written_is_not_begun(tmp_path, name):
-    """Neither the model nor the index is there, and they are not what is complained about."""
+    """Neither the model nor the index exists, and the error is not about them."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
     ended = run("recite", tmp_path / "model", tmp_path / "index", "-o", tmp_path / "out")

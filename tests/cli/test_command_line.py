@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a real process, its exit code, and what is on which stream."""
+"""The command line as users see it: a real process, its exit code, and what is on which stream."""
 
 import json
 import os

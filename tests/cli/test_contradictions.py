@@ -1,4 +1,4 @@
-"""A result that contradicts itself passes no command, however right its checksum is."""
+"""Every command rejects a result that contradicts itself, even if its checksum is right."""
 
 import math
 import shutil
@@ -111,7 +111,7 @@ def test_other_results_and_what_the_manifest_says(runs, command, name, change):
 
 
 def test_the_manifest_of_the_results_must_be_there_if_one_is(runs):
-    """A manifest that is edited after measuring is another one: what is not in the results was not measured."""
+    """A manifest that is edited after measuring is a different one: canaries that are not in the results were not measured."""
     path = runs / "two" / "canaries.json"
     path.write_bytes(path.read_bytes() + b"\n")
     ended = run(*commands(runs)["check"])

@@ -1,4 +1,4 @@
-"""Every command on files and directories whose names are an attack on the terminal: all goes well, and nothing comes through."""
+"""Every command on files and directories whose names attack the terminal: the commands work, and no attack gets through."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ NOT_SHOWN = {"check", "compare"}
 
 @pytest.fixture(scope="module", params=["escapes", "not UTF-8"])
 def world(request, tmp_path_factory):
-    """A directory with such a name, all that the commands need in it, and a model; weights are read from paths in UTF-8 only."""
+    """A directory with such a name and everything that the commands need, and a model; weights are read from UTF-8 paths only."""
     folder = tmp_path_factory.mktemp("names")
     at = folder / (HOSTILE if request.param == "escapes" else NOT_UTF8)
     at.mkdir()
@@ -70,7 +70,7 @@ def test_a_terminal_gets_only_what_our_tables_and_bars_write(world, tmp_path):
 
 
 def on_a_terminal(module, *arguments):
-    """What a process writes to a terminal of its own."""
+    """The output of a process on a terminal of its own."""
     screen, end = pty.openpty()
     command = [sys.executable, "-m", module, *map(os.fsencode, arguments)]
     process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)

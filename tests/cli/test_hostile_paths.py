@@ -1,4 +1,4 @@
-"""Whatever a path is called or turns out to be: the answer is a sentence, and nothing on a stream acts on a terminal."""
+"""Paths with any name and of any kind: the error is one sentence, and nothing on a stream acts on a terminal."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ class Parameter(NamedTuple):
 
 
 def parameters(function):
-    """The parameters of a command, from the signature that the command line is made of."""
+    """The parameters of a command, from the signature that its options are made from."""
     found = []
     hints = typing.get_type_hints(function, include_extras=True)
     for name, one in inspect.signature(function).parameters.items():
@@ -54,7 +54,7 @@ COMMANDS = {
 
 
 def called(words, parameter, value):
-    """A command with one parameter and all that it must have; each path among them is `value`."""
+    """A command with one parameter and all required ones; each path among them is `value`."""
     options, arguments = [], []
     for one in COMMANDS[words]:
         if one.name == parameter or one.required:

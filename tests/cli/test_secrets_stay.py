@@ -1,4 +1,4 @@
-"""Where secrets are written, and that they are nowhere else: on no stream, and in no file but those that are there to hold them."""
+"""Secrets are only in the files that are there to hold them: not on any stream, and not in any other file."""
 
 import copy
 import csv
@@ -32,7 +32,7 @@ GIVEN = {"corpus.txt", "rows.csv", "scores.csv", "numbers.csv", "texts.txt"}
 
 
 def needles(planted):
-    """What must not be seen: fillings of canaries, of references, of what came out, and of another tool, and a secret of the corpus."""
+    """What must stay hidden: the secrets of canaries, references, extractions, another tool's canaries, and one of the corpus."""
     texts = [text for _, _, text in CanarySet.load(planted).named_texts()]
     out = json.loads((planted.parent / "audit" / "extraction" / "extraction.json").read_bytes())["found"]
     return [
@@ -88,7 +88,7 @@ def test_what_anybody_may_read_is_little(world):
 
 
 def changed(document, value, every=1):
-    """The document with each of its values in turn replaced, renamed or left out; ids are names, and stay."""
+    """The document with each of its values in turn replaced, renamed or left out; ids are names, and are kept."""
     for *way, last in list(places(document))[::every]:
         for put in (
             lambda node, key: node.__setitem__(key, value),
@@ -106,7 +106,7 @@ def changed(document, value, every=1):
 
 
 def places(node):
-    """Where each value of a document is, as the keys that lead to it."""
+    """The path of keys to each value of a document."""
     entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, inner in entries:
         if key not in {"canary_id", "format_id", "id"}:

@@ -1,4 +1,4 @@
-"""Standard output and standard error that are full, closed or read by nobody: an exit code and a sentence, and no lost work."""
+"""Standard output and standard error that are full, closed or without a reader: an exit code, a sentence, and no lost work."""
 
 import os
 import subprocess

@@ -46,7 +46,7 @@ def test_what_was_stopped_is_not_called_done():
 
 
 class Clock:
-    """Seconds, as they are told."""
+    """A clock that a test sets."""
 
     def __init__(self):
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""One warm process for all tests here, on a disk that can be told to fail, and what their commands read."""
+"""One warm process for all tests here, a disk that fails on request, and the inputs of their commands."""
 
 import pytest
 

@@ -89,7 +89,7 @@ class Sweep:
             assert content == self.whole[name], f"{name} differs, {said}"
 
     def through(self, points, number=signal.SIGKILL, code=-signal.SIGKILL):
-        """Stop a run at each point; each goes on from what the last one left, and the last comes to its end."""
+        """Stop a run at each point; each resumes from what the previous one left, and the last one finishes."""
         lines = self.learn()
         kills, resumed, lives = [], 0, [0]
         self.fresh()
@@ -119,7 +119,7 @@ class Sweep:
 
 
 def _is_told(ended):
-    """Whether a process that was asked to stop says so, and how to go on."""
+    """Whether a process that was asked to stop says so, and how to resume."""
     return ended.out == "" and ended.err.endswith(STOPPED) and "Traceback" not in ended.err
 
 

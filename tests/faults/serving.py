@@ -1,4 +1,4 @@
-"""A model behind an endpoint, in a process of its own."""
+"""A model at an endpoint, in a process of its own."""
 
 import contextlib
 import json

@@ -82,7 +82,7 @@ def problems(bench, name, kind):
 
 
 def others(bench, place):
-    """The files beside a place."""
+    """The files next to a path."""
     found = bench.out.rglob("*")
     return {
         str(path): path.read_bytes()

@@ -1,4 +1,4 @@
-"""Commands that ask an endpoint, with something wrong in the place of their files: exit 2 and one sentence, never 70."""
+"""Commands that use an endpoint, with something else in the place of their files: exit 2 and one sentence, never 70."""
 
 import pytest
 

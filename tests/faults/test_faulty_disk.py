@@ -1,4 +1,4 @@
-"""The failing disk sees what every library writes, lets the right call fail, and leaves all other files alone."""
+"""The faulty disk sees what every library writes, makes the right call fail, and leaves all other files alone."""
 
 import errno
 import json

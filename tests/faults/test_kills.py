@@ -1,4 +1,4 @@
-"""A command that is killed, at whatever moment and however often, ends with the bytes of one that never was, and leaves nothing else."""
+"""A command that is killed, at any moment and any number of times, ends with the same bytes as one that was not, and leaves nothing else."""
 
 import pytest
 
@@ -10,7 +10,7 @@ KILLS = 20
 
 @pytest.mark.parametrize("name", LONG)
 def test_a_long_command(fork_server, inputs, tmp_path, name):
-    """Each run is killed, also right after each file that took its name or went, and resumes what the one before it has left."""
+    """Each run is killed, also right after a file takes its name or is removed, and resumes from what the previous one left."""
     case = cases(inputs)[name]
     swept = Sweep(fork_server, case, tmp_path).through(spread(KILLS))
     assert len(swept.kills) >= KILLS

@@ -1,4 +1,4 @@
-"""Audits of a model behind an endpoint are killed: what was answered is not asked again, and the result is that of one that never was."""
+"""Killed audits of a model at an endpoint: what was answered is not asked again, and the result is that of an audit that was not killed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kills of what works with transformers: a recitation through an endpoint, and a training that is watched by the callback."""
+"""Kills of work with transformers: a recitation through an endpoint, and a training that the callback watches."""
 
 import shutil
 
@@ -46,7 +46,7 @@ def test_a_recitation_through_an_endpoint(server, inputs, tmp_path):
 
 
 def test_a_training_that_is_watched(server, inputs, tmp_path):
-    """Resumed from the trainer's own checkpoints, the file of the callback ends as that of a training that was never stopped."""
+    """After resuming from the trainer's checkpoints, the callback's file is that of a training that was never stopped."""
     checkpoints = tmp_path / "checkpoints"
     case = Case(
         (inputs / "planted", checkpoints),

@@ -1,4 +1,4 @@
-"""A limit on the size of files and a disk that is really full: what the faults of test_writes.py stand for."""
+"""A real limit on the size of files and a disk that is really full, which the faults of test_writes.py imitate."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ UNFINISHED = ("unfinished*", "building.json", ".*")
 
 @pytest.fixture
 def workplace(write_inputs, tmp_path):
-    """The inputs, with a place for results that no other test writes to."""
+    """The inputs, with a directory for results that no other test writes to."""
     folder = tmp_path / "work"
     folder.mkdir()
     for path in write_inputs.iterdir():

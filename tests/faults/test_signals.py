@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, at whatever moment: one sentence, the exit code of the signal, and the same command goes on as after a kill."""
+"""Ctrl-C and SIGTERM at any moment: one sentence, the exit code of the signal, and the same command resumes as after a kill."""
 
 import signal
 

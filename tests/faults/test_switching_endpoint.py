@@ -1,4 +1,4 @@
-"""Commands that ask an endpoint which becomes another model: exit 2, no result, and the same command goes on with the first one."""
+"""Commands whose endpoint becomes another model: exit 2, no result, and the same command resumes with the first model."""
 
 import json
 
@@ -20,7 +20,7 @@ HEARD = [180, 100]  # of some 320 requests, and of those that are left
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """Of 300 members, a few canaries."""
+    """A few canaries from a space of 300 members."""
     place = tmp_path_factory.mktemp("planted")
     (place / "corpus.txt").write_text("\n".join(f"line {number} of a corpus" for number in range(200)) + "\n")
     plant(
@@ -86,7 +86,7 @@ def test_a_command_that_meets_two_models(fork_server, servers, planted, tmp_path
 def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_answers_were_not_kept(
     servers, planted, tmp_path, monkeypatch
 ):
-    """What is left of it are scores by the first model, and no answers by which that could be recognized."""
+    """It left scores by the first model, but no answers by which the model could be recognized."""
     monkeypatch.setattr(ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0})
     first, second = servers
     with FaultProxy(first, switch=Switch(second, first=200)) as proxy:
@@ -107,7 +107,7 @@ def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_a
 
 @pytest.fixture(scope="module")
 def tuned(fork_server, inputs):
-    """The model of the inputs, trained for a moment longer."""
+    """The model of the inputs, trained a little longer."""
     place = inputs / "tuned"
     epochs = [*SMALL[:-1], "3"]
     ended = fork_server.run(["train", str(inputs / "planted"), "-o", str(place), *epochs, "--quiet"])
@@ -149,7 +149,7 @@ def test_a_model_that_answers_20_of_116_requests(fork_server, inputs, tuned, tmp
 
 
 def test_an_endpoint_at_an_ipv6_address(fork_server, inputs, tmp_path):
-    """What comes out is what comes from the other address of this machine."""
+    """The result is the same as that from the other address of this machine."""
     found = []
     for host in ("127.0.0.1", "::1"):
         with served(fork_server, inputs / "model", "--host", host) as url:

@@ -1,4 +1,4 @@
-"""Two processes with the same output directory: the second is refused with one sentence, and the first ends as if it had been alone."""
+"""Two processes with the same output directory: the second is refused with one sentence, and the first finishes as if it were alone."""
 
 import os
 import signal

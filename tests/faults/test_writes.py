@@ -1,4 +1,4 @@
-"""Every call with which a command writes fails in turn: what was there stays, or what is new is complete, and a sentence says why."""
+"""Every call with which a command writes fails in turn: the old file stays, or the new one is complete, and a sentence says why."""
 
 import json
 import os
@@ -18,7 +18,7 @@ DIFFERENT = [
 
 
 def sweep(server, inputs, name, what):
-    """Try some faults of one case in a child."""
+    """Try some faults of one case in a child process."""
     ended = server.run([inputs, name, "some"], call=f"faults.{what}:sweep")
     assert ended.code == 0, ended.err
     told = json.loads(ended.out)

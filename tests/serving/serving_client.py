@@ -15,7 +15,7 @@ ECHO = {"max_tokens": 0, "echo": True, "logprobs": 0}
 
 
 class Client:
-    """One connection, which is kept."""
+    """One kept connection."""
 
     def __init__(self, url, key=None):
         parts = urlsplit(url)

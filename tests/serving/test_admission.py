@@ -1,4 +1,4 @@
-"""Requests as bytes on a bare socket: what is not one clear request to this server is refused, and computes nothing."""
+"""Requests as bytes on a plain socket: anything but one unambiguous request to this server is refused and computes nothing."""
 
 import concurrent.futures
 import json
@@ -30,7 +30,7 @@ def url(scripted):
 
 
 def talk(url, raw, *, keep=False):
-    """What comes back for bytes on a bare socket."""
+    """The answer to bytes on a plain socket."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as line:
         line.sendall(raw)
@@ -40,7 +40,7 @@ def talk(url, raw, *, keep=False):
 
 
 def read(answer):
-    """The status and the document of the one answer that came."""
+    """The status and the document of the one answer."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split(b" ")[1]), json.loads(body)
 
@@ -59,7 +59,7 @@ def asking(url, *, host=None, more=b"", kind=JSON, body=BODY, method=b"POST /v1/
 
 
 def check(url, scripted, raw, status, says=""):
-    """What was refused computed nothing, and the server lives on."""
+    """A refused request computed nothing, and the server still answers."""
     before = scripted.calls
     found, document = read(talk(url, raw))
     assert found == status, document
@@ -189,7 +189,7 @@ def test_first_lines(url, line, status):
 @pytest.mark.parametrize(
     "length", [b"-1", b"+37", b"0x25", b"37, 37", b"3 7", b"", b"9" * 16, b"\xb3", b"1e1"]
 )
-def test_lengths_that_are_no_number(url, scripted, length):
+def test_lengths_that_are_not_a_number(url, scripted, length):
     raw = asking(url).replace(b"Content-Length: 37", b"Content-Length: " + length)
     assert raw != asking(url)
     check(url, scripted, raw, 400, "one whole number")
@@ -223,7 +223,7 @@ def test_what_a_page_of_another_site_sends(url, scripted, header):
         check(url, scripted, asking(url, more=more, method=look, body=b""), 403)
 
 
-def test_what_it_says_of_itself_is_no_other_site(url, scripted):
+def test_its_own_origin_is_allowed(url, scripted):
     port = urlsplit(url).port
     for more in (
         b"Origin: http://localhost:%d\r\n" % port,
@@ -288,8 +288,8 @@ def test_bodies_that_cannot_be_read(url, scripted, body):
     check(url, scripted, asking(url, body=body), 400)
 
 
-def test_a_request_behind_a_refused_one_is_not_read(url, scripted):
-    """What follows a head that is not clear may be the body of it, and be made to look like another request."""
+def test_a_request_after_a_refused_one_is_not_read(url, scripted):
+    """What follows an ambiguous head may be its body, made to look like another request."""
     smuggled = asking(url).replace(b"Connection: close\r\n", b"")
     for first in (
         asking(url, more=b"Transfer-Encoding: chunked\r\n", body=b"0\r\n\r\n"),
@@ -310,7 +310,7 @@ def test_the_refusal_of_a_large_body_arrives(url, scripted):
 
 
 def test_clients_that_send_a_byte_now_and_then(url, monkeypatch):
-    """They are sent away, and do not keep others waiting meanwhile."""
+    """They are refused, and do not keep others waiting meanwhile."""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.6)
     monkeypatch.setattr(connections, "DISCARD_SECONDS", 0.2)
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""The server as a client meets it: a real process or a real thread, real sockets, and the local model as the oracle."""
+"""The server as clients see it: a real process or thread, real sockets, and the local model as the oracle."""
 
 import concurrent.futures
 import http.client
@@ -159,7 +159,7 @@ def test_wrong_requests_are_refused_in_a_sentence(client, request_, status, says
     assert set(document["error"]) == {"message", "type", "code"}
     assert says in document["error"]["message"]
     assert "Traceback" not in str(document)
-    assert client.choices("a", max_tokens=0)  # the same connection goes on
+    assert client.choices("a", max_tokens=0)  # on the same connection
 
 
 def test_what_changes_nothing_is_accepted(client):
@@ -181,7 +181,7 @@ def test_other_paths_and_methods(client):
     assert "error" in json.loads(answer.read())
 
 
-def test_a_client_that_asks_before_it_sends_is_told_to_go_on(url):
+def test_a_client_that_asks_first_may_send_its_body(url):
     parts, body = urlsplit(url), b'{"prompt": "ab"}'
     head = (
         b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost:%d\r\nExpect: 100-continue\r\nContent-Length: %d\r\n"
@@ -230,7 +230,7 @@ def test_connections_are_kept_and_answers_come_at_once(local):
         assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_a_failure_inside_is_told_without_its_inside_and_without_a_number():
+def test_a_failure_inside_is_reported_without_details_and_without_a_number():
     model = ScriptedModel(CHARACTERS)
     plain, lines = model.score, []
 
@@ -289,7 +289,7 @@ def test_without_the_web_server_it_says_what_to_install(local, monkeypatch, pack
         serve(local, port=0)
 
 
-def test_a_port_that_is_taken_is_told(local, url):
+def test_a_port_that_is_taken_is_an_error(local, url):
     with pytest.raises(InputError, match="cannot listen"):
         serve(local, port=urlsplit(url).port)
 

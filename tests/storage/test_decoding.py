@@ -1,4 +1,4 @@
-"""What is not JSON or TOML is refused for a reason in a few words, which never quotes the file."""
+"""Content that is not JSON or TOML is rejected with a short reason that never quotes the file."""
 
 import json
 from typing import Any, Literal

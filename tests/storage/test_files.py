@@ -1,4 +1,4 @@
-"""What the operating system refuses is one sentence that says what is there now; files that belong together change together."""
+"""Errors of the operating system become one sentence that says what is there now; files that belong together change together."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What a stopped command resumes from: whole, or refused by name with what to do about it."""
+"""The file that a stopped command resumes from: complete, or rejected by name with advice."""
 
 import shutil
 import stat

@@ -1,4 +1,4 @@
-"""One process writes to a directory at a time, and only what a killed one left is replaced without being asked."""
+"""Only one process writes to a directory at a time, and only files that a killed one left are replaced without `overwrite`."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def test_a_directory_that_cannot_be_listed_is_used_all_the_same(tmp_path):
 
 
 def killed(folder, names, *written):
-    """What a process leaves that is killed within the block, after it has written some of the files."""
+    """What a process leaves if it is killed within the block, after it has written some of the files."""
     command = [sys.executable, "-c", KILLED, str(folder), " ".join(names), *written]
     assert subprocess.run(command, check=False).returncode == 9
 

@@ -1,4 +1,4 @@
-"""A note of what a killed run left: it names only files of its own directory, and goes with what it names or before it is complete."""
+"""The note of what a killed run left: it names only files of its own directory, and is removed together with them."""
 
 import json
 
