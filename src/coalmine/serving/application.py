@@ -20,11 +20,10 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from coalmine.errors import CoalmineError, ModelOutputError, TooLongError
 from coalmine.models.protocols import Model
@@ -42,36 +41,127 @@ _CHAT = "/v1/chat/completions"
 _MORE_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
 
-class Served:
-    """One model as it is served: its name, its defaults, and the queue in which its requests wait."""
+class Application(Starlette):
+    """The routes of one served model, and the gate before them; `hosts` are the names of the server, None if it may have any."""
 
-    def __init__(self, model: Model, *, name: str, seed: int, batch: int) -> None:
-        self.model, self.name, self.seed = model, name, seed
-        self.since = int(time.time())
-        self.texts = TokenTexts(model.tokenizer)
-        self.batcher = Batcher(lambda requests: complete(model, self.texts, requests), most=batch)
+    def __init__(
+        self,
+        model: Model,
+        *,
+        name: str,
+        seed: int,
+        batch: int,
+        key: str | None,
+        hosts: frozenset[str] | None,
+        log: Callable[[str], None] | None,
+    ) -> None:
+        self._model, self._name, self._seed = model, name, seed
+        self._hosts, self._log = hosts, log
+        self._key = None if key is None else key.encode()
+        self._since = int(time.time())
+        self._texts = TokenTexts(model.tokenizer)
+        self.batcher = Batcher(lambda requests: complete(model, self._texts, requests), most=batch)
+        routes = [
+            *(Route(path, self._health) for path in _HEALTH),
+            Route("/v1/models", self._models),
+            Route("/v1/completions", self._completions, methods=["POST"]),
+            Route("/v1/tokenize", self._tokenize, methods=["POST"]),
+        ]
+        self._known = {_CHAT, *(route.path for route in routes)}
+        kinds = (HTTPException, CoalmineError, Exception)
+        super().__init__(routes=routes, exception_handlers=dict.fromkeys(kinds, self._refuse))
 
-    async def health(self, _: Request) -> Response:
-        """Whether the server answers; needs no key."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and log one line without its content."""
+        began = time.monotonic()
+        path = scope["path"] if scope["path"] in self._known else "another path"
+
+        async def send_and_log(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                took = 1000 * (time.monotonic() - began)
+                self._write_log(f"{scope['method']} {path} {message['status']} in {took:.0f} ms")
+            await send(message)
+
+        try:
+            self._check(scope["method"], scope["path"], Headers(scope=scope))
+        except RefusedError as refusal:
+            await _discard(receive)
+            response = _error_response(refusal, {"Connection": "close"})
+            await response(scope, receive, send_and_log)
+        else:
+            # What fails inside is answered, and then raised for servers that log tracebacks, which may quote a prompt.
+            with contextlib.suppress(Exception):
+                await super().__call__(scope, receive, send_and_log)
+
+    def _check(self, method: str, path: str, headers: Headers) -> None:
+        """Refuse by the head alone, so that the body of a stranger is not even read."""
+        _check_sender(headers, self._hosts)
+        if method == "OPTIONS":
+            said = "this server is for programs, and does not allow pages of other sites anything"
+            raise RefusedError(405, "method_not_allowed", said)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and kind != "application/json":
+            said = "a body must be sent as JSON; add the header Content-Type: application/json (with curl: --json in place of -d)"
+            raise RefusedError(415, "wrong_content_type", said)
+        if (length := int(headers.get("content-length", "0"))) > MOST_BYTES:
+            said = f"a request may have {MOST_BYTES:,} bytes, got {length:,}; send several requests"
+            raise RefusedError(413, "too_large", said)
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        sent = given.strip().encode(
+            "latin-1"
+        )  # headers are decoded as Latin-1: these are the bytes that were sent
+        right = self._key is None or (hmac.compare_digest(sent, self._key) and scheme.lower() == "bearer")
+        if not right and path not in _HEALTH:
+            said = "the key of this server is missing or wrong; send it as Authorization: Bearer"
+            raise RefusedError(401, "invalid_api_key", said)
+
+    async def _refuse(self, request: Request, problem: Exception) -> Response:
+        """The answer to whatever went wrong; of an unexpected failure, only the kind is logged, because its message may hold a prompt."""
+        match problem:
+            case RefusedError():
+                refusal = problem
+            case ModelOutputError():
+                refusal = RefusedError(500, "model_output", str(problem))
+            case CoalmineError():
+                refusal = RefusedError(400, "invalid_request", str(problem))
+            case HTTPException() if request.url.path == _CHAT:
+                said = "this server completes texts and does not chat; use POST /v1/completions"
+                refusal = RefusedError(404, "no_chat", said)
+            case HTTPException():
+                said = (
+                    "there is nothing here; GET /health and /v1/models, POST /v1/completions and /v1/tokenize"
+                )
+                refusal = RefusedError(404, "not_found", said)
+            case ClientDisconnect():
+                said = "the body is shorter than the Content-Length of the request"
+                refusal = RefusedError(400, "incomplete", said)
+            case _:
+                self._write_log(f"a request failed inside the server: {type(problem).__name__}")
+                said = "the server failed on this request; its log names the kind of failure"
+                refusal = RefusedError(500, "internal", said)
+        return _error_response(refusal)
+
+    def _write_log(self, line: str) -> None:
+        if self._log is not None:
+            self._log(line)
+
+    async def _health(self, _: Request) -> Response:
         return _response({"status": "ok"})
 
-    async def models(self, _: Request) -> Response:
-        """The one model that is served."""
-        one = {"id": self.name, "object": "model", "created": self.since, "owned_by": "coalmine"}
+    async def _models(self, _: Request) -> Response:
+        one = {"id": self._name, "object": "model", "created": self._since, "owned_by": "coalmine"}
         return _response({"object": "list", "data": [one]})
 
-    async def tokenize(self, request: Request) -> Response:
-        """The tokens of a text."""
-        ids = await _read(request, lambda body: read_tokenize(body, self.model, self.name))
-        written = [self.texts.written(token, first=place == 0) for place, token in enumerate(ids)]
-        return _response({"object": "tokens", "model": self.name, "tokens": written, "ids": ids})
+    async def _tokenize(self, request: Request) -> Response:
+        ids = await _read(request, lambda body: read_tokenize(body, self._model, self._name))
+        written = [self._texts.written(token, first=place == 0) for place, token in enumerate(ids)]
+        return _response({"object": "tokens", "model": self._name, "tokens": written, "ids": ids})
 
-    async def completions(self, request: Request) -> Response:
-        """Continuations of prompts, and log-probabilities."""
+    async def _completions(self, request: Request) -> Response:
         asked = await _read(
-            request, lambda body: read_completion(body, self.model, self.name, seed=self.seed)
+            request, lambda body: read_completion(body, self._model, self._name, seed=self._seed)
         )
-        check_possible(self.model, asked)
+        check_possible(self._model, asked)
         prompt_tokens = sum(map(len, asked.prompts))
         try:
             choices, completion_tokens = await self.batcher.ask(asked)
@@ -85,7 +175,7 @@ class Served:
                 "id": f"cmpl-{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:24]}",
                 "object": "text_completion",
                 "created": int(time.time()),
-                "model": self.name,
+                "model": self._name,
                 "choices": choices,
                 "usage": {
                     "prompt_tokens": prompt_tokens,
@@ -94,25 +184,6 @@ class Served:
                 },
             }
         )
-
-
-def application(
-    served: Served,
-    *,
-    key: str | None,
-    hosts: frozenset[str] | None,
-    log: Callable[[str], None] | None,
-) -> Starlette:
-    """The routes of a served model, guarded by the gate; `hosts` are the server's names, None if it may have any."""
-    routes = [
-        *(Route(path, served.health) for path in _HEALTH),
-        Route("/v1/models", served.models),
-        Route("/v1/completions", served.completions, methods=["POST"]),
-        Route("/v1/tokenize", served.tokenize, methods=["POST"]),
-    ]
-    known = frozenset({route.path for route in routes} | {_CHAT})
-    gate = Middleware(_Gate, key=key, hosts=hosts, known=known, log=log)
-    return Starlette(routes=routes, middleware=[gate], exception_handlers={HTTPException: _not_found})
 
 
 def own_hosts(address: str, port: int) -> frozenset[str]:
@@ -125,89 +196,17 @@ def own_hosts(address: str, port: int) -> frozenset[str]:
     return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
 
 
-class _Gate:
-    """Refuses what was not sent to this server on purpose, turns every error into an answer, and logs one line per request."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        key: str | None,
-        hosts: frozenset[str] | None,
-        known: frozenset[str],
-        log: Callable[[str], None] | None,
-    ) -> None:
-        self._app, self._hosts, self._known, self._log = app, hosts, known, log
-        self._key = None if key is None else key.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.monotonic()
-        path = scope["path"] if scope["path"] in self._known else "another path"
-
-        async def send_and_log(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                took = 1000 * (time.monotonic() - began)
-                self._write_log(f"{scope['method']} {path} {message['status']} in {took:.0f} ms")
-            await send(message)
-
-        admitted = False
-        try:
-            self._check(scope["method"], scope["path"], Headers(scope=scope))
-            admitted = True
-            await self._app(scope, receive, send_and_log)
-        except ClientDisconnect:
-            pass
-        except Exception as problem:  # noqa: BLE001 - the client learns that it failed, and nothing about the inside
-            refusal = _as_refusal(problem)
-            if refusal.code == "internal":
-                self._write_log(f"a request failed inside the server: {type(problem).__name__}")
-            headers = _MORE_HEADERS.get(refusal.status, {})
-            if not admitted:
-                headers = {**headers, "Connection": "close"}
-                await _discard(receive)
-            response = Response(error_document(refusal), refusal.status, headers, "application/json")
-            await response(scope, receive, send_and_log)
-
-    def _write_log(self, line: str) -> None:
-        if self._log is not None:
-            self._log(line)
-
-    def _check(self, method: str, path: str, headers: Headers) -> None:
-        """Refuse by the head alone, so that the body of a stranger is not even read."""
-        self._check_sender(headers)
-        if method == "OPTIONS":
-            said = "this server is for programs, and does not allow pages of other sites anything"
-            raise RefusedError(405, "method_not_allowed", said)
-        if method == "POST":
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                said = "a body must be sent as JSON; add the header Content-Type: application/json (with curl: --json in place of -d)"
-                raise RefusedError(415, "wrong_content_type", said)
-        if (length := int(headers.get("content-length", "0"))) > MOST_BYTES:
-            said = f"a request may have {MOST_BYTES:,} bytes, got {length:,}; send several requests"
-            raise RefusedError(413, "too_large", said)
-        if self._key is not None and path not in _HEALTH:
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            # Headers are decoded as Latin-1: these are the bytes that were sent.
-            if (
-                not hmac.compare_digest(given.strip().encode("latin-1"), self._key)
-                or scheme.lower() != "bearer"
-            ):
-                said = "the key of this server is missing or wrong; send it as Authorization: Bearer"
-                raise RefusedError(401, "invalid_api_key", said)
-
-    def _check_sender(self, headers: Headers) -> None:
-        host = headers["host"].lower()
-        if self._hosts is not None and host not in self._hosts:
-            said = f"the Host header does not name this server, which is called {' or '.join(sorted(self._hosts))}"
-            raise RefusedError(403, "wrong_host", said)
-        origin = headers.get("origin")
-        own = {f"http://{host}"} if self._hosts is not None else {f"http://{host}", f"https://{host}"}
-        # "none" is what a browser sends for an address that was typed in.
-        site = headers.get("sec-fetch-site") or "none"
-        if (origin is not None and origin.lower() not in own) or site.lower() not in {"same-origin", "none"}:
-            said = "a page of another site sent this request, which is not allowed; ask from a program"
-            raise RefusedError(403, "foreign_origin", said)
+def _check_sender(headers: Headers, hosts: frozenset[str] | None) -> None:
+    host = headers["host"].lower()
+    if hosts is not None and host not in hosts:
+        said = f"the Host header does not name this server, which is called {' or '.join(sorted(hosts))}"
+        raise RefusedError(403, "wrong_host", said)
+    origin = headers.get("origin")
+    own = {f"http://{host}"} if hosts is not None else {f"http://{host}", f"https://{host}"}
+    site = headers.get("sec-fetch-site") or "none"  # which a browser sends for an address that was typed in
+    if (origin is not None and origin.lower() not in own) or site.lower() not in {"same-origin", "none"}:
+        said = "a page of another site sent this request, which is not allowed; ask from a program"
+        raise RefusedError(403, "foreign_origin", said)
 
 
 async def _discard(receive: Receive) -> None:
@@ -226,26 +225,10 @@ async def _read(request: Request, read: Callable[[bytes], _Read]) -> _Read:
     return read(body) if len(body) <= READ_AT_ONCE else await asyncio.to_thread(read, body)
 
 
-async def _not_found(request: Request, problem: Exception) -> Response:
-    """Nothing is at this path, or not for this method; the gate makes the answer."""
-    if request.url.path == _CHAT:
-        said = "this server completes texts and does not chat; use POST /v1/completions"
-        raise RefusedError(404, "no_chat", said) from problem
-    said = "there is nothing here; GET /health and /v1/models, POST /v1/completions and /v1/tokenize"
-    raise RefusedError(404, "not_found", said) from problem
-
-
-def _as_refusal(problem: Exception) -> RefusedError:
-    match problem:
-        case RefusedError():
-            return problem
-        case ModelOutputError():
-            return RefusedError(500, "model_output", str(problem))
-        case CoalmineError():
-            return RefusedError(400, "invalid_request", str(problem))
-    said = "the server failed on this request; its log names the kind of failure"
-    return RefusedError(500, "internal", said)
-
-
 def _response(document: dict[str, Any]) -> Response:
     return Response(msgspec.json.encode(document), media_type="application/json")
+
+
+def _error_response(refusal: RefusedError, headers: dict[str, str] | None = None) -> Response:
+    more = _MORE_HEADERS.get(refusal.status, {}) | (headers or {})
+    return Response(error_document(refusal), refusal.status, more, "application/json")

@@ -89,7 +89,7 @@ def serve(
     check_installed()
     from uvicorn import Config
 
-    from coalmine.serving.application import Served, application, own_hosts
+    from coalmine.serving.application import Application, own_hosts
     from coalmine.serving.connections import IDLE_SECONDS, StrictConnection
 
     family, address = check_address(host, port, key)
@@ -106,9 +106,11 @@ def serve(
     # Requests may call the server by its own names; where other machines can reach it, it may have any.
     bound, own_port = listening.getsockname()[:2]
     hosts = own_hosts(bound.partition("%")[0], own_port) if _is_loopback(address) else None
-    served = Served(model, name=name or model.name, seed=seed, batch=batch)
+    application = Application(
+        model, name=name or model.name, seed=seed, batch=batch, key=key, hosts=hosts, log=log
+    )
     config = Config(
-        application(served, key=key, hosts=hosts, log=log),
+        application,
         http=StrictConnection,
         ws="none",
         lifespan="off",
@@ -119,7 +121,7 @@ def serve(
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=PATIENCE_SECONDS,
     )
-    return Server(config, listening, served.batcher)
+    return Server(config, listening, application.batcher)
 
 
 def check_installed() -> None:
