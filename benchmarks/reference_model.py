@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coalmine import CanarySet, load_model, plant, train
 from coalmine.corpus.files.embedded import write_embedded_corpus
-from coalmine.models.inference.stateful import StatefulModel
+from coalmine.models.inference.incremental import StatefulModel
 
 SECRET = "the random number is {digits:9}"
 

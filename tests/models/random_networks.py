@@ -2,7 +2,7 @@
 
 import torch
 
-from coalmine.models.inference.stateful import StatefulModel
+from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import NetworkConfig, build_network
 from coalmine.models.reference.tokens import CharacterTokenizer
 

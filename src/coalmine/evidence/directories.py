@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from coalmine.models.named_function import NamedFunction, is_function
+from coalmine.models.plugins import NamedFunction, is_function
 
 SUFFIX = "-audit"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")

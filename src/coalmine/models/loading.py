@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from coalmine.errors import InputError, ModelError
 from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
-from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.offline import offline
+from coalmine.models.plugins import is_function, model_of_function
 from coalmine.models.protocols import PairModel
 from coalmine.models.reference.checkpoint import (
     WEIGHTS_FILE,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, Format, expose
-from coalmine.models.inference.stateful import StatefulModel
+from coalmine.models.inference.incremental import StatefulModel
 from coalmine.search.walks.scoring import score_texts
 from models.random_networks import random_model
 

@@ -14,14 +14,17 @@ import pytest
 
 from coalmine.errors import InputError
 from coalmine.models.endpoints import cache as caches
-from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.connecting import connect
 from coalmine.serving.server import serve
 from models.switching import QUICK, TEXTS, bits, scripted
 
 COUNT = 200
-QUESTION, ANSWER = Question(prompt="p"), Answer(text="t", tokens=("t",), nats=(-1.0,), tokens_used=3)
+QUESTION, ANSWER = (
+    EndpointQuestion(prompt="p"),
+    EndpointAnswer(text="t", tokens=("t",), nats=(-1.0,), tokens_used=3),
+)
 
 
 def opened(path):
@@ -35,7 +38,7 @@ def filled(tmp_path):
     with opened(path) as cache:
         cache.put(QUESTION, ANSWER)
         for number in range(COUNT):
-            cache.put(Question(prompt=str(number)), Answer(text="x" * 200 + str(number)))
+            cache.put(EndpointQuestion(prompt=str(number)), EndpointAnswer(text="x" * 200 + str(number)))
     assert [one.name for one in tmp_path.iterdir()] == ["answers.sqlite"]
     return path
 
@@ -43,8 +46,11 @@ def filled(tmp_path):
 def use(path):
     """What a run does with it: all of it is read, and something is written."""
     with opened(path) as cache:
-        found = [cache.get(QUESTION), *(cache.get(Question(prompt=str(number))) for number in range(COUNT))]
-        cache.put(Question(prompt="new"), ANSWER)
+        found = [
+            cache.get(QUESTION),
+            *(cache.get(EndpointQuestion(prompt=str(number))) for number in range(COUNT)),
+        ]
+        cache.put(EndpointQuestion(prompt="new"), ANSWER)
         cache.bracket([QUESTION], [1])
         cache.confirm([QUESTION], [1], measured=1, probes=1, repeats=0)
         cache.checks()
@@ -53,7 +59,7 @@ def use(path):
 
 
 def test_it_is_whole(filled):
-    whole = [ANSWER, *(Answer(text="x" * 200 + str(number)) for number in range(COUNT))]
+    whole = [ANSWER, *(EndpointAnswer(text="x" * 200 + str(number)) for number in range(COUNT))]
     assert use(filled) == whole
 
 
@@ -75,7 +81,7 @@ def test_a_file_that_is_cut_short(filled, size):
 def test_any_bytes_of_it_may_be_wrong(filled, tmp_path):
     """Noise in any page is refused, or costs the answers that it hits; no other answer comes out."""
     content = filled.read_bytes()
-    whole = [ANSWER, *(Answer(text="x" * 200 + str(number)) for number in range(COUNT))]
+    whole = [ANSWER, *(EndpointAnswer(text="x" * 200 + str(number)) for number in range(COUNT))]
     refused = 0
     for number, place in enumerate(itertools.chain(range(0, 200, 9), range(200, len(content), 1999))):
         path = tmp_path / f"damaged-{number}"
@@ -151,18 +157,18 @@ def test_a_file_that_another_process_holds(filled, monkeypatch):
     with opened(filled) as cache, contextlib.closing(sqlite3.connect(filled)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(InputError, match=in_use):
-            cache.put(Question(prompt="new"), ANSWER)
+            cache.put(EndpointQuestion(prompt="new"), ANSWER)
         assert cache.get(QUESTION) == ANSWER
         other.rollback()
-        cache.put(Question(prompt="new"), ANSWER)
-        assert cache.get(Question(prompt="new")) == ANSWER
+        cache.put(EndpointQuestion(prompt="new"), ANSWER)
+        assert cache.get(EndpointQuestion(prompt="new")) == ANSWER
 
 
 def fill(cache):
     """Answers until no more can be kept; how many were."""
     for number in itertools.count():
         try:
-            cache.put(Question(prompt=str(number)), Answer(text=os.urandom(600).hex()))
+            cache.put(EndpointQuestion(prompt=str(number)), EndpointAnswer(text=os.urandom(600).hex()))
         except InputError as problem:
             return number, str(problem)
     raise AssertionError("the disk is never full")
@@ -175,10 +181,10 @@ def test_a_full_disk_loses_nothing_that_was_kept(tmp_path):
         kept, said = fill(cache)
         assert "because the disk is full; free some space, and run the same command again to resume" in said
         assert 5 < kept < 100
-        assert all(cache.get(Question(prompt=str(number))) for number in range(kept))
-        assert cache.get(Question(prompt=str(kept))) is None
+        assert all(cache.get(EndpointQuestion(prompt=str(number))) for number in range(kept))
+        assert cache.get(EndpointQuestion(prompt=str(kept))) is None
     with opened(path) as cache:
-        assert all(cache.get(Question(prompt=str(number))) for number in range(kept))
+        assert all(cache.get(EndpointQuestion(prompt=str(number))) for number in range(kept))
 
 
 def test_a_run_on_a_full_disk_ends_in_a_sentence_and_resumes_later(tmp_path):
@@ -206,7 +212,7 @@ def test_a_limit_on_the_size_of_files(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "because the disk is full or fails; free some space, or choose another place" in said
     with opened(path) as cache:
-        assert all(cache.get(Question(prompt=str(number))) for number in range(kept))
+        assert all(cache.get(EndpointQuestion(prompt=str(number))) for number in range(kept))
 
 
 class TestHostileContent:

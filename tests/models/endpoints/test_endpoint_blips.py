@@ -9,7 +9,7 @@ import pytest
 
 from coalmine.errors import ModelChangedError
 from coalmine.models.endpoints.connecting import connect
-from coalmine.models.endpoints.stream import LONGEST_STRETCH, SHORTEST_STRETCH
+from coalmine.models.endpoints.probe_schedule import LONGEST_STRETCH, SHORTEST_STRETCH
 from coalmine.models.protocols import text_sequence
 from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch

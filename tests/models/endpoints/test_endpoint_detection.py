@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from coalmine.models.endpoints.answers import Question
+from coalmine.models.endpoints.answers import EndpointQuestion
 from coalmine.models.endpoints.detection import Checks, Stretch, unnoticed_in_a_row, unnoticed_scattered
-from coalmine.models.endpoints.stream import LONGEST_STRETCH, SHORTEST_STRETCH, Stream
+from coalmine.models.endpoints.probe_schedule import LONGEST_STRETCH, SHORTEST_STRETCH, ProbeSchedule
 
 
 def counted_in_a_row(length, windows):
@@ -85,9 +85,9 @@ class TestStream:
     """Requests by hand: questions are numbers, and probes too, from 1000 on."""
 
     def started(self, count):
-        stream, probes = Stream(), itertools.count(1000)
-        questions = [Question(prompt=str(number)) for number in range(count)]
-        sent = stream.mixed(questions, lambda: Question(prompt=str(next(probes))))
+        stream, probes = ProbeSchedule(), itertools.count(1000)
+        questions = [EndpointQuestion(prompt=str(number)) for number in range(count)]
+        sent = stream.mixed(questions, lambda: EndpointQuestion(prompt=str(next(probes))))
         assert [one for one in sent if not stream.is_probe(one)] == questions
         return stream, sent
 

@@ -16,11 +16,17 @@ import time
 import pytest
 
 from coalmine.errors import CoalmineError, InputError, ModelChangedError, ModelError, NotMeasurableError
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, check_length, read_answer
+from coalmine.models.endpoints.answers import (
+    EndpointAnswer,
+    EndpointQuestion,
+    UnusableAnswerError,
+    check_length,
+    read_answer,
+)
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.connecting import connect
 from coalmine.models.endpoints.limits import Budget, RateLimit
-from coalmine.models.endpoints.stream import LONGEST_STRETCH
+from coalmine.models.endpoints.probe_schedule import LONGEST_STRETCH
 from coalmine.models.protocols import text_sequence
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.serving.server import serve
@@ -189,7 +195,7 @@ class TestCache:
                     connect(proxy.url, **QUICK, cache=tmp_path / "answers")
 
     def test_damage_is_as_good_as_nothing(self, tmp_path):
-        question, answer = Question(prompt="p"), Answer(text="t", tokens_used=3)
+        question, answer = EndpointQuestion(prompt="p"), EndpointAnswer(text="t", tokens_used=3)
         path = tmp_path / "answers"
         with contextlib.closing(AnswerCache(path, url="u", model="m")) as cache:
             assert cache.get(question) is None
@@ -221,7 +227,7 @@ class TestCache:
 
             def work(worker):
                 for i in range(50):
-                    cache.put(Question(prompt=f"{worker} {i}"), Answer(text=f"{worker} {i}"))
+                    cache.put(EndpointQuestion(prompt=f"{worker} {i}"), EndpointAnswer(text=f"{worker} {i}"))
 
             threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
             for thread in threads:
@@ -229,7 +235,7 @@ class TestCache:
             for thread in threads:
                 thread.join()
             for worker, i in itertools.product(range(4), range(50)):
-                assert cache.get(Question(prompt=f"{worker} {i}")).text == f"{worker} {i}"
+                assert cache.get(EndpointQuestion(prompt=f"{worker} {i}")).text == f"{worker} {i}"
 
 
 SCRIPT = """
@@ -442,7 +448,7 @@ class TestConcurrency:
 
 
 def test_an_answer_to_a_shorter_question_is_refused():
-    asked = Question(prompt="1", most_tokens=3)
+    asked = EndpointQuestion(prompt="1", most_tokens=3)
     short = {"choices": [{"text": "1", "finish_reason": "length"}], "usage": {"completion_tokens": 1}}
     answer = read_answer(json.dumps(short).encode())
     with pytest.raises(UnusableAnswerError, match="after 1 tokens, and 3 were asked for"):

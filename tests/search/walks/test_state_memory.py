@@ -148,7 +148,7 @@ def test_scoring_many_texts_behind_a_long_prefix(model, tree, costs, monkeypatch
         widest = max(widest, model.state_bytes(state))
         return forward(tokens, state)
 
-    monkeypatch.setattr("coalmine.models.inference.stateful.STATES_AT_A_TIME", 4_000_000)
+    monkeypatch.setattr("coalmine.models.inference.incremental.STATES_AT_A_TIME", 4_000_000)
     monkeypatch.setattr(network, "forward", watched_forward)
     scores = [score.log_perplexity_bits for score in model.score(sequences)]
     assert scores == pytest.approx(costs[: tree.size : 97], abs=1e-4)

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
-from coalmine.models.named_function import is_function, model_of_function
 from coalmine.models.offline import offline
+from coalmine.models.plugins import is_function, model_of_function
 from coalmine.models.protocols import IntArray
 from coalmine.models.reference.tokens import (
     CharacterTokenizer,

@@ -9,7 +9,12 @@ from typing import Any, Self
 import numpy as np
 
 from coalmine.errors import InputError, ModelError, NotMeasurableError
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, check_length
+from coalmine.models.endpoints.answers import (
+    EndpointAnswer,
+    EndpointQuestion,
+    UnusableAnswerError,
+    check_length,
+)
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import Echo, Piece, read_echo
 from coalmine.models.endpoints.probing import Capability
@@ -113,12 +118,12 @@ class EndpointGenerator:
             for prompt, text, more in zip(prompts, texts, written, strict=True)
         ]
 
-    def _continuing(self, prompt: str, length: int) -> Question:
+    def _continuing(self, prompt: str, length: int) -> EndpointQuestion:
         if length < 1:
             raise InputError(f"length must be at least 1 token, got {length}")
-        return Question(prompt=self._before + prompt, most_tokens=length)
+        return EndpointQuestion(prompt=self._before + prompt, most_tokens=length)
 
-    def _check_continuation(self, question: Question, answer: Answer) -> None:
+    def _check_continuation(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         """Without echo, little in an answer shows what it is an answer to."""
         check_length(question, answer, answer.tokens_generated)
 
@@ -182,22 +187,22 @@ class EndpointRanker(EndpointGenerator):
             for question, answer in zip(questions, answers, strict=True)
         ]
 
-    def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> Question:
-        return Question(prompt=prompt, most_tokens=most_tokens, top=top)
+    def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> EndpointQuestion:
+        return EndpointQuestion(prompt=prompt, most_tokens=most_tokens, top=top)
 
-    def _check_top(self, question: Question, answer: Answer) -> None:
+    def _check_top(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         if answer.tokens is None or answer.top is None or len(answer.tokens) > question.most_tokens:
             raise UnusableAnswerError("the answer does not have the likeliest tokens that were asked for")
 
-    def _generated(self, question: Question, answer: Answer) -> Sequence[str]:
+    def _generated(self, question: EndpointQuestion, answer: EndpointAnswer) -> Sequence[str]:
         del question
         return answer.tokens or ()
 
-    def _next_tokens(self, question: Question, answer: Answer) -> dict[str, float]:
+    def _next_tokens(self, question: EndpointQuestion, answer: EndpointAnswer) -> dict[str, float]:
         del question
         return answer.top[0] or {} if answer.top else {}
 
-    def _ranked(self, question: Question, answer: Answer, k: int) -> list[str]:
+    def _ranked(self, question: EndpointQuestion, answer: EndpointAnswer, k: int) -> list[str]:
         listed = self._next_tokens(question, answer)
         if not listed:
             raise NotMeasurableError(
@@ -250,13 +255,15 @@ class EndpointScorer(EndpointRanker):
     def _scores_all(self) -> bool:
         return self.capability.style.scores_first or len(self._before) > self.capability.style.hidden
 
-    def _scoring(self, text: str, *, ranks: bool = False) -> Question:
+    def _scoring(self, text: str, *, ranks: bool = False) -> EndpointQuestion:
         """The question about a text; one that also lists more tokens will do if it was asked before."""
         question = self._asking_for(self._before + text, most_tokens=1, top=TOP if ranks else 1)
         longer = self._asking_for(self._before + text, most_tokens=1, top=TOP)
         return longer if self._client.cached(longer) is not None else question
 
-    def _pieces(self, questions: Sequence[Question], *, provisional: bool = False) -> list[Sequence[Piece]]:
+    def _pieces(
+        self, questions: Sequence[EndpointQuestion], *, provisional: bool = False
+    ) -> list[Sequence[Piece]]:
         """The pieces of each text, without those of the context before it; nothing is asked about empty texts."""
         asked = [question for question in questions if len(question.prompt) > len(self._before)]
         said = self._client.ask_all(asked, self._echo, provisional=provisional)
@@ -298,28 +305,28 @@ class EndpointScorer(EndpointRanker):
             ranks=np.array(known, dtype=np.int64) if ranks and len(known) == len(places[given:]) else None,
         )
 
-    def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> Question:
-        return Question(prompt=prompt, most_tokens=most_tokens, top=top, echo=True)
+    def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> EndpointQuestion:
+        return EndpointQuestion(prompt=prompt, most_tokens=most_tokens, top=top, echo=True)
 
-    def _continuing(self, prompt: str, length: int) -> Question:
+    def _continuing(self, prompt: str, length: int) -> EndpointQuestion:
         super()._continuing(prompt, length)
         return self._asking_for(self._before + prompt, most_tokens=length, top=1)
 
-    def _check_continuation(self, question: Question, answer: Answer) -> None:
+    def _check_continuation(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         check_length(question, answer, len(self._echo(question, answer).generated))
 
-    def _check_top(self, question: Question, answer: Answer) -> None:
+    def _check_top(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         echo = self._echo(question, answer)
         if echo.generated_text and not echo.generated:
             raise UnusableAnswerError("the answer does not have the tokens of what was generated")
 
-    def _echo(self, question: Question, answer: Answer) -> Echo:
+    def _echo(self, question: EndpointQuestion, answer: EndpointAnswer) -> Echo:
         return read_echo(question, answer, self.capability.style)
 
-    def _generated(self, question: Question, answer: Answer) -> Sequence[str]:
+    def _generated(self, question: EndpointQuestion, answer: EndpointAnswer) -> Sequence[str]:
         return self._echo(question, answer).generated
 
-    def _next_tokens(self, question: Question, answer: Answer) -> dict[str, float]:
+    def _next_tokens(self, question: EndpointQuestion, answer: EndpointAnswer) -> dict[str, float]:
         return self._echo(question, answer).next_tokens
 
     def _cut(self, text: str) -> list[str]:

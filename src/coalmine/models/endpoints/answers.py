@@ -35,7 +35,7 @@ class UnusableAnswerError(ModelOutputError):
         self.wait_seconds = wait_seconds
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One request for a completion, always greedy. `again` tells apart questions that are asked twice on purpose."""
 
     prompt: str
@@ -60,7 +60,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return body
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back; natural logarithms, as the server wrote them.
 
     `tokens`, `nats` and `top` are None where the server gave none. `nats[i]` is None where it said null.
@@ -104,7 +104,7 @@ class _Response(msgspec.Struct):
     system_fingerprint: Any = None
 
 
-class _Columns(msgspec.Struct):
+class _LogprobColumns(msgspec.Struct):
     """Log-probabilities in the shape of the completions API."""
 
     tokens: list[str]
@@ -129,7 +129,7 @@ class _Rows(msgspec.Struct):
     content: list[_Place]
 
 
-def read_answer(content: bytes) -> Answer:
+def read_answer(content: bytes) -> EndpointAnswer:
     """One completion from the body of a response, or an UnusableAnswerError that says what is wrong with it."""
     try:
         response = msgspec.json.decode(content, type=_Response)
@@ -143,7 +143,7 @@ def read_answer(content: bytes) -> Answer:
         raise UnusableAnswerError(f"one completion was asked for, and {len(response.choices)} came")
     usage = response.usage or _Usage()
     columns = _columns(response.choices[0].logprobs)
-    answer = Answer(
+    answer = EndpointAnswer(
         text=response.choices[0].text,
         tokens=None if columns is None else tuple(columns.tokens),
         nats=None if columns is None else tuple(_at_most_zero(value) for value in columns.token_logprobs),
@@ -159,7 +159,7 @@ def read_answer(content: bytes) -> Answer:
     return answer
 
 
-def check_length(question: Question, answer: Answer, generated: int | None) -> None:
+def check_length(question: EndpointQuestion, answer: EndpointAnswer, generated: int | None) -> None:
     """Refuse a text that stopped for its length before the length that was asked for: it answers a shorter question."""
     if answer.finish_reason == "length" and generated is not None and generated < question.most_tokens:
         raise UnusableAnswerError(
@@ -171,16 +171,16 @@ def _name(value: object) -> str | None:
     return value[:LONGEST_NAME] if isinstance(value, str) and value else None
 
 
-def _columns(logprobs: dict[str, Any] | None) -> _Columns | None:
+def _columns(logprobs: dict[str, Any] | None) -> _LogprobColumns | None:
     if not logprobs:
         return None
     try:
         if "content" not in logprobs:
-            return msgspec.convert(logprobs, _Columns)
+            return msgspec.convert(logprobs, _LogprobColumns)
         places = msgspec.convert(logprobs, _Rows).content
     except msgspec.ValidationError as problem:
         raise UnusableAnswerError(f"the log-probabilities have another shape ({problem})") from None
-    return _Columns(
+    return _LogprobColumns(
         tokens=[place.token for place in places],
         token_logprobs=[place.logprob for place in places],
         top_logprobs=[{item.token: item.logprob for item in place.top_logprobs} or None for place in places],
@@ -191,7 +191,7 @@ def _at_most_zero(value: float | None) -> float | None:
     return 0.0 if value is not None and 0 < value <= ABOVE_ZERO else value
 
 
-def _check(answer: Answer) -> None:
+def _check(answer: EndpointAnswer) -> None:
     """What holds for every answer, whatever was asked."""
     if answer.tokens is None or answer.nats is None:
         return

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from coalmine.errors import CoalmineError, InputError, WriteError
-from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.detection import Checks, Stretch
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.storage.files import PRIVATE, check_replaceable, make_directory
@@ -66,7 +66,7 @@ class AnswerCache:
         # Also when the process ends, so that no journal of it is left.
         self._finish = weakref.finalize(self, self._connection.close)
 
-    def get(self, question: Question) -> Answer | None:
+    def get(self, question: EndpointQuestion) -> EndpointAnswer | None:
         """The answer to a question, or None; an answer whose checksum is wrong is as good as none."""
         key = self._key(question)
         with self._lock, self._readable():
@@ -77,7 +77,7 @@ class AnswerCache:
             return None
         return _unpacked(row[0])
 
-    def put(self, question: Question, answer: Answer) -> None:
+    def put(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         """Keep an answer, not confirmed as yet; when this returns, killing the process does not lose it."""
         key = self._key(question)
         content = zlib.compress(msgspec.json.encode(answer), 1)
@@ -89,7 +89,7 @@ class AnswerCache:
                 "INSERT OR REPLACE INTO unconfirmed VALUES (?, ?, 0)", (key, self._server)
             )
 
-    def is_confirmed(self, question: Question) -> bool:
+    def is_confirmed(self, question: EndpointQuestion) -> bool:
         """Whether the server was recognized after it gave this answer."""
         with self._lock, self._readable():
             return not self._connection.execute(
@@ -105,7 +105,7 @@ class AnswerCache:
                 ).fetchone()[0]
             )
 
-    def bracket(self, questions: Iterable[Question], stretches: Iterable[int] = ()) -> None:
+    def bracket(self, questions: Iterable[EndpointQuestion], stretches: Iterable[int] = ()) -> None:
         """Probes before and after these answers showed the same model; `stretches` are the numbers of answers between two of them.
 
         They are not confirmed by that, but worth keeping if the run is stopped now.
@@ -117,7 +117,7 @@ class AnswerCache:
 
     def confirm(
         self,
-        questions: Iterable[Question],
+        questions: Iterable[EndpointQuestion],
         stretches: Iterable[int],
         *,
         measured: int,
@@ -201,7 +201,7 @@ class AnswerCache:
                 "DELETE FROM unconfirmed WHERE server = ? AND bracketed = 0", (self._server,)
             )
 
-    def remove(self, question: Question) -> None:
+    def remove(self, question: EndpointQuestion) -> None:
         """Forget an answer that came to be doubted."""
         with self._lock, self._readable(), self._connection:
             self._connection.execute("DELETE FROM answers WHERE key = ?", (self._key(question),))
@@ -211,7 +211,7 @@ class AnswerCache:
         with self._lock:
             self._finish()
 
-    def _key(self, question: Question) -> bytes:
+    def _key(self, question: EndpointQuestion) -> bytes:
         body = question.body(self._model, self._fields)
         asked = msgspec.json.encode([self._url, body, question.again], order="sorted")
         return hashlib.sha256(asked).digest()
@@ -313,12 +313,12 @@ class AnswerCache:
             raise InputError(f"the cache {place} {said}") from None
 
 
-def _unpacked(content: bytes) -> Answer | None:
+def _unpacked(content: bytes) -> EndpointAnswer | None:
     """An answer from the file; None for what no answer of ours can be, such as one that inflates without end."""
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(content, MOST_BYTES)
-        return msgspec.json.decode(raw, type=Answer) if inflater.eof else None
+        return msgspec.json.decode(raw, type=EndpointAnswer) if inflater.eof else None
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -11,16 +11,21 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from coalmine.errors import CoalmineError, InputError
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError, read_answer
+from coalmine.models.endpoints.answers import (
+    EndpointAnswer,
+    EndpointQuestion,
+    UnusableAnswerError,
+    read_answer,
+)
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.detection import Checks
-from coalmine.models.endpoints.http import Connection, RefusedError
-from coalmine.models.endpoints.standing import ANSWERS_PER_CHECK, Standing
-from coalmine.models.endpoints.stream import Stream
+from coalmine.models.endpoints.http import Connection, EndpointRefusedError
+from coalmine.models.endpoints.probe_schedule import ProbeSchedule
+from coalmine.models.endpoints.recognition import ANSWERS_PER_CHECK, Recognition
 from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.progress import Progress, Silent
 
-Check = Callable[[Question, Answer], object]
+Check = Callable[[EndpointQuestion, EndpointAnswer], object]
 
 IDS_REMEMBERED = 10_000
 ROUNDS_PER_CHECK = 16
@@ -29,7 +34,7 @@ MOST_CONCURRENCY = 256
 BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
 
 
-class Asked(NamedTuple):
+class RecognitionRequests(NamedTuple):
     """By how many requests a server was recognized at the end of a window: probes, and questions of the window drawn at random."""
 
     probes: int
@@ -43,15 +48,18 @@ class Recognizer(Protocol):
     def noise_bits(self) -> float:
         """Differences that are no larger are taken for noise."""
 
-    def next_probe(self, earlier: Sequence[Question]) -> Question | None:
+    def next_probe(self, earlier: Sequence[EndpointQuestion]) -> EndpointQuestion | None:
         """A question whose answer is known, equal to no other that was asked; None where no answer would show anything."""
 
-    def hear(self, probe: Question, said: Answer | RefusedError, place: int) -> bool:
+    def hear(self, probe: EndpointQuestion, said: EndpointAnswer | EndpointRefusedError, place: int) -> bool:
         """Whether what came is as expected; what is not is looked into by `check`. `place` is how many answers came before it."""
 
     def check(
-        self, asked: Sequence[Question], doubtful: Sequence[Question], earlier: Sequence[Question]
-    ) -> Asked:
+        self,
+        asked: Sequence[EndpointQuestion],
+        doubtful: Sequence[EndpointQuestion],
+        earlier: Sequence[EndpointQuestion],
+    ) -> RecognitionRequests:
         """Ask for some things again, given what was asked since the last time, what of it is in doubt, and what was asked before."""
 
 
@@ -84,36 +92,36 @@ class Client:
         self.answered_from_cache = 0
         self.recognizer: Recognizer | None = None
         self.ids_are_unique = False
-        self.standing = Standing(connection, model)
-        self._stream = Stream()
+        self.recognition = Recognition(connection, model)
+        self._schedule = ProbeSchedule()
         self._stretches: list[int] = []
         self._odd = False
         self._cache = cache
         self._cache.remove_unbracketed()
         self._concurrency = concurrency
         self._progress: Progress = progress or Silent()
-        self._ids: dict[str, Question] = {}
+        self._ids: dict[str, EndpointQuestion] = {}
         self._ids_lock = threading.Lock()
-        self._together: set[Question] = set()
-        self._doubted: set[Question] = set()
-        self._tried: set[Question] = set()
-        self._of_trial: set[Question] = set()
+        self._together: set[EndpointQuestion] = set()
+        self._doubted: set[EndpointQuestion] = set()
+        self._tried: set[EndpointQuestion] = set()
+        self._of_trial: set[EndpointQuestion] = set()
 
     def close(self) -> None:
         """Close connections and cache."""
         self.connection.close()
         self._cache.close()
 
-    def ask(self, question: Question, check: Check) -> Answer:
+    def ask(self, question: EndpointQuestion, check: Check) -> EndpointAnswer:
         """One answer that passed the check."""
         return self.ask_all([question], check)[0]
 
-    def ask_now(self, question: Question, check: Check) -> Answer:
+    def ask_now(self, question: EndpointQuestion, check: Check) -> EndpointAnswer:
         """As `ask`, but neither from the cache nor kept."""
         with self.throwing_away():
             return self._asked(question, check)
 
-    def ask_all_now(self, questions: Sequence[Question], check: Check) -> list[Answer]:
+    def ask_all_now(self, questions: Sequence[EndpointQuestion], check: Check) -> list[EndpointAnswer]:
         """As `ask_all`, but neither from the cache nor kept; questions that differ in `again` are all asked."""
         with self.throwing_away():
             answers = self._concurrently(questions, check, keep=False)
@@ -122,19 +130,19 @@ class Client:
             self._doubted.clear()
         return [answers[question] for question in questions]
 
-    def keep(self, question: Question, answer: Answer) -> None:
+    def keep(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         """Keep an answer that was examined in another way, unless it is the one that is kept."""
         self._of_trial.add(question)
         if self._cache.get(question) is None:
             self._tried.add(question)
             self._cache.put(question, answer)
-            self.standing.add([question])
+            self.recognition.add([question])
 
-    def cached(self, question: Question) -> Answer | None:
+    def cached(self, question: EndpointQuestion) -> EndpointAnswer | None:
         """What was answered before, if anything was."""
         return self._cache.get(question)
 
-    def was_tried(self, question: Question) -> bool:
+    def was_tried(self, question: EndpointQuestion) -> bool:
         """Whether a question was first asked when this run tried the server."""
         return question in self._tried
 
@@ -143,8 +151,8 @@ class Client:
         return self._cache.has_confirmed()
 
     def ask_all(
-        self, questions: Sequence[Question], check: Check, *, provisional: bool = False
-    ) -> list[Answer]:
+        self, questions: Sequence[EndpointQuestion], check: Check, *, provisional: bool = False
+    ) -> list[EndpointAnswer]:
         """Answers in the order of the questions; equal questions are asked once.
 
         At the first failure no further question is begun, and those under way are waited for, so that their answers are kept. With
@@ -162,13 +170,13 @@ class Client:
                 for start in range(0, len(waiting), step):
                     part = waiting[start : start + step]
                     # While the server is tried, that is what is done.
-                    self.standing.under_way = part if self.recognizer is not None else ()
+                    self.recognition.under_way = part if self.recognizer is not None else ()
                     answers.update(self._answered(part, check))
-                    self.standing.add(part)
-                    if len(self.standing.unconfirmed) >= step:
+                    self.recognition.add(part)
+                    if len(self.recognition.unconfirmed) >= step:
                         self._confirm()
             finally:
-                self.standing.under_way = ()
+                self.recognition.under_way = ()
                 if len(waiting) > 1:
                     self._progress.finish()
             if not provisional:
@@ -178,22 +186,24 @@ class Client:
     @contextlib.contextmanager
     def throwing_away(self) -> Iterator[None]:
         """Forget what was answered since the server was last recognized, if it turns out to be another model; nothing is asked then."""
-        self.standing.check()
+        self.recognition.check()
         try:
             yield
         except CoalmineError as problem:
-            if self.standing.error is None:
+            if self.recognition.error is None:
                 raise
             self._cache.remove_unconfirmed()
-            if problem is self.standing.error:
+            if problem is self.recognition.error:
                 raise
             # Several threads may have failed, each for a reason of its own.
-            raise self.standing.error from None
+            raise self.recognition.error from None
 
-    def _from_cache(self, questions: Sequence[Question]) -> tuple[dict[Question, Answer], list[Question]]:
+    def _from_cache(
+        self, questions: Sequence[EndpointQuestion]
+    ) -> tuple[dict[EndpointQuestion, EndpointAnswer], list[EndpointQuestion]]:
         """The answers that are kept, and the questions that have none."""
-        answers: dict[Question, Answer] = {}
-        waiting: list[Question] = []
+        answers: dict[EndpointQuestion, EndpointAnswer] = {}
+        waiting: list[EndpointQuestion] = []
         for question in dict.fromkeys(questions):
             kept = self._cache.get(question)
             if kept is None:
@@ -202,14 +212,16 @@ class Client:
                 answers[question] = kept
                 if not self._cache.is_confirmed(question):
                     # A run that was stopped left it, or another one that shares the file.
-                    self.standing.add([question])
+                    self.recognition.add([question])
                 elif self.recognizer is not None:
-                    self.standing.remember([question])
+                    self.recognition.remember([question])
         self.answered_from_cache += len(answers)
         return answers, waiting
 
-    def _answered(self, waiting: Sequence[Question], check: Check) -> dict[Question, Answer]:
-        sent = self._stream.mixed(waiting, self._next_probe)
+    def _answered(
+        self, waiting: Sequence[EndpointQuestion], check: Check
+    ) -> dict[EndpointQuestion, EndpointAnswer]:
+        sent = self._schedule.mixed(waiting, self._next_probe)
         alone = len(sent) == 1
         answers = {sent[0]: self._ask(sent[0], check)} if alone else self._concurrently(sent, check)
         for question in self._doubted.intersection(waiting):
@@ -218,21 +230,21 @@ class Client:
         self._doubted.clear()
         return answers
 
-    def _next_probe(self) -> Question | None:
-        return None if self.recognizer is None else self.recognizer.next_probe(self.standing.earlier)
+    def _next_probe(self) -> EndpointQuestion | None:
+        return None if self.recognizer is None else self.recognizer.next_probe(self.recognition.earlier)
 
-    def _heard(self, probe: Question, said: Answer | BaseException) -> BaseException | None:
+    def _heard(self, probe: EndpointQuestion, said: EndpointAnswer | BaseException) -> BaseException | None:
         """Listen to a probe in the middle of a window; the error where nothing more can be asked.
 
         Up to the first that is odd, the answers before a probe are worth keeping.
         """
-        if self.recognizer is None or not isinstance(said, Answer | RefusedError):
+        if self.recognizer is None or not isinstance(said, EndpointAnswer | EndpointRefusedError):
             return said if isinstance(said, BaseException) else None
         try:
-            as_expected = self.recognizer.hear(probe, said, self._stream.place_of(probe))
+            as_expected = self.recognizer.hear(probe, said, self._schedule.place_of(probe))
         except CoalmineError as problem:
             return problem
-        stretch, whole = self._stream.close_stretch(probe)
+        stretch, whole = self._schedule.close_stretch(probe)
         self._odd = self._odd or not as_expected
         if self._odd:
             self._stretches.append(stretch)
@@ -244,7 +256,7 @@ class Client:
         """From now on, no answer is handed out before the recognizer was asked. What the server was tried with is not measured."""
         self.recognizer = recognizer
         self._cache.bracket(self._tried)
-        self._stream.start_window()
+        self._schedule.start_window()
 
     def checks(self) -> Checks:
         """What was asked so far to recognize the server, also by earlier runs with the same cache."""
@@ -252,24 +264,24 @@ class Client:
 
     def _confirm(self) -> None:
         """Ask whether the server still is the model that it was, if anything was answered since that was known."""
-        asked = list(self.standing.unconfirmed)
+        asked = list(self.recognition.unconfirmed)
         if self.recognizer is None or not asked:
             return
-        stretches = [*self._stretches, self._stream.close_window()]
-        told = self.recognizer.check(asked, list(self.standing.doubtful), self.standing.earlier)
+        stretches = [*self._stretches, self._schedule.close_window()]
+        told = self.recognizer.check(asked, list(self.recognition.doubtful), self.recognition.earlier)
         measured = sum(question not in self._of_trial for question in asked)
         self._cache.confirm(asked, stretches, measured=measured, probes=told.probes, repeats=told.repeats)
-        self.standing.confirm()
-        self._stream.start_window()
+        self.recognition.confirm()
+        self._schedule.start_window()
         self._stretches, self._odd = [], False
 
     def _concurrently(
-        self, questions: Sequence[Question], check: Check, *, keep: bool = True
-    ) -> dict[Question, Answer]:
+        self, questions: Sequence[EndpointQuestion], check: Check, *, keep: bool = True
+    ) -> dict[EndpointQuestion, EndpointAnswer]:
         ask = self._ask if keep else self._asked
         stop = threading.Event()
-        waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[Question, Answer | BaseException]] = queue.SimpleQueue()
+        waiting: queue.SimpleQueue[EndpointQuestion] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[EndpointQuestion, EndpointAnswer | BaseException]] = queue.SimpleQueue()
         for question in questions:
             waiting.put(question)
 
@@ -286,22 +298,22 @@ class Client:
         threads = [
             threading.Thread(target=work, daemon=True) for _ in range(min(self._concurrency, len(questions)))
         ]
-        answers: dict[Question, Answer] = {}
-        several = sum(not self._stream.is_probe(question) for question in questions) > 1
+        answers: dict[EndpointQuestion, EndpointAnswer] = {}
+        several = sum(not self._schedule.is_probe(question) for question in questions) > 1
         self._together = set(questions)
         try:
             for thread in threads:
                 thread.start()
             for _ in questions:
                 question, answer = done.get()
-                is_probe = keep and self._stream.is_probe(question)
+                is_probe = keep and self._schedule.is_probe(question)
                 problem = self._heard(question, answer) if is_probe else answer
                 if isinstance(problem, BaseException):
                     stop.set()
                     for thread in threads:
                         thread.join()
                     raise problem
-                if isinstance(answer, Answer) and not is_probe:
+                if isinstance(answer, EndpointAnswer) and not is_probe:
                     answers[question] = answer
                     if keep and several:
                         self._progress.advance()
@@ -312,30 +324,34 @@ class Client:
                 self._cache.remove(question)
         return answers
 
-    def _ask(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
+    def _ask(
+        self, question: EndpointQuestion, check: Check, stop: threading.Event | None = None
+    ) -> EndpointAnswer:
         """An answer, kept unless it is that to a probe."""
-        is_probe = self._stream.is_probe(question)
-        self._stream.begin(question)
+        is_probe = self._schedule.is_probe(question)
+        self._schedule.begin(question)
         try:
             answer = self._asked(question, _anything if is_probe else check, stop)
         finally:
-            self._stream.end(question)
+            self._schedule.end(question)
         if self.recognizer is None:
             self._tried.add(question)
         if not is_probe:
             self._cache.put(question, answer)
         return answer
 
-    def _asked(self, question: Question, check: Check, stop: threading.Event | None = None) -> Answer:
+    def _asked(
+        self, question: EndpointQuestion, check: Check, stop: threading.Event | None = None
+    ) -> EndpointAnswer:
         body = msgspec.json.encode(question.body(self.model, self.request_fields))
         # A token stands for at least one byte of the prompt, but for those that some servers put before it.
         most_tokens = len(question.prompt.encode()) + 2 + question.most_tokens
 
-        def read(content: bytes) -> tuple[Answer, int | None]:
+        def read(content: bytes) -> tuple[EndpointAnswer, int | None]:
             answer = read_answer(content)
             check(question, answer)
             self._refuse_stale(question, answer)
-            self.standing.read(question, answer)
+            self.recognition.read(question, answer)
             return answer, answer.tokens_used
 
         return self.connection.send(
@@ -348,7 +364,7 @@ class Client:
             hide=question.prompt,
         )
 
-    def _refuse_stale(self, question: Question, answer: Answer) -> None:
+    def _refuse_stale(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         """Refuse an answer with the id of the answer to another prompt; some servers make ids from requests, so they may recur.
 
         If the other question was settled before, it is this answer that is wrong. If both are asked at the same time, it cannot
@@ -368,7 +384,7 @@ class Client:
                 del self._ids[next(iter(self._ids))]
 
 
-def _anything(question: Question, answer: Answer) -> None:
+def _anything(question: EndpointQuestion, answer: EndpointAnswer) -> None:
     """What a probe brings is looked at by whoever sent it."""
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion, UnusableAnswerError
 
 # Servers that have to write a probability of 0 as a number write one such as -9999.
 FLOOR_NATS = -2000.0
@@ -46,7 +46,7 @@ class Echo(NamedTuple):
     next_tokens: dict[str, float]
 
 
-def read_echo(question: Question, answer: Answer, style: EchoStyle) -> Echo:
+def read_echo(question: EndpointQuestion, answer: EndpointAnswer, style: EchoStyle) -> Echo:
     """The answer laid beside the question, or an UnusableAnswerError that says where they do not fit."""
     if answer.tokens is None or answer.nats is None or answer.top is None:
         raise UnusableAnswerError("the answer has no log-probabilities")
@@ -76,7 +76,7 @@ def read_echo(question: Question, answer: Answer, style: EchoStyle) -> Echo:
 
 
 def _split(
-    question: Question, answer: Answer, style: EchoStyle, written: str
+    question: EndpointQuestion, answer: EndpointAnswer, style: EchoStyle, written: str
 ) -> tuple[int, list[tuple[int, str]]]:
     """Where the generated tokens begin, and the tokens of the prompt in groups of (number of tokens, text)."""
     tokens = answer.tokens or ()
@@ -160,7 +160,7 @@ def _wrote(tokens: Sequence[str], written: str) -> bool:
     return written in {"".join(tokens), "".join(tokens[:-1])}
 
 
-def _value(answer: Answer, place: int) -> float | None:
+def _value(answer: EndpointAnswer, place: int) -> float | None:
     value = (answer.nats or ())[place]
     if value is not None and value <= FLOOR_NATS:
         raise UnusableAnswerError(
@@ -169,7 +169,7 @@ def _value(answer: Answer, place: int) -> float | None:
     return value
 
 
-def _is_argmax(answer: Answer, place: int) -> bool:
+def _is_argmax(answer: EndpointAnswer, place: int) -> bool:
     value, top = (answer.nats or ())[place], (answer.top or ())[place]
     if value is None:
         return False
@@ -185,7 +185,7 @@ def _shares_its_text(token: str) -> bool:
     return not token or "\ufffd" in token
 
 
-def _rank(answer: Answer, place: int, listed: int) -> int | None:
+def _rank(answer: EndpointAnswer, place: int, listed: int) -> int | None:
     """The rank of a token if it is among the likeliest that were asked for; servers also list it where it is not."""
     value, top = (answer.nats or ())[place], (answer.top or ())[place]
     if value is None or not top:

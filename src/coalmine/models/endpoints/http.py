@@ -32,7 +32,7 @@ LONGEST_TIMEOUT_SECONDS = 86_400.0
 WORTH_RETRYING = {408, 409, 425, 429}
 
 
-class RefusedError(ModelError):
+class EndpointRefusedError(ModelError):
     """The server understood the request and will not answer it; `status` is HTTP's, `reason` is short."""
 
     def __init__(self, message: str, status: int = 0, reason: str = "") -> None:
@@ -178,7 +178,7 @@ class Connection:
         }.get(status, "")
         if 300 <= status < 400:
             advice = "; redirects are not followed, and neither texts nor the key are sent there: give the url that is meant"
-        raise RefusedError(f"{self.url} refused with {reason}{advice}", status, reason)
+        raise EndpointRefusedError(f"{self.url} refused with {reason}{advice}", status, reason)
 
     def _origin(self, location: str) -> str:
         """Where a redirect leads, without the path and the query, which may hold anything."""

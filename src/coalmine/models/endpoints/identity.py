@@ -19,9 +19,9 @@ from typing import NamedTuple
 import msgspec
 
 from coalmine.errors import InputError
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
-from coalmine.models.endpoints.client import Asked, Client
-from coalmine.models.endpoints.http import RefusedError
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion, UnusableAnswerError
+from coalmine.models.endpoints.client import Client, RecognitionRequests
+from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.endpoints.probing import Capability, plain
 from coalmine.models.endpoints.probing_scores import (
     MOST_NOISE_BITS,
@@ -47,7 +47,7 @@ LOOKS = 8
 OTHER_TEXTS = 2
 
 
-class _Found(NamedTuple):
+class _Evidence(NamedTuple):
     """What shows that another model answers, in words: by more than noise can be, or not; or what seems to be noise, and how much."""
 
     what: str
@@ -58,10 +58,10 @@ class _Found(NamedTuple):
 class _Odd(NamedTuple):
     """A probe whose answer was not as expected, and not by enough to be sure; `place` answers of its window came before it."""
 
-    question: Question
-    before: Answer
+    question: EndpointQuestion
+    before: EndpointAnswer
     place: int
-    found: _Found
+    found: _Evidence
 
 
 class Identity:
@@ -83,11 +83,11 @@ class Identity:
         # What every check of this run is compared with.
         self._reference = self._references[0]
         self._first = client.ask(self._reference, anything)
-        self._sent: dict[Question, tuple[Question, Answer]] = {}
+        self._sent: dict[EndpointQuestion, tuple[EndpointQuestion, EndpointAnswer]] = {}
         self._probes = 0
         self._probed_earlier = False
         self._odd: list[_Odd] = []
-        self._outliers: set[Question] = set()
+        self._outliers: set[EndpointQuestion] = set()
         self._most_noise = 0.0
         self._looks = 0
         self._warned = False
@@ -112,10 +112,10 @@ class Identity:
             with client.throwing_away():
                 found = self._difference(kept[0], before)
                 if found is not None:
-                    raise client.standing.not_that_of_the_cache(found.what)
-            client.standing.recognize()
+                    raise client.recognition.not_that_of_the_cache(found.what)
+            client.recognition.recognize()
 
-    def next_probe(self, earlier: Sequence[Question]) -> Question | None:
+    def next_probe(self, earlier: Sequence[EndpointQuestion]) -> EndpointQuestion | None:
         """By turns one of the questions asked `earlier` in the run, because two models may differ only where an audit looks, and the
         text that the server was tried with; None where no answer would tell it from another one.
         """
@@ -130,14 +130,14 @@ class Identity:
         self._sent[probe] = question, before
         return probe
 
-    def hear(self, probe: Question, said: Answer | RefusedError, place: int) -> bool:
+    def hear(self, probe: EndpointQuestion, said: EndpointAnswer | EndpointRefusedError, place: int) -> bool:
         """Whether a probe was answered as expected; a ModelChangedError where it certainly was by another model.
 
         Whatever is in between is looked into by `check`, when the answers around it are there.
         """
         question, before = self._sent.pop(probe)
-        found = _Found("a text that it was asked before came back otherwise", sure=False)
-        if isinstance(said, Answer):
+        found = _Evidence("a text that it was asked before came back otherwise", sure=False)
+        if isinstance(said, EndpointAnswer):
             # What cannot be read may have been spoiled on its way.
             with contextlib.suppress(UnusableAnswerError):
                 distance = self._distance(question, before, said)
@@ -145,15 +145,18 @@ class Identity:
                 if before.text == said.text if distance is None else distance <= usual:
                     return True
                 if distance is not None:
-                    found = _Found(_differing(distance), sure=False, noise_bits=distance)
+                    found = _Evidence(_differing(distance), sure=False, noise_bits=distance)
                 if distance is not None and distance > MOST_NOISE_BITS:
-                    raise self._client.standing.changed(found.what)
+                    raise self._client.recognition.changed(found.what)
         self._odd.append(_Odd(question, before, place, found))
         return False
 
     def check(
-        self, asked: Sequence[Question], doubtful: Sequence[Question], earlier: Sequence[Question]
-    ) -> Asked:
+        self,
+        asked: Sequence[EndpointQuestion],
+        doubtful: Sequence[EndpointQuestion],
+        earlier: Sequence[EndpointQuestion],
+    ) -> RecognitionRequests:
         """A ModelChangedError unless the server answers as before: what it was tried with, and what the run itself asked.
 
         Some of those `asked` since the last check are asked again, which finds servers that take turns, and one of the `doubtful`,
@@ -183,9 +186,9 @@ class Identity:
         dubious = self._drawn([one for one in doubtful if one not in repeated])
         if dubious is not None:
             self._compare(*dubious, asked)
-        return Asked(probes, len(repeated))
+        return RecognitionRequests(probes, len(repeated))
 
-    def _comparable(self, questions: Sequence[Question]) -> list[Question]:
+    def _comparable(self, questions: Sequence[EndpointQuestion]) -> list[EndpointQuestion]:
         """Those whose answers tell one model from another: numbers, or text where it is always the same."""
         return [
             one
@@ -195,7 +198,7 @@ class Identity:
             and one not in self._outliers
         ]
 
-    def _drawn(self, questions: Sequence[Question]) -> tuple[Question, Answer] | None:
+    def _drawn(self, questions: Sequence[EndpointQuestion]) -> tuple[EndpointQuestion, EndpointAnswer] | None:
         """A random one of some questions, with its answer."""
         known = self._comparable(questions)
         chosen = DICE.choice(known) if known else None
@@ -204,11 +207,11 @@ class Identity:
 
     def _compare(
         self,
-        question: Question,
-        before: Answer,
-        asked: Sequence[Question],
+        question: EndpointQuestion,
+        before: EndpointAnswer,
+        asked: Sequence[EndpointQuestion],
         *,
-        among: Sequence[Question] = (),
+        among: Sequence[EndpointQuestion] = (),
     ) -> None:
         """A ModelChangedError where the answer that comes now shows that it, or the one before, is of another model.
 
@@ -223,11 +226,11 @@ class Identity:
                 self._look_around(asked, asked.index(question) if question in asked else len(asked), found)
             return
         if found.sure or question not in among:
-            raise self._client.standing.changed(found.what)
+            raise self._client.recognition.changed(found.what)
         self._look_around(among, among.index(question), found)
         self._outliers.add(question)
 
-    def _look_around(self, asked: Sequence[Question], place: int, found: _Found) -> None:
+    def _look_around(self, asked: Sequence[EndpointQuestion], place: int, found: _Evidence) -> None:
         """A ModelChangedError if most answers around one that is not as expected are not what the server says now.
 
         A model that was there for a moment gave several of them; noise that is seldom hits few. Each is asked twice again, and counts
@@ -240,14 +243,14 @@ class Identity:
         pairs = zip(around, answers[: len(around)], answers[len(around) :], strict=True)
         others = sum(self._is_of_another(question, one, other) for question, one, other in pairs)
         if others >= max(FEWEST_TO_REPEAT // 2, len(around) / 2):
-            raise self._client.standing.changed(
+            raise self._client.recognition.changed(
                 f"{found.what}, and so do {others} of the {len(around)} answers around it: another model was there for a moment"
             )
         self._looks += 1
         self._most_noise = max(self._most_noise, found.noise_bits or 0.0)
         self._warn(found.what)
 
-    def _is_of_another(self, question: Question, one: Answer, other: Answer) -> bool:
+    def _is_of_another(self, question: EndpointQuestion, one: EndpointAnswer, other: EndpointAnswer) -> bool:
         """Whether the answer that is kept differs from two that came now, and these agree."""
         before = self._client.cached(question)
         if before is None:
@@ -260,27 +263,31 @@ class Identity:
             return apart <= self._tolerance(before) < min(one or 0.0 for one in distances)
         return False
 
-    def _difference(self, question: Question, before: Answer) -> _Found | None:
+    def _difference(self, question: EndpointQuestion, before: EndpointAnswer) -> _Evidence | None:
         """What shows that another model answers now; None where nothing does."""
         try:
             now = self._now(question)
-        except RefusedError as problem:
+        except EndpointRefusedError as problem:
             if problem.status not in {400, 422}:
                 raise
-            return _Found(f"it refuses a text that it read before, with status {problem.status}")
+            return _Evidence(f"it refuses a text that it read before, with status {problem.status}")
         except UnusableAnswerError as problem:
-            return _Found(f"a text that it was asked before comes back otherwise: {problem}")
+            return _Evidence(f"a text that it was asked before comes back otherwise: {problem}")
         if before.model and now.model and before.model != now.model:
-            return _Found(self._client.standing.other_name(before.model, now.model))
+            return _Evidence(self._client.recognition.other_name(before.model, now.model))
         distance = self._distance(question, before, now)
         if distance is None:
             return self._other_text(question, before, now)
         if distance <= max(self._tolerance(before), self.noise_bits):
             return None
         said = _differing(distance)
-        return _Found(said) if distance > MOST_NOISE_BITS else self._noise_or_not(question, before, now, said)
+        return (
+            _Evidence(said) if distance > MOST_NOISE_BITS else self._noise_or_not(question, before, now, said)
+        )
 
-    def _noise_or_not(self, question: Question, before: Answer, now: Answer, said: str) -> _Found:
+    def _noise_or_not(
+        self, question: EndpointQuestion, before: EndpointAnswer, now: EndpointAnswer, said: str
+    ) -> _Evidence:
         """Noise, if the answers that come now differ from each other as much as from the one before."""
         try:
             answers = [now, *self._more(question)]
@@ -290,25 +297,29 @@ class Identity:
                 answers += self._more(question)
                 apart, nearest = self._spread(question, before, answers)
         except UnusableAnswerError as problem:
-            return _Found(f"a text that it was asked before comes back otherwise: {problem}")
+            return _Evidence(f"a text that it was asked before comes back otherwise: {problem}")
         if nearest > max(self._tolerance(before), 2 * apart) or apart > MOST_NOISE_BITS:
             more = ", and not from one time to the next (if the server is that noisy, give noise_bits)"
-            return _Found(f"{said}{more}", sure=apart > MOST_NOISE_BITS)
-        return _Found(said, sure=False, noise_bits=max(apart, nearest))
+            return _Evidence(f"{said}{more}", sure=apart > MOST_NOISE_BITS)
+        return _Evidence(said, sure=False, noise_bits=max(apart, nearest))
 
-    def _spread(self, question: Question, before: Answer, answers: Sequence[Answer]) -> tuple[float, float]:
+    def _spread(
+        self, question: EndpointQuestion, before: EndpointAnswer, answers: Sequence[EndpointAnswer]
+    ) -> tuple[float, float]:
         """How far some answers are from each other at most, and from the one before at least, in bits."""
         pairs = itertools.combinations(answers, 2)
         apart = max(self._distance(question, one, other) or 0.0 for one, other in pairs)
         return apart, min(self._distance(question, before, one) or 0.0 for one in answers)
 
-    def _other_text(self, question: Question, before: Answer, now: Answer) -> _Found | None:
+    def _other_text(
+        self, question: EndpointQuestion, before: EndpointAnswer, now: EndpointAnswer
+    ) -> _Evidence | None:
         if before.text == now.text or not self._capability.deterministic:
             return None
         others = sum(one.text != before.text for one in self._more(question))
         if others >= OTHER_TEXTS:
-            return _Found("a prompt that it was asked before is continued in another way", sure=False)
-        return _Found("one prompt is continued in different ways", sure=False, noise_bits=0.0)
+            return _Evidence("a prompt that it was asked before is continued in another way", sure=False)
+        return _Evidence("one prompt is continued in different ways", sure=False, noise_bits=0.0)
 
     def _warn(self, what: str) -> None:
         """Once a run: it is the server's own noise, larger than it was seen to be at the beginning."""
@@ -320,7 +331,7 @@ class Identity:
             )
         self._warned = True
 
-    def _more(self, question: Question) -> list[Answer]:
+    def _more(self, question: EndpointQuestion) -> list[EndpointAnswer]:
         """Further answers to a question, asked as the run asks: several at a time, and with another one between them.
 
         On some servers an answer depends on what is computed with it, or on what was asked just before.
@@ -332,7 +343,7 @@ class Identity:
         ]
         return self._client.ask_all_now(asked, anything)[1::2]
 
-    def _now(self, question: Question) -> Answer:
+    def _now(self, question: EndpointQuestion) -> EndpointAnswer:
         """The answer to a question; an UnusableAnswerError where it cannot be read as before, each time that it comes."""
         reading = reading_as(self._capability.style) if self._scored(question) else anything
         for _ in range(TRIES - 1):
@@ -344,10 +355,12 @@ class Identity:
         reading(question, answer)
         return answer
 
-    def _scored(self, question: Question) -> bool:
+    def _scored(self, question: EndpointQuestion) -> bool:
         return question.echo and self._capability.level == "scorer"
 
-    def _distance(self, question: Question, one: Answer, other: Answer) -> float | None:
+    def _distance(
+        self, question: EndpointQuestion, one: EndpointAnswer, other: EndpointAnswer
+    ) -> float | None:
         """How far two answers to one question are apart in bits; None where they hold no numbers."""
         if self._scored(question):
             reading = reading_as(self._capability.style)
@@ -358,7 +371,7 @@ class Identity:
         shared = [abs(first[token] - second[token]) for token in first.keys() & second.keys()]
         return max(shared) / math.log(2) if shared else math.inf
 
-    def _tolerance(self, answer: Answer) -> float:
+    def _tolerance(self, answer: EndpointAnswer) -> float:
         return 2 * max(self._capability.resolution_bits, rounding_bits(answer))
 
     def _hash(self) -> str:

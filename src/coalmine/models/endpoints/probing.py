@@ -9,10 +9,10 @@ from typing import Literal
 import msgspec
 
 from coalmine.errors import ModelError
-from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import EchoStyle
-from coalmine.models.endpoints.http import NoAnswerError, RefusedError
+from coalmine.models.endpoints.http import EndpointRefusedError, NoAnswerError
 from coalmine.models.endpoints.probing_scores import (
     LEAST_RESOLUTION_BITS,
     TRIES,
@@ -89,7 +89,7 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
         noticed += remarks
     except LackingError as problem:
         why = str(problem)
-    except (RefusedError, NoAnswerError) as problem:
+    except (EndpointRefusedError, NoAnswerError) as problem:
         _raise_unless_lacking(problem)
         why = f"asked for log-probabilities, it answers with nothing that can be used: {problem.reason}"
     return Capability(
@@ -105,7 +105,7 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
     )
 
 
-def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, Answer]:
+def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, EndpointAnswer]:
     """The first text that the server continues, and its continuation; one that it thinks is over only where there is no other."""
     refusals = []
     ended = []
@@ -115,7 +115,7 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
         for part in dict.fromkeys([text, " ".join(words[: len(words) * 2 // 3]) or text]):
             try:
                 answer = client.ask(plain(context + part, 0), anything)
-            except RefusedError as problem:
+            except EndpointRefusedError as problem:
                 if problem.status not in {400, 422}:
                     raise
                 refusals.append(problem)
@@ -124,7 +124,7 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
                 return context + part, answer
             ended.append((context + part, answer))
     # What the model writes itself, it can read.
-    with contextlib.suppress(RefusedError):
+    with contextlib.suppress(EndpointRefusedError):
         written = client.ask(_opening(context), anything).text
         if len(written) > 1:
             return context + written, client.ask(plain(context + written, 0), anything)
@@ -136,9 +136,9 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
     )
 
 
-def _learn_ids(client: Client, other_text: str, first: Answer) -> bool:
+def _learn_ids(client: Client, other_text: str, first: EndpointAnswer) -> bool:
     """Find out whether each answer has an id of its own, by asking about another text."""
-    question = Question(prompt=other_text, again=1)
+    question = EndpointQuestion(prompt=other_text, again=1)
     for _ in range(TRIES if first.answer_id else 0):
         answer = client.cached(question) or client.ask_now(question, anything)
         if answer.answer_id and answer.answer_id != first.answer_id:
@@ -148,9 +148,9 @@ def _learn_ids(client: Client, other_text: str, first: Answer) -> bool:
     return False
 
 
-def _raise_unless_lacking(problem: RefusedError | NoAnswerError) -> None:
+def _raise_unless_lacking(problem: EndpointRefusedError | NoAnswerError) -> None:
     """A server that refuses a kind of question, or fails at it, cannot do it; one that cannot be reached may be able to."""
-    if isinstance(problem, RefusedError):
+    if isinstance(problem, EndpointRefusedError):
         lacking = problem.status in {400, 404, 405, 422, 501}
     else:
         lacking = problem.kind in {"status", "content"}
@@ -158,10 +158,10 @@ def _raise_unless_lacking(problem: RefusedError | NoAnswerError) -> None:
         raise problem
 
 
-def plain(text: str, again: int) -> Question:
+def plain(text: str, again: int) -> EndpointQuestion:
     """A question for a continuation, and nothing else."""
-    return Question(prompt=text, most_tokens=8, again=again)
+    return EndpointQuestion(prompt=text, most_tokens=8, again=again)
 
 
-def _opening(context: str) -> Question:
-    return Question(prompt=context, most_tokens=16)
+def _opening(context: str) -> EndpointQuestion:
+    return EndpointQuestion(prompt=context, most_tokens=16)

@@ -10,10 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.endpoints.answers import Answer, Question, UnusableAnswerError
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion, UnusableAnswerError
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import Echo, EchoStyle, aligned, has_no_text, read_echo
-from coalmine.models.endpoints.http import NoAnswerError, RefusedError
+from coalmine.models.endpoints.http import EndpointRefusedError, NoAnswerError
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolera
     compared = 0
     for text in texts:
         echo = read_echo(echoing(text), client.ask(echoing(text), reading_as(style)), style)
-        # Asked without echo: where echoed values stand in a wrong place, those behind them do as well.
+        # RecognitionRequests without echo: where echoed values stand in a wrong place, those behind them do as well.
         try:
             listed = confirmed(client, listing(text), _likeliest)
         except LackingError:
@@ -81,7 +81,7 @@ def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolera
             longer = echoing(text + token)
             try:
                 found = read_echo(longer, client.ask(longer, reading_as(style)), style).prompt
-            except (NoAnswerError, RefusedError):
+            except (NoAnswerError, EndpointRefusedError):
                 continue
             if [piece.text for piece in found] != [*(piece.text for piece in echo.prompt), token]:
                 continue  # the server cuts the longer text elsewhere
@@ -101,7 +101,9 @@ def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolera
         )
 
 
-def confirmed(client: Client, question: Question, examine: Callable[[Question, Answer], T]) -> T:
+def confirmed(
+    client: Client, question: EndpointQuestion, examine: Callable[[EndpointQuestion, EndpointAnswer], T]
+) -> T:
     """What an examination of an answer gives, or LackingError where it fails each time that the question is asked.
 
     Only answers that pass are kept: what a server could not do yesterday is tried again.
@@ -119,7 +121,7 @@ def confirmed(client: Client, question: Question, examine: Callable[[Question, A
     raise LackingError(str(problem))
 
 
-def is_greedy(question: Question, answer: Answer) -> bool:
+def is_greedy(question: EndpointQuestion, answer: EndpointAnswer) -> bool:
     """Whether every generated token is the likeliest one; LackingError where the likeliest tokens did not come."""
     if answer.tokens is None or answer.nats is None:
         raise LackingError("log-probabilities were asked for, and none came")
@@ -136,12 +138,12 @@ def is_greedy(question: Question, answer: Answer) -> bool:
     return all(value is not None and value >= max(top.values()) - 1e-3 for value, top in pairs)
 
 
-def _likeliest(question: Question, answer: Answer) -> dict[str, float]:
+def _likeliest(question: EndpointQuestion, answer: EndpointAnswer) -> dict[str, float]:
     is_greedy(question, answer)
     return (answer.top[0] if answer.top else None) or {}
 
 
-def _style(question: Question, answer: Answer, context: int) -> EchoStyle:
+def _style(question: EndpointQuestion, answer: EndpointAnswer, context: int) -> EchoStyle:
     """How the server writes the tokens of a prompt that begins with a context of so many characters, or LackingError."""
     if not answer.text.startswith(question.prompt):
         raise LackingError("echo was asked for, and the prompt did not come back")
@@ -162,23 +164,23 @@ def _style(question: Question, answer: Answer, context: int) -> EchoStyle:
     raise LackingError("the tokens that came back do not join to the prompt")
 
 
-def reading_as(style: EchoStyle) -> Callable[[Question, Answer], Echo]:
+def reading_as(style: EchoStyle) -> Callable[[EndpointQuestion, EndpointAnswer], Echo]:
     """`read_echo` for one server, which is also a check of its answers."""
     return lambda question, answer: read_echo(question, answer, style)
 
 
-def anything(question: Question, answer: Answer) -> None:
+def anything(question: EndpointQuestion, answer: EndpointAnswer) -> None:
     """Every well-formed answer will do."""
 
 
-def listing(text: str) -> Question:
+def listing(text: str) -> EndpointQuestion:
     """A question for the likeliest tokens behind a text."""
-    return Question(prompt=text, most_tokens=8, top=TOP)
+    return EndpointQuestion(prompt=text, most_tokens=8, top=TOP)
 
 
-def echoing(text: str) -> Question:
+def echoing(text: str) -> EndpointQuestion:
     """A question for the numbers of a text itself."""
-    return Question(prompt=text, top=TOP, echo=True)
+    return EndpointQuestion(prompt=text, top=TOP, echo=True)
 
 
 def _values(echo: Echo) -> list[float]:
@@ -199,7 +201,7 @@ def noise_bits(first: Echo, second: Echo) -> float:
     return max(differences, default=0.0) / math.log(2)
 
 
-def rounding_bits(answer: Answer) -> float:
+def rounding_bits(answer: EndpointAnswer) -> float:
     """How finely the server writes its values, in bits, told by their digits; the least where it writes none."""
     values = [value for value in answer.nats or () if value is not None]
     if not values:

@@ -129,7 +129,7 @@ def _timely_backend(deadline: _Deadline) -> httpcore.NetworkBackend:
     """
     import httpcore
 
-    class Stream(httpcore.NetworkStream):
+    class TimelyStream(httpcore.NetworkStream):
         def __init__(self, inner: httpcore.NetworkStream) -> None:
             self._inner = inner
 
@@ -150,7 +150,7 @@ def _timely_backend(deadline: _Deadline) -> httpcore.NetworkBackend:
         ) -> httpcore.NetworkStream:
             del timeout
             left = _positive(deadline.left(), httpcore.ConnectTimeout)
-            return Stream(self._inner.start_tls(ssl_context, server_hostname, left))
+            return TimelyStream(self._inner.start_tls(ssl_context, server_hostname, left))
 
         def get_extra_info(self, info: str) -> Any:
             return self._inner.get_extra_info(info)
@@ -166,7 +166,7 @@ def _timely_backend(deadline: _Deadline) -> httpcore.NetworkBackend:
         ) -> httpcore.NetworkStream:
             del timeout
             left = _positive(deadline.left(), httpcore.ConnectTimeout)
-            return Stream(super().connect_tcp(host, port, left, local_address, socket_options))
+            return TimelyStream(super().connect_tcp(host, port, left, local_address, socket_options))
 
     return Backend()
 

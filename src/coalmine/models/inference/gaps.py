@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
-from coalmine.models.inference.judging import Judged, log2_softmax
 from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.token_scores import TokenScores, log2_softmax
 from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.randomness import integers
@@ -66,7 +66,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         rows = [self._row(sequence) for sequence in sequences]
         ends = np.cumsum([0, *(len(sequence.target) for sequence in sequences)])
         total = int(ends[-1])
-        judged = Judged(
+        scores = TokenScores(
             np.full(total, np.nan), np.zeros(total, bool), np.zeros(total, np.int64) if ranks else None
         )
         # For each row with a hidden token, and the place of that token: where its answers go, and which tokens are asked for.
@@ -80,26 +80,22 @@ class GapScorer(LocalModel[SubwordTokenizer]):
                 waiting.setdefault((hidden.tobytes(), first + place), []).append((start + place, token))
             bytes_waiting += (row.nbytes + BYTES_A_ROW) * len(sequence.target)
             if bytes_waiting > WAITING_BYTES:
-                self._ask(waiting, judged)
+                self._ask(waiting, scores)
                 waiting, bytes_waiting = {}, 0
-        self._ask(waiting, judged)
+        self._ask(waiting, scores)
         return [
-            SequenceScore(
-                judged.log2_probabilities[start:end],
-                judged.is_argmax[start:end],
-                None if judged.ranks is None else judged.ranks[start:end],
-            )
+            scores.part(slice(start, end))
             for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         ]
 
-    def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], judged: Judged) -> None:
-        """Ask about all gaps that wait, and put the answers into `judged`."""
+    def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], scores: TokenScores) -> None:
+        """Ask about all gaps that wait, and put the answers into `scores`."""
         keys = list(waiting)
         for batch in self._batches([len(row) // 4 for row, _ in keys], answers=1):
             rows = np.stack([np.frombuffer(keys[i][0], np.int32) for i in batch])
             logits = self._at_gap(rows, np.array([keys[i][1] for i in batch]))  # (batch, vocabulary)
             wanted = [(place, *one) for place, i in enumerate(batch) for one in waiting[keys[i]]]
-            _judge(logits, np.array(wanted, dtype=np.int64), judged)
+            _enter(logits, np.array(wanted, dtype=np.int64), scores)
 
     def _at_gap(self, rows: IntArray, places: IntArray) -> Tensor:
         """Logits at the one gap of each row, (batch, vocabulary); `places` says where it is."""
@@ -192,7 +188,7 @@ def widest_layer(config: Any, length: int) -> int:
     return length * max(4 * hidden, heads * length)
 
 
-def _judge(logits: Tensor, wanted: NDArray[np.int64], judged: Judged) -> None:
+def _enter(logits: Tensor, wanted: NDArray[np.int64], scores: TokenScores) -> None:
     """Enter what the logits say of each of `wanted`: (row of the logits, place of the answer, token)."""
     first = likeliest(logits).cpu().numpy()
     log2 = log2_softmax(logits)
@@ -203,7 +199,7 @@ def _judge(logits: Tensor, wanted: NDArray[np.int64], judged: Judged) -> None:
         chosen = torch.from_numpy(np.ascontiguousarray(rows)).to(log2.device)
         asked = torch.from_numpy(np.ascontiguousarray(tokens)).to(log2.device)
         own = log2[chosen, asked]
-        judged.log2_probabilities[places] = own.cpu().numpy()
-        judged.is_argmax[places] = first[rows] == tokens
-        if judged.ranks is not None:
-            judged.ranks[places] = ((log2[chosen] > own[:, None]).sum(dim=1) + 1).cpu().numpy()
+        scores.log2_probabilities[places] = own.cpu().numpy()
+        scores.is_argmax[places] = first[rows] == tokens
+        if scores.ranks is not None:
+            scores.ranks[places] = ((log2[chosen] > own[:, None]).sum(dim=1) + 1).cpu().numpy()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.inference.judging import log2_softmax
 from coalmine.models.inference.reading import Reader
+from coalmine.models.inference.token_scores import log2_softmax
 from coalmine.models.protocols import TokenSequence
 
 Listed = list[tuple[int, float]]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from coalmine.errors import ModelError, NotMeasurableError
-from coalmine.models.inference.judging import judge
+from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulModel
 from coalmine.models.inference.local import LocalModel
-from coalmine.models.inference.stateful import LOGITS_AT_A_TIME, StatefulModel
+from coalmine.models.inference.token_scores import score_tokens
 from coalmine.models.protocols import IntArray, SequenceScore, Tokenizer, TokenSequence
 from coalmine.models.reference.networks import Network
 from coalmine.models.reference.tokens import ReferenceTokenizer
@@ -179,18 +179,11 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         # Padding of a target is read after it, so it cannot reach any number that is used; the last token of each target is
         # only predicted, never read.
         logits = self.network(sources, lengths, targets[:, :-1])
-        judged = judge(logits, targets[:, 1:], ranks=ranks)
-        scores = []
-        for row, (context, target, _) in enumerate(sequences):
-            own = slice(len(context) - 1, len(context) + len(target) - 1)
-            scores.append(
-                SequenceScore(
-                    log2_probabilities=judged.log2_probabilities[row, own],
-                    is_argmax=judged.is_argmax[row, own],
-                    ranks=None if judged.ranks is None else judged.ranks[row, own],
-                )
-            )
-        return scores
+        scores = score_tokens(logits, targets[:, 1:], ranks=ranks)
+        return [
+            scores.part((row, slice(len(context) - 1, len(context) + len(target) - 1)))
+            for row, (context, target, _) in enumerate(sequences)
+        ]
 
     def _padded(self, rows: Sequence[tuple[int, ...]]) -> Tensor:
         padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)

@@ -19,8 +19,8 @@ from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
 
 if TYPE_CHECKING:
+    from coalmine.models.inference.incremental import StatefulModel
     from coalmine.models.inference.pairs import PairNetworkModel
-    from coalmine.models.inference.stateful import StatefulModel
     from coalmine.models.reference.networks import Network
     from coalmine.models.reference.pair_networks import EncoderDecoder
     from coalmine.models.reference.tokens import ReferenceTokenizer
@@ -115,8 +115,8 @@ def model_of(
     network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer, *, name: str, origin: dict[str, Any]
 ) -> StatefulModel | PairNetworkModel:
     """A reference network as an audit sees it, with the adapter that suits it."""
+    from coalmine.models.inference.incremental import StatefulModel
     from coalmine.models.inference.pairs import PairNetworkModel
-    from coalmine.models.inference.stateful import StatefulModel
     from coalmine.models.reference.pair_networks import EncoderDecoder, SourceTokenizer
 
     if isinstance(network, EncoderDecoder):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coalmine.errors import ModelError, TooLongError
 from coalmine.models.contexts import contexts_of
-from coalmine.models.inference.stateful import StatefulModel
+from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Network, State
 from coalmine.models.transformers.pretrained import load_pretrained
 from coalmine.models.transformers.subwords import SubwordTokenizer

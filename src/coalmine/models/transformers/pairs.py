@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 
-class SourceTokenizer(SubwordTokenizer):
+class SubwordSourceTokenizer(SubwordTokenizer):
     """A fast tokenizer as it writes a source: with the special tokens that the encoder was trained with, such as a closing </s>.
 
     A source is never scored, so what the tokenizer has no token for is read as unknown, as in training.
@@ -196,7 +196,7 @@ def from_transformers_pairs(
     network = TransformersPairNetwork(model)
     start = _decoder_start(model)
     targets = SubwordTokenizer(_backend(writes_targets), size=network.vocabulary, separator=start)
-    sources = SourceTokenizer(_backend(tokenizer), size=network.source_vocabulary, separator=start)
+    sources = SubwordSourceTokenizer(_backend(tokenizer), size=network.source_vocabulary, separator=start)
     context = _before_a_target(model, writes_targets, targets, start)
     facts = {
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",

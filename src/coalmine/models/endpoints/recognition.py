@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from coalmine.errors import ModelChangedError
-from coalmine.models.endpoints.answers import Answer, Question
+from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.http import Connection
 
 # The server is asked who it is after so many answers, and before any of them is used.
@@ -15,7 +15,7 @@ FINGERPRINTS_REMEMBERED = 1000
 EARLIER_REMEMBERED = 64
 
 
-class Standing:
+class Recognition:
     """Of one run with one model of one server; the threads that read answers share it.
 
     Attributes:
@@ -27,10 +27,10 @@ class Standing:
     """
 
     def __init__(self, connection: Connection, model: str) -> None:
-        self.unconfirmed: dict[Question, None] = {}
-        self.under_way: Sequence[Question] = ()
-        self.doubtful: dict[Question, None] = {}
-        self.earlier: list[Question] = []
+        self.unconfirmed: dict[EndpointQuestion, None] = {}
+        self.under_way: Sequence[EndpointQuestion] = ()
+        self.doubtful: dict[EndpointQuestion, None] = {}
+        self.earlier: list[EndpointQuestion] = []
         self.error: ModelChangedError | None = None
         self._connection = connection
         self._model = model
@@ -40,11 +40,11 @@ class Standing:
         self._recognized = False
         self._lock = threading.Lock()
 
-    def add(self, questions: Iterable[Question]) -> None:
+    def add(self, questions: Iterable[EndpointQuestion]) -> None:
         """These were answered."""
         self.unconfirmed.update(dict.fromkeys(questions))
 
-    def remember(self, questions: Iterable[Question]) -> None:
+    def remember(self, questions: Iterable[EndpointQuestion]) -> None:
         """These have answers that were confirmed. The first ones of a run are remembered: audits begin with what was planted."""
         for question in questions:
             if len(self.earlier) >= EARLIER_REMEMBERED:
@@ -68,7 +68,7 @@ class Standing:
         """The server is the model that it was, as of this request."""
         self._recognized_at, self._recognized = self._connection.budget.requests, True
 
-    def read(self, question: Question, answer: Answer) -> None:
+    def read(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         """Note what an answer says of itself; a ModelChangedError where it names another model than those before it.
 
         A fingerprint changes with the server's software as well as with the model, so a new one is only a reason to ask again.

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from coalmine import randomness
-from coalmine.models.endpoints.answers import Question
+from coalmine.models.endpoints.answers import EndpointQuestion
 
 # A probe follows after so many answers at least and at most. How many is drawn, so that servers that take turns do not do so in step
 # with the probes; always in the same way, so that a run asks equally often each time.
 SHORTEST_STRETCH, LONGEST_STRETCH = 10, 14
 
 
-class Stream:
+class ProbeSchedule:
     """The requests of one window, in the order in which they began and ended; the threads that send them share it."""
 
     def __init__(self) -> None:
@@ -25,18 +25,20 @@ class Stream:
     def start_window(self) -> None:
         """The server was recognized, and nothing is under way."""
         self._clock = 0
-        self._began: dict[Question, int] = {}
-        self._ended: dict[Question, int] = {}
+        self._began: dict[EndpointQuestion, int] = {}
+        self._ended: dict[EndpointQuestion, int] = {}
         # The probes, each with the number of questions before it.
-        self._probes: dict[Question, int] = {}
-        self._heard: list[Question] = []
-        self._whole: set[Question] = set()
+        self._probes: dict[EndpointQuestion, int] = {}
+        self._heard: list[EndpointQuestion] = []
+        self._whole: set[EndpointQuestion] = set()
         self._questions = 0
         self._left = self._stretch()
 
-    def mixed(self, questions: Sequence[Question], probe: Callable[[], Question | None]) -> list[Question]:
+    def mixed(
+        self, questions: Sequence[EndpointQuestion], probe: Callable[[], EndpointQuestion | None]
+    ) -> list[EndpointQuestion]:
         """The questions, with a probe before each that is the first after a stretch; none at the end, where others follow."""
-        sent: list[Question] = []
+        sent: list[EndpointQuestion] = []
         for question in questions:
             added = probe() if self._left == 0 else None
             if added is not None:
@@ -48,27 +50,27 @@ class Stream:
             self._left = max(0, self._left - 1)
         return sent
 
-    def is_probe(self, question: Question) -> bool:
+    def is_probe(self, question: EndpointQuestion) -> bool:
         """Whether a request is a probe of this window."""
         return question in self._probes
 
-    def place_of(self, probe: Question) -> int:
+    def place_of(self, probe: EndpointQuestion) -> int:
         """How many answers of the window were to come before a probe."""
         return self._probes[probe]
 
-    def begin(self, question: Question) -> None:
+    def begin(self, question: EndpointQuestion) -> None:
         """A request is about to be sent."""
         with self._lock:
             self._clock += 1
             self._began.setdefault(question, self._clock)
 
-    def end(self, question: Question) -> None:
+    def end(self, question: EndpointQuestion) -> None:
         """Its answer came."""
         with self._lock:
             self._clock += 1
             self._ended[question] = self._clock
 
-    def close_stretch(self, probe: Question) -> tuple[int, list[Question]]:
+    def close_stretch(self, probe: EndpointQuestion) -> tuple[int, list[EndpointQuestion]]:
         """After a probe: how many answers another model can have given since the probe before, and which came in full before this one.
 
         A probe is answered at some moment between its beginning and its end, and so is everything else. What is sure of the n-th

@@ -13,10 +13,10 @@ from torch import Tensor
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.contexts import Context, Contexts
 from coalmine.models.inference.following import follow_all
-from coalmine.models.inference.judging import Judged, judge, log2_softmax
 from coalmine.models.inference.likeliest import list_likeliest
 from coalmine.models.inference.local import LocalModel
 from coalmine.models.inference.reading import Reader
+from coalmine.models.inference.token_scores import TokenScores, log2_softmax, score_tokens
 from coalmine.models.protocols import (
     FloatArray,
     Followed,
@@ -165,7 +165,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         shared = _shared_length(rows)
         # What the shared prefix says of its own tokens (all but the first, which nothing predicts).
         logits, state = self._read([rows[0][:shared]])
-        prefix = judge(
+        prefix = score_tokens(
             logits[:, :-1], self._tensor(np.array([rows[0][1:shared]], dtype=np.int64)), ranks=ranks
         )
         expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): what the prefix expects next
@@ -184,7 +184,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
 
     def _judge_rests(
         self, rests: list[tuple[int, ...]], state: State, expected: Tensor, *, ranks: bool
-    ) -> Judged:
+    ) -> TokenScores:
         """What the model says of each token of `rests`, which follow a shared prefix, in one padded pass."""
         width = max(len(rest) for rest in rests)
         padded = np.zeros((len(rests), width), dtype=np.int64)
@@ -197,7 +197,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             # token of each text is only predicted, never read.
             read, _ = self._network(tokens[:, :-1], self._repeated(state, len(rests)))
             logits = torch.cat([logits, read], dim=1)
-        return judge(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
+        return score_tokens(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
 
     @torch.inference_mode()
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
@@ -350,7 +350,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             )
 
 
-def _join(prefix: Judged, rest: Judged, place: int, own: slice) -> SequenceScore:
+def _join(prefix: TokenScores, rest: TokenScores, place: int, own: slice) -> SequenceScore:
     return SequenceScore(
         log2_probabilities=np.concatenate([prefix.log2_probabilities[0], rest.log2_probabilities[place]])[
             own
