@@ -32,7 +32,12 @@ TESTS = (
 )
 # Tests of what runs when a module is imported, such as defaults; no trace can say so.
 ON_IMPORT = ("tests/test_defaults.py",)
-LEFT_OUT = ("tests/models/endpoints/test_endpoint.py", "tests/models/endpoints/test_endpoint_faults.py")
+LEFT_OUT = (
+    "tests/models/endpoints/test_endpoint.py",
+    "tests/models/endpoints/test_endpoint_capability.py",
+    "tests/models/endpoints/test_endpoint_faults.py",
+    "tests/models/endpoints/test_endpoint_key.py",
+)
 
 
 def mutated_files(root: Path) -> list[str]:

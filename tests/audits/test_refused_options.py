@@ -31,7 +31,14 @@ def recited(*, suffix=6, **options):
 
 def reader(longest):
     """A model of which only matters how many tokens it can read."""
-    return SimpleNamespace(longest=longest, context=(0,), name=f"reads {longest}")
+    return SimpleNamespace(
+        max_length=longest,
+        context=(0,),
+        name=f"reads {longest}",
+        tokenizer=None,
+        resolution_bits=0.0,
+        describe=dict,
+    )
 
 
 def cut(*longest, contexts=None, lengths=None, suffix=4):

@@ -222,7 +222,7 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["expose", "model", "planted", "--seed", "-1"], "--seed"),
         (["expose", "model", "planted", "--device", "cuda"], "cuda"),
         (["expose", "model", "planted", "--kind", "masked"], "cannot be used as masked"),
-        (["expose", "http://127.0.0.1:9/v1", "planted", "-o", "x", "--kind", "causal"], "leave --kind"),
+        (["expose", "http://127.0.0.1:9/v1", "planted", "-o", "x", "--kind", "causal"], "leave out --kind"),
         (["extract", "model"], "needs one of --format F, --verify"),
         (["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"], "no member of"),
         (["extract", "model", "-f", "{digits:3}", "--source-format", "{digits:3}"], "for models of pairs"),

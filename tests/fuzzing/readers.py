@@ -31,7 +31,7 @@ from coalmine.corpus.planting.planting import plant
 from coalmine.corpus.planting.verifying import verify
 from coalmine.errors import CoalmineError, InputError
 from coalmine.integrations.exposure_log import read_watched
-from coalmine.models.endpoints.description import _read as read_endpoint_file
+from coalmine.models.endpoints.connecting import read_endpoint
 from coalmine.reports import export
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy, read_policy
@@ -222,7 +222,7 @@ READERS = (
     Reader("extraction.json, replayed", make_extraction, _replay, json=True, called=("certificate", "no member of")),
     Reader("exposure-during-training.json, resumed", copy_of("run", "exposure-during-training.json"), read_watched, json=True),
     Reader("policy.toml", written("policy.toml", whole_policy), read_policy),
-    Reader("endpoint.toml", written("endpoint.toml", ENDPOINT), read_endpoint_file),
+    Reader("endpoint.toml", written("endpoint.toml", ENDPOINT), read_endpoint),
     Reader("utilities", written("utilities", "".join(f"{n}.5\n" for n in range(9))), lambda path: given_utility(str(path))),
     Reader("words.txt", written("words.txt", "apple\npear\nplum\n"), _read_words),
     Reader("texts.txt", written("texts.txt", "apple\r\npear\n\nplum"), _lines),

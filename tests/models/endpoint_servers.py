@@ -1,4 +1,4 @@
-"""Servers for the tests of endpoints: the real one as a process, and one that twists what a real one says."""
+"""Servers for the tests of endpoints (the real one as a process, and one that twists what a real one says), and what to ask them."""
 
 import contextlib
 import http.client
@@ -8,6 +8,26 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from coalmine.models.endpoints import connecting
+from coalmine.models.protocols import text_sequence
+
+
+def connect(url, **options):
+    """With a short text to try the server with, which is quicker."""
+    return connecting.connect(url, **{"probe_texts": ["the cat sat"], **options})
+
+
+def bits(model, texts):
+    """The log-perplexities of texts by an endpoint."""
+    return [score.log_perplexity_bits for score in model.score_text(texts)]
+
+
+def local_bits(model, texts):
+    """The same by a model on this machine."""
+    return [
+        score.log_perplexity_bits for score in model.score([text_sequence(model, text) for text in texts])
+    ]
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import random
 
 from coalmine.models.endpoints import client as clients
-from coalmine.models.endpoints import identity, stream
+from coalmine.models.endpoints import identity, probe_schedule
 from coalmine.models.scripted import ScriptedModel
 from models.random_networks import CHARACTERS
 
@@ -27,8 +27,8 @@ def check_often(monkeypatch):
     """A check after every 16 answers and no probe in between, so that a short run has several; with draws that are the same each time."""
     monkeypatch.setattr(clients, "ANSWERS_PER_CHECK", 16)
     monkeypatch.setattr(clients, "ROUNDS_PER_CHECK", 1)
-    monkeypatch.setattr(stream, "SHORTEST_STRETCH", 16)
-    monkeypatch.setattr(stream, "LONGEST_STRETCH", 16)
+    monkeypatch.setattr(probe_schedule, "SHORTEST_STRETCH", 16)
+    monkeypatch.setattr(probe_schedule, "LONGEST_STRETCH", 16)
     seeded(monkeypatch)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coalmine.models.conformance import ConformanceError, check_model
-from coalmine.models.protocols import Generator, Ranker, Scorer, SequenceScore, Stepper
+from coalmine.models.protocols import Generator, Lister, Scorer, SequenceScore, Stepper
 from coalmine.models.reference.tokens import WordTokenizer
 from coalmine.models.scripted import ScriptedModel
 from coalmine.models.transformers.causal import from_transformers
@@ -29,7 +29,7 @@ def test_scripted_model_conforms():
     assert check_model(model, TEXTS) == []
 
 
-@pytest.mark.parametrize("protocol", [Scorer, Stepper, Generator, Ranker])
+@pytest.mark.parametrize("protocol", [Scorer, Stepper, Generator, Lister])
 def test_models_say_what_they_can_do(protocol):
     assert isinstance(random_model("lstm"), protocol)
     assert isinstance(ScriptedModel("ab"), protocol)

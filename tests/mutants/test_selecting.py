@@ -25,7 +25,7 @@ def clipped(a):
 
 @pytest.fixture
 def project(tmp_path):
-    for name in ("following", "gaps", "judging", "likeliest", "resolution", "stateful"):
+    for name in ("following", "gaps", "incremental", "likeliest", "resolution", "token_scores"):
         path = tmp_path / "src/coalmine/models" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")

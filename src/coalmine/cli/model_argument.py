@@ -17,8 +17,8 @@ Where = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A model's directory (of `coalmine train`, transformers or PEFT), an endpoint's URL, a TOML file that describes one, or "
-        "python:module:function, which runs that function to make the model.",
+        help="A model's directory (of `coalmine train`, transformers or PEFT), an endpoint's URL, a TOML file that describes one, "
+        "python:module:function, which runs that function to make the model, or NAME:WHERE for an adapter that a package registers.",
     ),
 ]
 

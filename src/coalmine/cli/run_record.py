@@ -42,9 +42,9 @@ class RunClock:
 
 def identity_of(*models: Any) -> dict[str, Any]:
     """How often the identity of models at endpoints was checked, for the record; empty if all models are local."""
-    from coalmine.models.endpoints.adapters import EndpointGenerator
+    from coalmine.models.protocols import RemoteModel
 
-    checks = [model.checks() if isinstance(model, EndpointGenerator) else None for model in models]
+    checks = [model.checks() if isinstance(model, RemoteModel) else None for model in models]
     return {"identity": checks} if any(checks) else {}
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from coalmine.models.plugins import NamedFunction, is_function
+from coalmine.models.plugins import is_plugin, plugin_file_name
 
 SUFFIX = "-audit"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
@@ -15,7 +15,7 @@ _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> Path:
     """The directory for the results of a model in a directory, or for those of one audit of it.
 
-    A model that a function makes has no directory; its results go into the current one. A checkpoint of a trainer lies in a
+    A model that a function or an adapter makes has no directory; its results go into the current one. A checkpoint of a trainer lies in a
     directory that people upload, and in which the trainer takes every `checkpoint-*` for one of its own and may remove it, so its
     results are beside that directory.
 
@@ -26,7 +26,7 @@ def audit_directory(model: str | os.PathLike[str], audit: str | None = None) -> 
     >>> audit_directory("python:my_models:gru", "exposure").as_posix()
     'my_models-gru-audit/exposure'
     """
-    place = Path(NamedFunction.parse(model).file_name) if is_function(model) else _with_a_name(Path(model))
+    place = Path(plugin_file_name(model)) if is_plugin(model) else _with_a_name(Path(model))
     if _CHECKPOINT.fullmatch(place.name):
         directory = audit_directory(place.parent) / place.name
     else:

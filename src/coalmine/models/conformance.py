@@ -1,88 +1,107 @@
-"""Checks that an adapter keeps the promises that every audit relies on. Run it on yours before you trust a number.
+"""Checks that an adapter keeps the promises that every audit relies on. Run them on yours before you trust a number.
 
-    from coalmine.models.conformance import check_model
+    from coalmine.models import check_model
+
     check_model(my_model, ["some text", "another, longer text"])
 
-Each check raises ConformanceError with the promise that was broken and the numbers that show it. Checks of a protocol that
-the model does not offer are skipped and listed in the result.
+Each check raises a ConformanceError with the promise that was broken and the numbers that show it. Checks of a protocol that the
+model does not offer are skipped.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coalmine.errors import CoalmineError
+from coalmine.errors import CoalmineError, NotMeasurableError
 from coalmine.models.protocols import (
+    BoundedModel,
+    ContextualModel,
     Generator,
     Lister,
     MaskedModel,
     Model,
     PairModel,
-    Ranker,
+    PartialScorer,
     Reciter,
+    RemoteModel,
     Sampling,
     Scorer,
     Stepper,
+    TextScorer,
     TokenSequence,
     text_sequence,
 )
 from coalmine.models.resolution import allowed_bits, most_for_precision
 
-# What the order of a sum changes in double precision, for a model that declares a resolution of nothing.
+# What the order of a sum changes in double precision, for a model that declares a resolution of 0.
 LEAST_BITS = 1e-9
-# However coarse its numbers are, a distribution sums to one but for this: the softmax makes it so.
+# However coarse its numbers are, a distribution sums to one up to this: the softmax makes it so.
 LARGEST_REST = 1e-4
 
 
 class ConformanceError(CoalmineError):
-    """An adapter broke a promise of the model boundary."""
+    """An adapter broke a promise of the model boundary.
+
+    >>> from coalmine.models import ScriptedModel, check_model
+    >>> check_model(ScriptedModel("ab"), ["aa", "bb"])
+    Traceback (most recent call last):
+    coalmine.models.conformance.ConformanceError: give at least two texts of different lengths: with equal ones, padding cannot be tested
+    """
 
 
 def check_model(model: Model, texts: Sequence[str]) -> list[str]:
-    """Run every check that applies; returns the names of those that did not apply.
+    """Run every check that applies; returns the names of the protocols that the model does not offer.
 
-    `texts` should differ in length, and have tokens that are likely under the model and tokens that are not.
+    These are of "Scorer", "Stepper" and "Generator", without which some audits are not applicable. `texts` should differ in length, and
+    have tokens that are likely under the model and tokens that are not. Differences are judged by the model's `resolution_bits`.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> check_model(ScriptedModel("abc", memory={"abc": 0.5}), ["abc", "b", "ca"])
+    []
     """
     if len({len(text) for text in texts}) < 2:
         raise ConformanceError(
-            "give at least two texts of different length: padding cannot be tried on equal ones"
+            "give at least two texts of different lengths: with equal ones, padding cannot be tested"
         )
-    _check_resolution(model)
+    _check_description(model)
     _check_tokens(model, texts)
-    skipped = []
     if isinstance(model, Scorer):
         _check_scorer(model, texts)
-    else:
-        skipped.append("Scorer")
+        _check_kind_of_scorer(model, texts)
     if isinstance(model, Stepper):
         _check_stepper(model, texts)
-    else:
-        skipped.append("Stepper")
-    if isinstance(model, Scorer) and isinstance(model, Stepper):
-        _check_stepping_equals_scoring(model, texts)
+        if isinstance(model, Scorer):
+            _check_stepping_equals_scoring(model, model, texts)
+        if isinstance(model, Lister):
+            _check_lister(model, model, texts)
     if isinstance(model, Generator) and isinstance(model, Scorer):
-        _check_generator(model, texts)
-    else:
-        skipped.append("Generator")
-    # A model that does not offer it is followed by its scores, so that nothing is missing where it does not.
+        _check_generator(model, model, texts)
+    # A model that is not a Reciter is followed by its scores, so nothing is missing where it is not one.
     if isinstance(model, Reciter) and isinstance(model, Generator):
-        _check_reciter(model, texts)
-    if isinstance(model, Ranker) and isinstance(model, Scorer):
-        _check_ranker(model, texts)
-    else:
-        skipped.append("Ranker")
-    if isinstance(model, Lister) and isinstance(model, Stepper):
-        _check_lister(model, texts)
-    return skipped
+        _check_reciter(model, model, texts)
+    if isinstance(model, BoundedModel) and isinstance(model, Scorer):
+        _check_bound(model, model, texts)
+    if isinstance(model, ContextualModel):
+        _check_contexts(model, texts)
+    offered = {
+        "Scorer": isinstance(model, Scorer),
+        "Stepper": isinstance(model, Stepper),
+        "Generator": isinstance(model, Generator) and isinstance(model, Scorer),
+    }
+    return [name for name, is_offered in offered.items() if not is_offered]
 
 
 def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
-    """Run the checks of a model of (source, target) pairs: on each source held fixed, and on pairs with different sources.
+    """Run the checks of a model of (source, target) pairs: with a source held fixed, and on pairs with different sources.
 
-    Targets and sources should differ in length.
+    Targets and sources should differ in length. Differences are judged by the model's `resolution_bits`.
+
+        check_pairs(load_model("translator/"), [("der Zug", "the train"), ("ein alter Zug", "an old train")])
     """
     targets = [target for _, target in pairs]
     sequences = [text_sequence(model, target, source) for source, target in pairs]
@@ -104,6 +123,33 @@ def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
         )
     for source in (pairs[0][0], pairs[-1][0]):
         check_model(model.given(source), targets)
+
+
+def _check_description(model: Model) -> None:
+    """A description that JSON can hold, and a resolution within what its precision allows."""
+    described = model.describe()
+    _check_record("describe()", described)
+    parameters = described.get("parameters")
+    _require(
+        parameters is None or (isinstance(parameters, int) and parameters > 0),
+        f'"parameters" of describe() must be a number of parameters, got {parameters!r}',
+    )
+    declared, most = model.resolution_bits, most_for_precision(described)
+    _require(
+        0 <= declared <= most,
+        f"resolution_bits must be from 0 to {most:g}, the most that the precision that describe() gives allows, got {declared:g}",
+    )
+    if isinstance(model, RemoteModel):
+        _check_record("checks()", model.checks())
+
+
+def _check_record(what: str, record: object) -> None:
+    """A record of a run is a JSON object, and equal facts give equal bytes."""
+    try:
+        encoded = msgspec.json.encode(record)
+    except (TypeError, ValueError) as problem:
+        raise ConformanceError(f"{what} must give values that JSON can hold ({problem})") from None
+    _require(encoded.startswith(b"{"), f"{what} must give a dictionary, got {type(record).__name__}")
 
 
 def _check_tokens(model: Model, texts: Sequence[str]) -> None:
@@ -215,12 +261,10 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     _close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
 
 
-def _check_stepping_equals_scoring(model: Model, texts: Sequence[str]) -> None:
-    if not isinstance(model, Stepper) or not isinstance(model, Scorer):
-        return
+def _check_stepping_equals_scoring(model: Stepper, scorer: Scorer, texts: Sequence[str]) -> None:
     for text in texts:
         sequence = text_sequence(model, text)
-        scored = model.score([sequence])[0].log2_probabilities
+        scored = scorer.score([sequence])[0].log2_probabilities
         step = model.start([sequence.context])
         stepped = []
         for token in sequence.target:
@@ -229,14 +273,12 @@ def _check_stepping_equals_scoring(model: Model, texts: Sequence[str]) -> None:
         _close(model, np.array(stepped), scored, f"stepping through {text!r} and scoring it")
 
 
-def _check_generator(model: Model, texts: Sequence[str]) -> None:
-    if not isinstance(model, Generator) or not isinstance(model, Scorer):
-        return
+def _check_generator(model: Generator, scorer: Scorer, texts: Sequence[str]) -> None:
     prompts = [[*model.context, *model.tokenizer.encode(text)] for text in texts]
     together = model.generate(prompts, length=4)
     for prompt, continuation in zip(prompts, together, strict=True):
         _require(len(continuation) == 4, f"asked for 4 tokens, got {len(continuation)}")
-        score = model.score([TokenSequence(tuple(prompt), tuple(continuation))])[0]
+        score = scorer.score([TokenSequence(tuple(prompt), tuple(continuation))])[0]
         _require(
             bool(score.is_argmax.all()),
             "every token of a greedy continuation is the argmax after what precedes it",
@@ -247,12 +289,10 @@ def _check_generator(model: Model, texts: Sequence[str]) -> None:
         )
 
 
-def _check_reciter(model: Reciter, texts: Sequence[str]) -> None:
-    """Following a text says what generating and scoring say."""
-    if not isinstance(model, Generator):
-        return
+def _check_reciter(model: Reciter, generator: Generator, texts: Sequence[str]) -> None:
+    """Following a text gives what generating and scoring give."""
     prompts = [(*model.context, *model.tokenizer.encode(text)) for text in texts]
-    written = model.generate(prompts, length=4)
+    written = generator.generate(prompts, length=4)
     truths = [TokenSequence(prompt, tuple(tokens)) for prompt, tokens in zip(prompts, written, strict=True)]
     size = model.tokenizer.size
     others = [
@@ -277,31 +317,13 @@ def _check_reciter(model: Reciter, texts: Sequence[str]) -> None:
     )
 
 
-def _check_ranker(model: Model, texts: Sequence[str]) -> None:
-    if not isinstance(model, Ranker) or not isinstance(model, Scorer):
-        return
-    prompts = [[*model.context, *model.tokenizer.encode(text)] for text in texts]
-    for prompt, tokens in zip(prompts, model.top(prompts, k=5), strict=True):
-        expected = min(5, model.tokenizer.size)
-        _require(len(set(tokens)) == expected, f"asked for {expected} different tokens, got {tokens}")
-        scores = model.score([TokenSequence(tuple(prompt), (token,)) for token in tokens])
-        values = np.array([score.log2_probabilities[0] for score in scores])
-        _require(
-            bool((np.diff(values) <= 2 * _allowed(model, values).max()).all()),
-            "the top tokens must be in order of likelihood",
-        )
-        _require(bool(scores[0].is_argmax[0]), "the first of the top tokens is the argmax")
-
-
-def _check_lister(model: Model, texts: Sequence[str]) -> None:
-    if not isinstance(model, Lister) or not isinstance(model, Stepper):
-        return
+def _check_lister(model: Lister, stepper: Stepper, texts: Sequence[str]) -> None:
     sequences = [text_sequence(model, text) for text in texts]
     for sequence, listed in zip(sequences, model.likeliest(sequences, k=5), strict=True):
         _require(
             len(listed) == len(sequence.target), "the likeliest tokens are listed for each place of a target"
         )
-        last = model.start([sequence.context + sequence.target[:-1]]).log2_probabilities[0]
+        last = stepper.start([sequence.context + sequence.target[:-1]]).log2_probabilities[0]
         tokens = [token for token, _ in listed[-1]]
         _require(
             tokens[0] == int(last.argmax())
@@ -311,6 +333,81 @@ def _check_lister(model: Model, texts: Sequence[str]) -> None:
         highest = np.sort(last)[::-1][: len(tokens)]
         _close(model, np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
         _close(model, last[tokens], highest, "of the listed tokens and of the highest there are")
+
+
+def _check_kind_of_scorer(model: Scorer, texts: Sequence[str]) -> None:
+    """What a scorer reports of its texts besides scores."""
+    if isinstance(model, PartialScorer):
+        unscored = model.unscored(texts)
+        _require(
+            len(unscored) == len(texts)
+            and all(0 <= count <= len(text) for count, text in zip(unscored, texts, strict=True)),
+            f"unscored must give a number of characters from 0 to the length of each text, got {unscored}",
+        )
+    if isinstance(model, TextScorer):
+        by_tokens = model.score([text_sequence(model, text) for text in texts])
+        totals = [
+            [score.log_perplexity_bits for score in each] for each in (model.score_text(texts), by_tokens)
+        ]
+        _close(
+            model,
+            np.array(totals[0]),
+            np.array(totals[1]),
+            "of whole texts, by their text and by their tokens,",
+        )
+    if isinstance(model, MaskedModel):
+        _check_masked(model, texts)
+
+
+def _check_masked(model: MaskedModel, texts: Sequence[str]) -> None:
+    """Whether a masked target is restored depends on that target and the seed only."""
+    sequences = [text_sequence(model, text) for text in texts]
+    for share, seed in itertools.product((0.15, 0.5), (0, 1)):
+        together = model.solves_masking(sequences, share=share, seed=seed)
+        alone = [model.solves_masking([sequence], share=share, seed=seed)[0] for sequence in sequences]
+        _require(
+            [bool(solved) for solved in together] == [bool(solved) for solved in alone],
+            f"solves_masking must give the same for a text alone and in a batch, got {alone} and {together}",
+        )
+
+
+def _check_bound(model: BoundedModel, scorer: Scorer, texts: Sequence[str]) -> None:
+    """A text that is too long is refused; nothing is cut off silently."""
+    most = model.max_length
+    if most is None:
+        return
+    context = model.context
+    _require(most > len(context), f"max_length must leave room for a text after the context, got {most}")
+    tokens = itertools.cycle(token for text in texts for token in model.tokenizer.encode(text))
+    # The last token of a target may be predicted without being read.
+    longer = TokenSequence(context, tuple(itertools.islice(tokens, most - len(context) + 2)))
+    try:
+        scorer.score([longer])
+    except NotMeasurableError:
+        return
+    _require(False, f"a text of more than max_length ({most}) tokens must raise a NotMeasurableError")
+
+
+def _check_contexts(model: ContextualModel, texts: Sequence[str]) -> None:
+    """The model in another context is the same model after other tokens."""
+    contexts = model.contexts
+    if contexts is None:
+        return
+    _require(
+        model.context == contexts.chosen.tokens,
+        f"context must be that of contexts.chosen, {contexts.chosen.tokens}, got {model.context}",
+    )
+    for context in (contexts.chosen, *contexts.others):
+        other = model.in_context(context)
+        _require(
+            other.context == context.tokens,
+            f"in_context must give a model with the context {context.tokens}, got {other.context}",
+        )
+    same = model.in_context(contexts.chosen)
+    if isinstance(model, Scorer) and isinstance(same, Scorer):
+        scores = [one.score([text_sequence(model, text) for text in texts]) for one in (model, same)]
+        for own, again in zip(*scores, strict=True):
+            _close(model, own.log2_probabilities, again.log2_probabilities, "in the same context")
 
 
 def _sums_to_one(log2_probabilities: np.ndarray) -> None:
@@ -336,14 +433,6 @@ def _close(model: Model, first: np.ndarray, second: np.ndarray, how: str) -> Non
 def _allowed(model: Model, bits: ArrayLike) -> NDArray[np.float64]:
     """How far numbers of this size may differ: as the model declares, and no less than sums in double precision do."""
     return allowed_bits(max(model.resolution_bits, LEAST_BITS), bits)
-
-
-def _check_resolution(model: Model) -> None:
-    declared, most = model.resolution_bits, most_for_precision(model.describe())
-    _require(
-        0 <= declared <= most,
-        f"resolution_bits must be from 0 to {most:g}, the most that the precision that describe() gives allows, got {declared:g}",
-    )
 
 
 def _require(kept: bool, promise: str) -> None:

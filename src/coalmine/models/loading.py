@@ -1,15 +1,15 @@
-"""Any model, by where it is: a directory on this machine, an endpoint that somebody else runs, or a function that makes it."""
+"""`load_model`: any model by its location, which is a local directory, an endpoint, a function or an installed adapter."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from coalmine.errors import InputError, ModelError
 from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
 from coalmine.models.offline import offline
-from coalmine.models.plugins import is_function, model_of_function
+from coalmine.models.plugins import PREFIX, is_plugin, plugin_model
 from coalmine.models.protocols import PairModel
 from coalmine.models.reference.checkpoint import (
     WEIGHTS_FILE,
@@ -26,7 +26,34 @@ if TYPE_CHECKING:
 
 Kind = Literal["auto", "causal", "pairs", "masked"]
 PRECISIONS = ("float32", "float64", "bfloat16")
-AS_TRAINED: tuple[str, str | None] = ("auto", None)
+
+
+class _Options(NamedTuple):
+    """How to load a model, as `load_model` takes it."""
+
+    kind: str = "auto"
+    device: str = "cpu"
+    precision: str = "float32"
+    context: str = "auto"
+    context_text: str | None = None
+
+    def check(self) -> None:
+        """Reject values that no model takes."""
+        if self.kind not in get_args(Kind):
+            raise InputError(f"a model is used as one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        check_choice(self.context, self.context_text)
+
+    def given(self) -> dict[str, Any]:
+        """The options that are not the defaults, by name."""
+        usual = _Options()._asdict()
+        return {name: value for name, value in self._asdict().items() if value != usual[name]}
+
+    @property
+    def chooses_context(self) -> bool:
+        """Whether another context than that of the training was chosen."""
+        return (self.context, self.context_text) != ("auto", None)
 
 
 def load_model(
@@ -39,46 +66,32 @@ def load_model(
     context_text: str | None = None,
     answers: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """A model, ready to be asked.
+    """Load a model, ready to be audited.
 
-    `where` is a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
-    OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that says how to reach one (docs/guides/endpoints.md), or
-    `python:module:function`, which runs that function to make the model (docs/guides/adapters.md).
+    >>> model = load_model("model/")  # doctest: +SKIP
+    >>> load_model("http://127.0.0.1:8000/v1", answers="answers.sqlite").describe()["capability"]  # doctest: +SKIP
+    'scorer'
 
-    `kind` says what a transformers checkpoint is used as where its config leaves a choice: T5 is a model of pairs, and with
-    "masked" one that fills gaps. `precision` is "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about
-    twice the cost) or "bfloat16" (half the memory; ranks are coarser). `answers` is a file in which the answers of an endpoint
-    are kept, so that nothing is asked twice.
-
-    `context` is what a text is scored after, for causal models: "auto" (what came before each document in the usual preparation:
-    BOS, or end of text where there is no BOS), "bos", "eot" or "none". `context_text` comes after that. See docs/guides/models.md.
+    Args:
+        where: a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
+            OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that describes one, `python:module:function`, which
+            runs that function to make the model, or `NAME:WHERE`, which runs the adapter that an installed package registers as NAME.
+        kind: how to use a transformers checkpoint whose config leaves a choice: "auto", "causal", "pairs" or "masked". T5 is a model
+            of pairs, and with "masked" one that fills gaps.
+        device: where it runs, such as "cpu" or "cuda".
+        precision: "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about twice the cost) or "bfloat16"
+            (half the memory; ranks are coarser).
+        context: what a text is scored after, for causal models: "auto" (what came before each document in the usual preparation: BOS,
+            or end of text where there is no BOS), "bos", "eot" or "none".
+        context_text: a text that comes after that context.
+        answers: a file that keeps the answers of an endpoint, so that nothing is asked twice.
     """
-    if kind not in get_args(Kind):
-        raise InputError(f"a model is used as one of {', '.join(get_args(Kind))}, got {kind!r}")
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    check_choice(context, context_text)
-    chosen = (context, context_text)
+    options = _Options(kind, device, precision, context, context_text)
+    options.check()
     if is_endpoint(where):
-        if chosen != AS_TRAINED:
-            raise InputError(
-                "what an endpoint scores a text after is the `context` of its TOML file (docs/guides/endpoints.md); leave --context and "
-                "--context-text out"
-            )
-        from coalmine.models.endpoints.description import connect_as_told
-
-        if kind != "auto":
-            raise InputError(
-                f"an endpoint is used as what it offers, and {kind!r} was asked for; leave --kind out"
-            )
-        return connect_as_told(str(where), answers=None if answers is None else Path(answers))
-    if is_function(where):
-        if (kind, device, precision, *chosen) != ("auto", "cpu", "float32", *AS_TRAINED):
-            raise InputError(
-                f"{os.fspath(where)} decides itself on the kind, device, precision and context of its model; leave --kind, --device, "
-                "--precision, --context and --context-text out"
-            )
-        return model_of_function(where)
+        return _endpoint(where, options, answers)
+    if is_plugin(where):
+        return _plugin(where, options)
     directory = Path(where)
     if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
         raise ModelError(
@@ -88,7 +101,7 @@ def load_model(
     check_readable_name(directory)
     require_torch("loading a model")
     with offline():
-        return _load_directory(directory, kind, chosen, device=device, precision=precision)
+        return _load_directory(directory, options)
 
 
 def is_endpoint(where: str | os.PathLike[str]) -> bool:
@@ -99,24 +112,45 @@ def is_endpoint(where: str | os.PathLike[str]) -> bool:
     )
 
 
-def _load_directory(
-    directory: Path, kind: Kind, context: tuple[str, str | None], *, device: str, precision: str
+def _endpoint(
+    where: str | os.PathLike[str], options: _Options, answers: str | os.PathLike[str] | None
 ) -> Model:
+    if options.chooses_context:
+        raise InputError(
+            "what an endpoint scores a text after is the `context` of its TOML file (docs/guides/endpoints.md); leave out --context "
+            "and --context-text"
+        )
+    if options.kind != "auto":
+        raise InputError(
+            f"an endpoint is used as what it offers, and {options.kind!r} was asked for; leave out --kind"
+        )
+    from coalmine.models.endpoints.connecting import connect, read_endpoint
+
+    return connect(read_endpoint(where), cache=answers)
+
+
+def _plugin(where: str | os.PathLike[str], options: _Options) -> Any:
+    given = options.given()
+    if given and os.fspath(where).startswith(PREFIX):
+        raise InputError(
+            f"{os.fspath(where)} itself decides on the kind, device, precision and context of its model; leave out --kind, --device, "
+            "--precision, --context and --context-text"
+        )
+    return plugin_model(where, **given)
+
+
+def _load_directory(directory: Path, options: _Options) -> Any:
     config = _transformers_config(directory)
     if config is None:
         refuse_adapters_below(directory)
-        own: Any = _reference_model(directory, device=device, precision=precision)
-        is_kind = "pairs" if isinstance(own, PairModel) else "causal"
-        if kind not in {"auto", is_kind}:
-            raise ModelError(
-                f"{directory} holds a {is_kind} model of `coalmine train`, which cannot be used as {kind}; leave --kind out"
-            )
-        return cast("Model", _reference_model_after(own, is_kind, *context))
+        return _trained_here(directory, options)
+    kind = options.kind
     if kind == "auto":
         masked = any(name.endswith("ForMaskedLM") for name in architectures_of(config))
         kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"
     if kind != "causal":
-        _refuse_context(kind, context)
+        _refuse_context(kind, options)
+    device, precision = options.device, options.precision
     if kind == "pairs":
         from coalmine.models.transformers.pairs import load_pairs
 
@@ -128,8 +162,34 @@ def _load_directory(
     from coalmine.models.transformers.causal import load_transformers
 
     return load_transformers(
-        directory, device=device, precision=precision, context=context[0], context_text=context[1]
+        directory,
+        device=device,
+        precision=precision,
+        context=options.context,
+        context_text=options.context_text,
     )
+
+
+def _trained_here(directory: Path, options: _Options) -> Any:
+    """A model of `coalmine train`, with the separator that it was trained with or with another context."""
+    own: Any = _reference_model(directory, device=options.device, precision=options.precision)
+    kind = "pairs" if isinstance(own, PairModel) else "causal"
+    if options.kind not in {"auto", kind}:
+        raise ModelError(
+            f"{directory} holds a {kind} model of `coalmine train`, which cannot be used as {options.kind}; leave out --kind"
+        )
+    if not options.chooses_context:
+        return own
+    if kind != "causal":
+        _refuse_context(kind, options)
+    if options.context in {"bos", "eot"}:
+        raise ModelError(
+            f"a model of `coalmine train` has one document separator, which is what auto takes, and no token for {options.context}; "
+            "choose auto or none"
+        )
+    tokens = () if options.context == "none" else own.context
+    before = Context(options.context, tokens, "document separator" if tokens else NOTHING)
+    return own.in_context(with_text(before, options.context_text, own.tokenizer.encode))
 
 
 def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
@@ -145,13 +205,7 @@ def _reference_model(directory: Path, *, device: str, precision: str) -> Any:
         raise
     _check_shape(directory / CONFIG_FILE, held)
     with no_larger_than(held, str(directory / CONFIG_FILE)):
-        model: Any = load_checkpoint(directory, device=device, precision=precision)
-    rows = getattr(model, "network" if isinstance(model, PairModel) else "_network").vocabulary
-    if model.tokenizer.size != rows:
-        raise ModelError(
-            f"{directory / CONFIG_FILE} has a tokenizer of {model.tokenizer.size:,} ids for a network of {rows:,} tokens; train the model again"
-        )
-    return model
+        return load_checkpoint(directory, device=device, precision=precision)
 
 
 def _check_shape(path: Path, held: Held) -> None:
@@ -168,32 +222,15 @@ def _check_shape(path: Path, held: Held) -> None:
             )
 
 
-def _reference_model_after(own: Any, kind: str, context: str, text: str | None) -> Any:
-    """A model of `coalmine train` with another context than the separator that it was trained with."""
-    if (context, text) == AS_TRAINED:
-        return own
-    if kind != "causal":
-        _refuse_context(kind, (context, text))
-    if context in {"bos", "eot"}:
-        raise ModelError(
-            f"a model of `coalmine train` has one document separator, which is what auto takes, and no token for {context}; choose auto "
-            "or none"
-        )
-    tokens = () if context == "none" else own.context
-    before = Context(context, tokens, "document separator" if tokens else NOTHING)
-    return own.in_context(with_text(before, text, own.tokenizer.encode))
-
-
-def _refuse_context(kind: str, context: tuple[str, str | None]) -> None:
-    if context != AS_TRAINED:
+def _refuse_context(kind: str, options: _Options) -> None:
+    if options.chooses_context:
         what = (
-            "reads the source and the start of its decoder before a text"
+            "model of pairs reads the source and the start of its decoder before a text"
             if kind == "pairs"
-            else "sees both sides of each token"
+            else "masked model sees both sides of each token"
         )
         raise ModelError(
-            f"a {'model of pairs' if kind == 'pairs' else 'masked model'} {what}, so there is no other context to choose; leave "
-            "--context and --context-text out"
+            f"a {what}, so there is no other context to choose; leave out --context and --context-text"
         )
 
 

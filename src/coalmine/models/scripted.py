@@ -31,7 +31,7 @@ class ScriptedModel:
         P(x) = Σ weight(m) [m begins with x, or x continues m by random characters] + (1 - Σ weight) Π frequency(x_i)
 
     `memory` maps texts to weights that sum to less than 1, `frequencies` maps characters to relative weights (equal ones by
-    default). It is a Scorer, a Stepper, a Generator, a Ranker and a Lister, and counts in `calls` how many rows it was asked for.
+    default). It is a Scorer, a Stepper, a Generator and a Lister, and counts in `calls` how many rows it was asked for.
     """
 
     resolution_bits = 1e-9
@@ -113,11 +113,6 @@ class ScriptedModel:
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt."""
         return [self._continue(self._after_separator(tuple(prompt)), length) for prompt in prompts]
-
-    def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
-        """The k likeliest next tokens."""
-        rows = [self._next(self._after_separator(tuple(prompt))) for prompt in prompts]
-        return [np.argsort(-row, kind="stable")[:k].tolist() for row in rows]
 
     def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
         """The k likeliest tokens at each place of each target."""

@@ -73,13 +73,13 @@ def index(corpus, learned):
 class OnlyScores:
     """A model of which only scores are offered, and those no longer after so many."""
 
-    def __init__(self, model, *, fails_after=None, adapter="here"):
+    def __init__(self, model, *, fails_after=None):
         self.name, self.context, self.tokenizer = "only scores", model.context, model.tokenizer
         self.resolution_bits = model.resolution_bits
-        self._model, self._left, self._adapter = model, fails_after, adapter
+        self._model, self._left = model, fails_after
 
     def describe(self):
-        return {"adapter": self._adapter}
+        return {"adapter": "only scores"}
 
     def score(self, sequences):
         if self._left is not None:
@@ -87,6 +87,13 @@ class OnlyScores:
             if self._left < 0:
                 raise ModelOutputError("the model gave values that are not numbers")
         return self._model.score(sequences)
+
+
+class Elsewhere(OnlyScores):
+    """The same on another machine."""
+
+    def checks(self):
+        return {}
 
 
 class Stopping(OnlyScores):
@@ -254,7 +261,7 @@ def test_a_run_that_can_never_go_on_leaves_nothing(learned, index, tmp_path, mon
     monkeypatch.setattr(
         recitation_answers.ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0}
     )
-    broken = OnlyScores(learned, fails_after=60, adapter="endpoint" if elsewhere else "here")
+    broken = (Elsewhere if elsewhere else OnlyScores)(learned, fails_after=60)
     with pytest.raises(ModelOutputError):
         recite(learned, index, **OPTIONS, baseline=broken, out=tmp_path)
     # An endpoint may answer another time, and the run then goes on; a network gives the same again.
@@ -388,7 +395,7 @@ def test_masked_models_restore_whole_sequences(corpus, tmp_path):
     with pytest.raises(InputError, match="whole sequences"):
         recite(model, index, contexts=[5], lengths=[8], per_bucket=5)
     # It has 64 positions, two of which special tokens take.
-    assert model.longest == 62
+    assert model.max_length == 62 + len(model.context)
     [told] = recite(model, index, per_bucket=5).warnings
     assert "more than 62 tokens were left out" in told
     with pytest.raises(NotMeasurableError, match="up to 62"):

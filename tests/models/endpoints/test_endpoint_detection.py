@@ -85,52 +85,54 @@ class TestStream:
     """Requests by hand: questions are numbers, and probes too, from 1000 on."""
 
     def started(self, count):
-        stream, probes = ProbeSchedule(), itertools.count(1000)
+        schedule, probes = ProbeSchedule(), itertools.count(1000)
         questions = [EndpointQuestion(prompt=str(number)) for number in range(count)]
-        sent = stream.mixed(questions, lambda: EndpointQuestion(prompt=str(next(probes))))
-        assert [one for one in sent if not stream.is_probe(one)] == questions
-        return stream, sent
+        sent = schedule.mixed(questions, lambda: EndpointQuestion(prompt=str(next(probes))))
+        assert [one for one in sent if not schedule.is_probe(one)] == questions
+        return schedule, sent
 
     def test_a_probe_after_every_stretch(self):
-        stream, sent = self.started(1000)
-        probes = [one for one in sent if stream.is_probe(one)]
-        places = [stream.place_of(one) for one in probes]
+        schedule, sent = self.started(1000)
+        probes = [one for one in sent if schedule.is_probe(one)]
+        places = [schedule.place_of(one) for one in probes]
         gaps = [after - before for before, after in itertools.pairwise([0, *places])]
         assert min(gaps) == SHORTEST_STRETCH
         assert max(gaps) == LONGEST_STRETCH
         assert len(set(gaps)) == LONGEST_STRETCH - SHORTEST_STRETCH + 1
-        assert not stream.is_probe(sent[-1])
+        assert not schedule.is_probe(sent[-1])
         assert sent == self.started(1000)[1], "as many requests each time"
 
     def test_stretches_of_a_run_without_company(self):
-        stream, sent = self.started(100)
+        schedule, sent = self.started(100)
         gaps, kept = [], []
         for one in sent:
-            stream.begin(one)
-            stream.end(one)
-            if stream.is_probe(one):
-                gap, whole = stream.close_stretch(one)
+            schedule.begin(one)
+            schedule.end(one)
+            if schedule.is_probe(one):
+                gap, whole = schedule.close_stretch(one)
                 gaps.append(gap)
                 kept.append(len(whole))
         assert gaps == kept
-        assert [*itertools.accumulate(gaps)] == [stream.place_of(one) for one in sent if stream.is_probe(one)]
-        assert sum(gaps) + stream.close_window() == 100
+        assert [*itertools.accumulate(gaps)] == [
+            schedule.place_of(one) for one in sent if schedule.is_probe(one)
+        ]
+        assert sum(gaps) + schedule.close_window() == 100
 
     def test_stretches_where_several_are_under_way(self):
         """Whatever is under way together with a probe may be answered before it or after it, and counts on both sides."""
-        stream, sent = self.started(60)
+        schedule, sent = self.started(60)
         gaps, kept = [], []
         for start in range(0, len(sent), 4):
             part = sent[start : start + 4]
             for one in part:
-                stream.begin(one)
+                schedule.begin(one)
             for one in reversed(part):
-                stream.end(one)
+                schedule.end(one)
             for one in part:
-                if stream.is_probe(one):
-                    gap, whole = stream.close_stretch(one)
+                if schedule.is_probe(one):
+                    gap, whole = schedule.close_stretch(one)
                     gaps.append(gap)
                     kept += whole
         assert all(SHORTEST_STRETCH <= gap <= LONGEST_STRETCH + 2 * 3 for gap in gaps)
-        assert sum(gaps) + stream.close_window() > 60
+        assert sum(gaps) + schedule.close_window() > 60
         assert len(kept) == len(set(kept)) < sum(gaps)

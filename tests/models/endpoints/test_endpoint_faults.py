@@ -31,17 +31,12 @@ from coalmine.models.protocols import text_sequence
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.serving.server import serve
 from endpoints.fault_proxy import BENIGN, FAULTS, Fault, FaultProxy
-from models.endpoint_servers import serving_process, twisted
+from models.endpoint_servers import local_bits, serving_process, twisted
 from models.random_networks import random_model
 
 TEXTS = ["the random number is 281265017", "a", "00", "some other text", "0 zero first", "my pin is 4921"]
 TOLERANCE_BITS = 1e-4
 QUICK = {"back_off": 0.01, "timeout": 10.0, "probe_texts": ["the cat sat"]}
-
-
-@pytest.fixture(scope="module")
-def local():
-    return random_model("lstm")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +49,7 @@ def url(local, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(local):
-    return [score.log_perplexity_bits for score in local.score([text_sequence(local, t) for t in TEXTS])]
+    return local_bits(local, TEXTS)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from coalmine.serving.server import serve
 from endpoints.broken_shapes import BROKEN_BYTES
 from endpoints.fault_proxy import REDIRECTS, Fault, FaultProxy
 from endpoints.hostile_answers import HOSTILE, SLOW
-from models.endpoint_servers import twisted
+from models.endpoint_servers import local_bits, twisted
 from models.random_networks import CHARACTERS
 
 TEXTS = ["the random number is 281265017", "a", "some other text", "my pin is 4921"]
@@ -38,9 +38,7 @@ def url(scripted):
 
 @pytest.fixture(scope="module")
 def expected(scripted):
-    return [
-        score.log_perplexity_bits for score in scripted.score([text_sequence(scripted, t) for t in TEXTS])
-    ]
+    return local_bits(scripted, TEXTS)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,7 @@ import pytest
 
 from coalmine.errors import InputError, ModelChangedError
 from coalmine.models.endpoints.connecting import connect
-from coalmine.models.protocols import text_sequence
-from coalmine.serving.server import serve
-from models.endpoint_servers import twisted
+from models.endpoint_servers import local_bits, twisted
 from models.switching import QUICK, TEXTS, TRIED, bits, check_often, scripted
 
 
@@ -22,18 +20,11 @@ def small_steps(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def url():
-    with serve(scripted(), port=0, name="m") as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
 def expected():
-    model = scripted()
-    return [score.log_perplexity_bits for score in model.score([text_sequence(model, t) for t in TEXTS])]
+    return local_bits(scripted(), TEXTS)
 
 
-def noisy(url, most_nats, *, since=1):
+def noisy(scripted_url, most_nats, *, since=1):
     """A server whose numbers differ by up to so much each time, from request number `since` on."""
     dice, count = random.Random(7), iter(range(1, 100_000))
 
@@ -48,12 +39,12 @@ def noisy(url, most_nats, *, since=1):
             ]
         return document
 
-    return twisted(url, twist)
+    return twisted(scripted_url, twist)
 
 
 @pytest.mark.parametrize("most_nats", [1e-6, 0.001, 0.03])
-def test_a_server_that_is_noisy_by_nature_is_not_accused(url, expected, most_nats):
-    with noisy(url, most_nats) as place, connect(place.url, **QUICK) as model:
+def test_a_server_that_is_noisy_by_nature_is_not_accused(scripted_url, expected, most_nats):
+    with noisy(scripted_url, most_nats) as place, connect(place.url, **QUICK) as model:
         assert model.capability.level == "scorer", model.capability.why
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it may turn out noisier than it was at the beginning
@@ -63,7 +54,7 @@ def test_a_server_that_is_noisy_by_nature_is_not_accused(url, expected, most_nat
                 assert bits(model, TEXTS[part]) == pytest.approx(expected[part], abs=margin + 1e-9)
 
 
-def test_numbers_that_depend_on_what_is_computed_at_the_same_time(url):
+def test_numbers_that_depend_on_what_is_computed_at_the_same_time(scripted_url):
     """As on servers that compute in batches, and in few bits: alone, a text always has the same numbers, and others in company."""
     lock, under_way = threading.Lock(), 0
 
@@ -79,7 +70,7 @@ def test_numbers_that_depend_on_what_is_computed_at_the_same_time(url):
             told["token_logprobs"] = [n - 0.1 for n in told["token_logprobs"]]
         return document
 
-    with twisted(url, twist) as place, connect(place.url, **{**QUICK, "concurrency": 4}) as model:
+    with twisted(scripted_url, twist) as place, connect(place.url, **{**QUICK, "concurrency": 4}) as model:
         assert model.resolution_bits < 0.001
         with pytest.warns(
             UserWarning, match="less exact than when the run began: .* differ by up to 0.14 bits"
@@ -87,23 +78,26 @@ def test_numbers_that_depend_on_what_is_computed_at_the_same_time(url):
             bits(model)
 
 
-def test_noise_that_begins_later_is_told_and_is_no_error(url):
-    with noisy(url, 0.02, since=TRIED) as place, connect(place.url, **QUICK) as model:
+def test_noise_that_begins_later_is_told_and_is_no_error(scripted_url):
+    with noisy(scripted_url, 0.02, since=TRIED) as place, connect(place.url, **QUICK) as model:
         assert model.resolution_bits < 0.001
         with pytest.warns(UserWarning, match="less exact than when the run began"):
             bits(model)
 
 
-def test_noise_that_is_known_is_neither(url):
-    with noisy(url, 0.02, since=TRIED) as place, connect(place.url, **QUICK, noise_bits=0.03) as model:
+def test_noise_that_is_known_is_neither(scripted_url):
+    with (
+        noisy(scripted_url, 0.02, since=TRIED) as place,
+        connect(place.url, **QUICK, noise_bits=0.03) as model,
+    ):
         assert model.resolution_bits == 0.06
         bits(model)
     for wrong in (-0.1, 0.6, math.nan):
         with pytest.raises(InputError, match="noise_bits must be from 0 to"):
-            connect(url, **QUICK, noise_bits=wrong)
+            connect(scripted_url, **QUICK, noise_bits=wrong)
 
 
-def test_a_difference_that_stays_is_not_noise(url):
+def test_a_difference_that_stays_is_not_noise(scripted_url):
     """Numbers that are lower by a hundredth from some request on: within the noise that a server may have, and always the same."""
     count = iter(range(1, 10_000))
 
@@ -114,14 +108,14 @@ def test_a_difference_that_stays_is_not_noise(url):
         return document
 
     with (
-        twisted(url, twist) as place,
+        twisted(scripted_url, twist) as place,
         connect(place.url, **QUICK) as model,
         pytest.raises(ModelChangedError, match=r"differ by up to 0\.014 bits, and not from one time to"),
     ):
         bits(model)
 
 
-def test_text_that_is_seldom_written_otherwise(url):
+def test_text_that_is_seldom_written_otherwise(scripted_url):
     """Greedy decoding that takes another turn now and then is told; a server that was not deterministic at all never is accused."""
     for every, level in ((10, "a change"), (3, "from the beginning")):
         count = iter(range(1, 10_000))
@@ -132,7 +126,7 @@ def test_text_that_is_seldom_written_otherwise(url):
                 document["choices"][0]["text"] = "something else"
             return document
 
-        with twisted(url, twist) as place, warnings.catch_warnings():
+        with twisted(scripted_url, twist) as place, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with connect(place.url, **QUICK) as model:
                 assert model.describe()["deterministic"] == (level == "a change")

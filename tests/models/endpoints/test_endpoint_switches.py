@@ -15,7 +15,7 @@ from coalmine.models.protocols import text_sequence
 from coalmine.models.scripted import ScriptedModel
 from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
-from models.endpoint_servers import twisted
+from models.endpoint_servers import local_bits, twisted
 from models.random_networks import CHARACTERS
 from models.switching import QUICK, TEXTS, TRIED, bits, check_often, scripted
 
@@ -25,25 +25,6 @@ def model():
     return scripted()
 
 
-@pytest.fixture(scope="module")
-def url(model):
-    with serve(model, port=0, name="m") as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def other_url():
-    with serve(scripted(a=5), port=0, name="m") as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def near_url():
-    """A model that gives each character other odds by a thousandth of a bit."""
-    with serve(scripted(e=3.003), port=0, name="m") as server:
-        yield server.url
-
-
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     check_often(monkeypatch)
@@ -51,11 +32,11 @@ def small_steps(monkeypatch):
 
 @pytest.fixture(scope="module")
 def expected(model):
-    return [score.log_perplexity_bits for score in model.score([text_sequence(model, t) for t in TEXTS])]
+    return local_bits(model, TEXTS)
 
 
-def test_how_much_it_costs(url, expected):
-    with FaultProxy(url) as proxy, connect(proxy.url, **QUICK) as model:
+def test_how_much_it_costs(scripted_url, expected):
+    with FaultProxy(scripted_url) as proxy, connect(proxy.url, **QUICK) as model:
         tried = sum(proxy.requests.values())
         assert tried == TRIED
         assert bits(model) == pytest.approx(expected, abs=1e-9)
@@ -71,10 +52,12 @@ def test_how_much_it_costs(url, expected):
 
 @pytest.mark.parametrize("first", [TRIED + number for number in (1, 2, 16, 17, 19, 30, 46)])
 @pytest.mark.parametrize("other", ["other", "near"])
-def test_a_switch_is_found_wherever_it_happens(url, other_url, near_url, expected, tmp_path, first, other):
+def test_a_switch_is_found_wherever_it_happens(
+    scripted_url, other_url, near_url, expected, tmp_path, first, other
+):
     switch = Switch({"other": other_url, "near": near_url}[other], first=first)
     cache = tmp_path / "answers"
-    with FaultProxy(url, switch=switch) as proxy:
+    with FaultProxy(scripted_url, switch=switch) as proxy:
         with (
             pytest.raises(ModelChangedError, match="became another one") as problem,
             connect(proxy.url, **QUICK, cache=cache) as model,
@@ -92,21 +75,21 @@ def test_a_switch_is_found_wherever_it_happens(url, other_url, near_url, expecte
 
 @pytest.mark.parametrize("first", range(2, TRIED + 1))
 @pytest.mark.parametrize("other", ["other", "near"])
-def test_a_switch_while_the_server_is_tried_mixes_no_numbers(url, other_url, near_url, first, other):
+def test_a_switch_while_the_server_is_tried_mixes_no_numbers(scripted_url, other_url, near_url, first, other):
     """It is found, or the server is taken for less than it is, or all numbers are of the second model."""
     place, changed = {"other": (other_url, {"a": 5}), "near": (near_url, {"e": 3.003})}[other]
     second = scripted(**changed)
     expected = [s.log_perplexity_bits for s in second.score([text_sequence(second, t) for t in TEXTS[:9]])]
-    with FaultProxy(url, switch=Switch(place, first=first)) as proxy, warnings.catch_warnings():
+    with FaultProxy(scripted_url, switch=Switch(place, first=first)) as proxy, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some look as if they were not deterministic
         with contextlib.suppress(ModelChangedError), connect(proxy.url, **QUICK) as model:
             if model.capability.level == "scorer":
                 assert bits(model, TEXTS[:9]) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_error_says_where(url, other_url):
+def test_the_error_says_where(scripted_url, other_url):
     with (
-        FaultProxy(url, switch=Switch(other_url, first=TRIED + 38)) as proxy,
+        FaultProxy(scripted_url, switch=Switch(other_url, first=TRIED + 38)) as proxy,
         connect(proxy.url, **QUICK) as model,
     ):
         with pytest.raises(ModelChangedError, match="differ by up to") as problem:
@@ -125,10 +108,10 @@ def test_the_error_says_where(url, other_url):
 
 
 @pytest.mark.filterwarnings("ignore:.*in different ways")
-def test_servers_that_take_turns(url, other_url):
+def test_servers_that_take_turns(scripted_url, other_url):
     for switch in ({"every": 2}, {"every": 3}, {"rate": 0.5}, {"first": TRIED + 1, "every": 2}):
         with (
-            FaultProxy(url, switch=Switch(other_url, **switch)) as proxy,
+            FaultProxy(scripted_url, switch=Switch(other_url, **switch)) as proxy,
             # One that is found while it is tried is no scorer.
             pytest.raises((ModelChangedError, AttributeError)),
             connect(proxy.url, **QUICK) as model,
@@ -136,13 +119,13 @@ def test_servers_that_take_turns(url, other_url):
             bits(model)
 
 
-def test_a_share_of_answers_from_another_model_is_found_as_often_as_promised(url, other_url):
+def test_a_share_of_answers_from_another_model_is_found_as_often_as_promised(scripted_url, other_url):
     """A switch that is over before the next check: the more answers it gave, the likelier one of them is asked again."""
     found = 0
     for number in range(12):
         # The first half of the second part of 16 answers, and then the first model again.
         switch = Switch(other_url, first=TRIED + 19, last=TRIED + 26)
-        with FaultProxy(url, switch=switch) as proxy, connect(proxy.url, **QUICK) as model:
+        with FaultProxy(scripted_url, switch=switch) as proxy, connect(proxy.url, **QUICK) as model:
             with contextlib.suppress(ModelChangedError):
                 bits(model, [f"{number} {text}" for text in TEXTS[:32]])
                 found -= 1
@@ -151,8 +134,8 @@ def test_a_share_of_answers_from_another_model_is_found_as_often_as_promised(url
     assert 2 <= found <= 10
 
 
-def test_a_switch_between_two_runs(url, other_url, tmp_path):
-    with FaultProxy(url) as proxy:
+def test_a_switch_between_two_runs(scripted_url, other_url, tmp_path):
+    with FaultProxy(scripted_url) as proxy:
         with connect(proxy.url, **QUICK, cache=tmp_path / "answers") as model:
             bits(model, TEXTS[:30])
         proxy.switch = Switch(other_url)
@@ -189,9 +172,9 @@ def test_models_that_differ_only_where_the_run_looks(taught_urls, tmp_path, runs
                 bits(model)
 
 
-def test_a_cache_that_lost_what_the_server_is_recognized_by(url, tmp_path):
+def test_a_cache_that_lost_what_the_server_is_recognized_by(scripted_url, tmp_path):
     cache = tmp_path / "answers"
-    with connect(url, **QUICK, cache=cache) as model:
+    with connect(scripted_url, **QUICK, cache=cache) as model:
         bits(model, TEXTS[:3])
         client = model._client
         kept = AnswerCache(cache, url=client.connection.url, model="m")
@@ -199,29 +182,29 @@ def test_a_cache_that_lost_what_the_server_is_recognized_by(url, tmp_path):
             kept.remove(question)
         kept.close()
     with pytest.raises(InputError, match="has lost the answers by which the model 'm'"):
-        connect(url, **QUICK, cache=cache)
+        connect(scripted_url, **QUICK, cache=cache)
 
 
 class TestOtherKinds:
     @pytest.mark.parametrize("liar", ["no_echo", "text_only"])
-    def test_servers_that_can_do_less(self, url, other_url, liar):
-        with FaultProxy(url, liar=liar) as proxy, connect(proxy.url, **QUICK) as model:
+    def test_servers_that_can_do_less(self, scripted_url, other_url, liar):
+        with FaultProxy(scripted_url, liar=liar) as proxy, connect(proxy.url, **QUICK) as model:
             model.complete(["my pin is "], length=4)
             proxy.switch = Switch(other_url)
             with pytest.raises(ModelChangedError, match="while prompts were continued"):
                 model.complete(["the cat sat"], length=4)
 
-    def test_extraction_by_a_prompt(self, url, other_url):
-        with FaultProxy(url, liar="text_only") as proxy, connect(proxy.url, **QUICK) as model:
+    def test_extraction_by_a_prompt(self, scripted_url, other_url):
+        with FaultProxy(scripted_url, liar="text_only") as proxy, connect(proxy.url, **QUICK) as model:
             assert extract(model, Format("my pin is {digits:4}"), method="prompt").found
             proxy.switch = Switch(other_url)
             with pytest.raises(ModelChangedError):
                 extract(model, Format("my cat is {digits:4}"), method="prompt")
 
-    def test_a_model_with_other_tokens_or_without_numbers(self, url):
+    def test_a_model_with_other_tokens_or_without_numbers(self, scripted_url):
         for liar in ("no_echo", "no_logprobs", "shifted", "halved", "bits", "offset", "refuses_logprobs"):
             with (
-                FaultProxy(url, liar=liar, liar_from=TRIED + 20) as proxy,
+                FaultProxy(scripted_url, liar=liar, liar_from=TRIED + 20) as proxy,
                 connect(proxy.url, **QUICK, retries=1) as model,
                 pytest.raises(CoalmineError) as problem,
             ):
@@ -230,22 +213,25 @@ class TestOtherKinds:
             if liar in {"bits", "offset"}:
                 assert problem.type is ModelChangedError
 
-    def test_numbers_that_were_scaled_from_the_beginning(self, url):
+    def test_numbers_that_were_scaled_from_the_beginning(self, scripted_url):
         """Halved ones add up to more than 1. What adds up to less is a distribution like any other, and docs/guides/endpoints.md says so."""
         for liar in ("halved", "bits", "offset"):
-            with FaultProxy(url, liar=liar) as proxy, connect(proxy.url, **QUICK, retries=1) as model:
+            with (
+                FaultProxy(scripted_url, liar=liar) as proxy,
+                connect(proxy.url, **QUICK, retries=1) as model,
+            ):
                 assert (model.capability.level == "scorer") == (liar != "halved")
 
 
 class TestWhatAnswersSayOfThemselves:
     @pytest.mark.parametrize("since", [1, 4, TRIED + 5, TRIED + 30])
-    def test_another_name_is_an_error(self, url, since):
+    def test_another_name_is_an_error(self, scripted_url, since):
         count = iter(range(1, 10_000))
 
         def twist(_, document):
             return {**document, "model": "m" if next(count) < since else "m-\x1b[31m2"}
 
-        with twisted(url, twist) as place:
+        with twisted(scripted_url, twist) as place:
             if since == 1:
                 with connect(place.url, **QUICK) as model:
                     assert len(bits(model)) == 40
@@ -257,38 +243,38 @@ class TestWhatAnswersSayOfThemselves:
             ):
                 bits(model)
 
-    def test_names_that_are_missing_or_no_names(self, url, expected):
+    def test_names_that_are_missing_or_no_names(self, scripted_url, expected):
         names = iter([None, 5, "", ["m"], "m"] * 100)
         with (
-            twisted(url, lambda _, document: {**document, "model": next(names)}) as place,
+            twisted(scripted_url, lambda _, document: {**document, "model": next(names)}) as place,
             connect(place.url, **QUICK) as model,
         ):
             assert bits(model) == pytest.approx(expected, abs=1e-9)
 
-    def test_the_cache_remembers_the_name(self, url, tmp_path):
+    def test_the_cache_remembers_the_name(self, scripted_url, tmp_path):
         name = "one"
-        with twisted(url, lambda _, document: {**document, "model": name}) as place:
+        with twisted(scripted_url, lambda _, document: {**document, "model": name}) as place:
             with connect(place.url, **QUICK, cache=tmp_path / "answers") as model:
                 bits(model, TEXTS[:3])
             name = "two"
             with pytest.raises(ModelChangedError, match="'two', and named 'one' before"):
                 connect(place.url, **QUICK, cache=tmp_path / "answers")
 
-    def test_fingerprints_that_change_are_no_error(self, url, expected):
+    def test_fingerprints_that_change_are_no_error(self, scripted_url, expected):
         count = iter(range(10_000))
 
         def twist(_, document):
             return {**document, "system_fingerprint": f"fp-{next(count)}"}
 
-        with twisted(url, twist) as place, connect(place.url, **QUICK) as model:
+        with twisted(scripted_url, twist) as place, connect(place.url, **QUICK) as model:
             tried = len(place.bodies)
             assert bits(model) == pytest.approx(expected, abs=1e-9)
             # At the end of a window: the first text, an earlier one, one of the window, and one that is in doubt.
             assert len(place.bodies) - tried <= 40 + 4 * 3
 
-    def test_an_answer_with_a_new_fingerprint_is_the_one_that_is_asked_again(self, url, other_url):
+    def test_an_answer_with_a_new_fingerprint_is_the_one_that_is_asked_again(self, scripted_url, other_url):
         """One answer of 16 is of another model, which says that it is another one."""
-        with FaultProxy(url, switch=Switch(other_url, first=TRIED + 5, last=TRIED + 5)) as proxy:
+        with FaultProxy(scripted_url, switch=Switch(other_url, first=TRIED + 5, last=TRIED + 5)) as proxy:
             count = iter(range(1, 10_000))
 
             def twist(_, document):
@@ -302,9 +288,9 @@ class TestWhatAnswersSayOfThemselves:
                 bits(model, TEXTS[:16])
 
 
-def test_a_cap_holds_for_the_checks_too(url, model, tmp_path):
+def test_a_cap_holds_for_the_checks_too(scripted_url, model, tmp_path):
     cache, texts = tmp_path / "answers", [f"number {number} of many" for number in range(70)]
-    with FaultProxy(url) as proxy:
+    with FaultProxy(scripted_url) as proxy:
         for cap in (TRIED + 1 + 16, TRIED + 1 + 17, 5):
             with connect(proxy.url, **QUICK, cache=cache, most_requests=cap) as asked:
                 with pytest.raises(NotMeasurableError, match=f"cap of {cap} requests"):
@@ -319,9 +305,9 @@ def test_a_cap_holds_for_the_checks_too(url, model, tmp_path):
     assert sum(prompts.count(text) for text in texts) <= 70 + 3 * 16 + 2 * 8
 
 
-def test_the_model_is_recognized_in_what_describes_it(url, other_url, near_url):
+def test_the_model_is_recognized_in_what_describes_it(scripted_url, other_url, near_url):
     hashes = []
-    for place in (url, url, other_url, near_url):
+    for place in (scripted_url, scripted_url, other_url, near_url):
         with connect(place, **QUICK) as model:
             hashes.append(model.describe()["identity_sha256"])
     assert hashes[0] == hashes[1] != hashes[2]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coalmine.errors import ModelError, NotMeasurableError
-from coalmine.models.inference import stateful
+from coalmine.models.inference import incremental
 from coalmine.models.protocols import TokenSequence
 from models.random_networks import ARCHITECTURES, random_model
 
@@ -45,7 +45,6 @@ ASKED = {
     ],
     "start": lambda model: model.start([(0, *text) for text in TEXTS]).log2_probabilities,
     "generate": lambda model: model.generate([(0, *text) for text in TEXTS], length=3),
-    "top": lambda model: model.top([(0, *text) for text in TEXTS], k=2),
 }
 
 
@@ -60,7 +59,7 @@ def test_as_many_rows_are_read_as_their_states_have_room(architecture, asked, ro
     bytes_a_row = 2 * (base + each * (6 + (3 if asked == "generate" else 0)))
     seen = rows_read(model, monkeypatch)
     for room, most in ((rows * bytes_a_row, rows), (rows * bytes_a_row - 1, max(1, rows - 1))):
-        monkeypatch.setattr(stateful, "STATES_AT_A_TIME", room)
+        monkeypatch.setattr(incremental, "STATES_AT_A_TIME", room)
         seen.clear()
         assert np.allclose(ASKED[asked](model), whole)
         assert max(seen) == min(most, len(TEXTS))
@@ -76,7 +75,7 @@ def test_as_many_rows_are_read_as_their_logits_have_room(asked, numbers, rows, m
     logits_a_row = model.tokenizer.size * numbers if asked == "score" else last
     seen = rows_read(model, monkeypatch)
     for room, most in ((rows * logits_a_row, rows), (rows * logits_a_row - 1, max(1, rows - 1))):
-        monkeypatch.setattr(stateful, "LOGITS_AT_A_TIME", room)
+        monkeypatch.setattr(incremental, "LOGITS_AT_A_TIME", room)
         seen.clear()
         assert np.allclose(ASKED[asked](model), whole)
         assert max(seen) == min(most, len(TEXTS))

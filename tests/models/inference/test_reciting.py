@@ -18,7 +18,7 @@ from transformers import (
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.conformance import check_model
-from coalmine.models.inference import following, reading, stateful
+from coalmine.models.inference import following, incremental, reading
 from coalmine.models.protocols import Reciter, Sampling, TokenSequence
 from coalmine.models.reference.tokens import CharacterTokenizer
 from coalmine.models.transformers.causal import from_transformers
@@ -159,7 +159,7 @@ def test_no_more_logits_are_made_than_memory_has_room_for_and_few_until_the_firs
     assert misses == [None] + [0] * (many - 1)
     assert max(made) <= room
     assert sum(made) == many + SUFFIX - 1
-    monkeypatch.setattr(stateful, "LOGITS_AT_A_TIME", 3 * model.tokenizer.size)
+    monkeypatch.setattr(incremental, "LOGITS_AT_A_TIME", 3 * model.tokenizer.size)
     made.clear()
     assert [one.first_miss for one in model.follow(sequences, stop_at_miss=True)] == misses
     assert max(made) <= 3

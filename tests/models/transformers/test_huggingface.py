@@ -221,7 +221,6 @@ def test_a_model_that_went_back_to_training_is_refused():
         lambda: model.likeliest([sequence], k=2),
         lambda: model.start([model.context]),
         lambda: model.generate([model.context], length=1),
-        lambda: model.top([model.context], k=1),
     ):
         with pytest.raises(ModelError, match="training"):
             asked()

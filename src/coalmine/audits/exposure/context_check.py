@@ -10,12 +10,12 @@ import numpy as np
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import unique_names
+from coalmine.models.protocols import ContextualModel, Model
 from coalmine.search.walks.members import Members
 from coalmine.statistics.roc import PairedAreas, paired_areas
 
 if TYPE_CHECKING:
-    from coalmine.models.contexts import Context, Contexts
-    from coalmine.models.protocols import Model
+    from coalmine.models.contexts import Context
 
 # Texts that are scored again in each other context: at most this many planted canaries, and this many others.
 TEXTS = 60
@@ -28,8 +28,7 @@ def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
 
     Models that leave no choice of context are not asked.
     """
-    contexts: Contexts | None = getattr(model, "contexts", None)
-    if contexts is None:
+    if not isinstance(model, ContextualModel) or (contexts := model.contexts) is None:
         return []
     names = unique_names({format_id: form.template for format_id, form in chosen.formats.items()})
     warnings = []
@@ -39,7 +38,7 @@ def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
         for other in contexts.others if all(texts) else ():
             try:
                 own = own or _scores(model, chosen, format_id, texts)
-                found = paired_areas(own, _scores(model.in_context(other), chosen, format_id, texts))  # type: ignore[attr-defined]  # models with contexts have it
+                found = paired_areas(own, _scores(model.in_context(other), chosen, format_id, texts))
             except NotMeasurableError:
                 continue  # the format cannot be scored in that context, so it is not what training saw
             if _matters(found):

@@ -23,6 +23,7 @@ from coalmine.models.protocols import (
     MaskedModel,
     Model,
     Reciter,
+    RemoteModel,
     Sampling,
     Scorer,
     Stepper,
@@ -116,8 +117,7 @@ def _ask_batch(
     rows = slice(batch.start, batch.stop)
     sequences = [questions.sequence(model, question) for question in batch]
     if isinstance(model, MaskedModel):
-        solved: Any = model
-        answers.recited[rows] = solved.solves_masking(sequences, share=asked.hidden_share, seed=asked.seed)
+        answers.recited[rows] = model.solves_masking(sequences, share=asked.hidden_share, seed=asked.seed)
         return
     followed = follow(model, sequences, samplings_of(asked))
     answers.first_miss[rows] = [-1 if one.first_miss is None else one.first_miss for one in followed]
@@ -143,10 +143,6 @@ def _ask_batch(
 
 def _check(model: Model, asked: RecitationOptions) -> None:
     if isinstance(model, MaskedModel):
-        if not hasattr(model, "solves_masking"):
-            raise NotMeasurableError(
-                f"recitation is not applicable to {model.name!r}: it fills gaps, and does not say whether it restores a text"
-            )
         if asked.writes or asked.beam is not None:
             raise NotMeasurableError(
                 f"{model.name!r} fills gaps and writes no text, so there is no beam and nothing to look for elsewhere; leave these out"
@@ -193,7 +189,7 @@ def may_answer_later(model: Model) -> bool:
 
     One that runs here answers the same questions in the same way, and so fails at the same one again.
     """
-    return model.describe().get("adapter") == "endpoint"
+    return isinstance(model, RemoteModel)
 
 
 def _fingerprint(model: Model, questions: Questions, asked: RecitationOptions) -> str:

@@ -13,7 +13,7 @@ from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.corpus.index.sampling import LENGTHS, Sample, normalized_sample, uniform_sample
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.models.protocols import IntArray, Model, TokenSequence
+from coalmine.models.protocols import IntArray, Model, TokenSequence, max_length
 from coalmine.progress import Progress
 from coalmine.randomness import arrays
 
@@ -137,7 +137,7 @@ def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cut
     if lengths is not None and (not lengths or min(lengths) < 1):
         raise InputError(f"lengths must be numbers of tokens, at least 1, got {list(lengths)}")
     wanted = sorted(set(lengths or LENGTHS))
-    limits = [longest for model in models if (longest := getattr(model, "longest", None)) is not None]
+    limits = [most - len(model.context) for model in models if (most := max_length(model)) is not None]
     room = min(limits, default=None)
     fitting = [length for length in wanted if room is None or length <= room]
     if fitting == wanted:
@@ -152,9 +152,9 @@ def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cut
 
 def longest_prompt(model: Model, suffix: int) -> int | None:
     """How long a prompt may be for a suffix to fit after it; None where there is no limit that we know of."""
-    longest = getattr(model, "longest", None)
+    most = max_length(model)
     # The last token of a suffix is predicted, and never read.
-    return None if longest is None else int(longest) - len(model.context) - suffix + 1
+    return None if most is None else most - len(model.context) - suffix + 1
 
 
 def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.models.offline import offline
-from coalmine.models.plugins import is_function, model_of_function
+from coalmine.models.plugins import is_plugin, plugin_model
 from coalmine.models.protocols import IntArray
 from coalmine.models.reference.tokens import (
     CharacterTokenizer,
@@ -160,7 +160,7 @@ class SubwordTokens:
 
 
 def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
-    """The tokenizer that is meant by "bytes", by a model's directory or `python:module:function`, or by a model's tokenizer itself.
+    """The tokenizer that is meant by "bytes", by a model's directory, `python:module:function` or `NAME:WHERE`, or by a model's tokenizer itself.
 
     >>> index_tokenizer("bytes").kind
     'bytes'
@@ -173,8 +173,8 @@ def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
         return SubwordTokens(given._backend.to_str())  # noqa: SLF001 - the one place where an index meets a model's tokenizer
     if isinstance(given, str) and given == BYTES:
         return ByteTokens()
-    if isinstance(given, str) and is_function(given):
-        return index_tokenizer(model_of_function(given).tokenizer)
+    if isinstance(given, str) and is_plugin(given):
+        return index_tokenizer(plugin_model(given).tokenizer)
     if isinstance(given, str | os.PathLike):
         return _from_directory(Path(given))
     raise InputError(

@@ -1,18 +1,15 @@
-"""Models behind an OpenAI-compatible endpoint, as audits see them: by what the server was seen to do.
+"""`connect`: a model at an OpenAI-compatible endpoint, described by a URL, a TOML file or an `Endpoint`, as what it was seen to do.
 
-    from coalmine.models.endpoints.connecting import connect
-    model = connect("http://127.0.0.1:8000/v1", cache="answers.sqlite")
-    model.describe()["capability"]
-
-A server that gives the log-probabilities of a prompt is a Scorer, one that gives the likeliest next tokens a Ranker, and one that
-gives only text a Generator. The key comes from an environment variable, and goes to the server and nowhere else.
+A server that gives the log-probabilities of a prompt is a scorer, one that gives the likeliest next tokens a ranker, and one that
+gives only text a generator. The key comes from an environment variable, and goes to the server and nowhere else.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,101 +22,152 @@ from coalmine.models.endpoints.client import Client, model_names
 from coalmine.models.endpoints.http import Connection
 from coalmine.models.endpoints.identity import Identity
 from coalmine.models.endpoints.limits import Budget, RateLimit
-from coalmine.models.endpoints.probing import PROBE_TEXTS, probe
+from coalmine.models.endpoints.probing import PROBE_TEXTS, Capability, probe
 from coalmine.models.endpoints.probing_scores import MOST_NOISE_BITS
 from coalmine.models.endpoints.tokens import LocalTokenizer
 from coalmine.progress import Progress
+from coalmine.storage.decoding import UndecodableError, decode_toml
+from coalmine.storage.files import read_bytes
 
-__all__ = ["EndpointGenerator", "EndpointRanker", "EndpointScorer", "connect"]
+__all__ = ["Endpoint", "EndpointGenerator", "EndpointRanker", "EndpointScorer", "connect", "read_endpoint"]
 
 
-def connect(
-    url: str,
-    *,
-    model: str | None = None,
-    tokenizer: str | os.PathLike[str] | None = None,
-    context: str = "",
-    key_variable: str = KEY_VARIABLE,
-    concurrency: int = 4,
-    requests_per_second: float | None = None,
-    most_requests: int | None = None,
-    most_cost: float | None = None,
-    cost_per_million_tokens: float | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    retries: int = 6,
-    timeout: float = 60.0,
-    back_off: float = 0.5,
-    request_fields: Mapping[str, Any] | None = None,
-    noise_bits: float = 0.0,
-    probe_texts: Sequence[str] = PROBE_TEXTS,
-    progress: Progress | None = None,
-) -> EndpointScorer | EndpointRanker | EndpointGenerator:
-    """A model behind an OpenAI-compatible endpoint, by what it is seen to do when it is asked about `probe_texts`.
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach a model at an OpenAI-compatible endpoint, and how much may be asked. A TOML file may have the same fields.
 
-    Args:
+    The key itself is never one of them: `key_variable` names the environment variable that holds it.
+
+    >>> Endpoint(url="http://127.0.0.1:8000/v1", most_requests=1000).timeout
+    60.0
+
+    Attributes:
         url: the base of the API, such as http://127.0.0.1:8000/v1.
         model: its name at the server; None takes the only one there is.
         tokenizer: a directory with the tokenizer.json of the model; None takes the tokens that the server shows.
         context: a text that is put before each text and not scored, such as the model's document separator.
         key_variable: the environment variable with the key. No other is read.
-        concurrency: how many requests may be under way at a time.
-        requests_per_second: how many may begin in a second.
-        most_requests: how many may be sent in all, retries among them.
+        concurrency: how many requests may be in flight at a time.
+        requests_per_second: how many may begin per second.
+        most_requests: how many may be sent in all, retries included.
         most_cost: what they may cost, in the currency of `cost_per_million_tokens`.
         cost_per_million_tokens: the price of a million tokens, read or written.
-        cache: a file in which answers are kept, so that nothing is asked twice. It holds the texts: mode 0600.
+        request_fields: further fields for each request, such as {"repeat_penalty": 1.0} where a server has a penalty.
+        noise_bits: how far apart the server's answers to one question are, in bits, where that is known to be more than the first
+            test shows.
         retries: how often a request that failed is sent again.
         timeout: how many seconds an answer may take.
-        back_off: how many seconds to wait before the first retry; the wait doubles from one to the next.
-        request_fields: what else to send with each request, such as {"repeat_penalty": 1.0} where a server has a penalty.
-        noise_bits: how far apart the server's answers to one question are, where that is known to be more than is seen when it is tried.
-        probe_texts: what to try the server with; the first that it can read is used.
-        progress: is told of batches of requests.
     """
-    if not 0 <= noise_bits <= MOST_NOISE_BITS:
+
+    url: str
+    model: str | None = None
+    tokenizer: str | None = None
+    context: str = ""
+    key_variable: str = KEY_VARIABLE
+    concurrency: int = 4
+    requests_per_second: float | None = None
+    most_requests: int | None = None
+    most_cost: float | None = None
+    cost_per_million_tokens: float | None = None
+    request_fields: dict[str, Any] = {}
+    noise_bits: float = 0.0
+    retries: int = 6
+    timeout: float = 60.0
+
+
+def connect(
+    endpoint: str | Endpoint,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    back_off: float = 0.5,
+    probe_texts: Sequence[str] = PROBE_TEXTS,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> EndpointScorer | EndpointRanker | EndpointGenerator:
+    """Connect to a model at an OpenAI-compatible endpoint; what it can do is found out by asking about `probe_texts`.
+
+    >>> with connect("http://127.0.0.1:8000/v1", cache="answers.sqlite") as model:  # doctest: +SKIP
+    ...     model.describe()["capability"]
+    'scorer'
+
+    Args:
+        endpoint: the base URL of the API, or an `Endpoint`.
+        cache: a file that keeps the answers, so that nothing is asked twice. It holds the texts: mode 0600.
+        back_off: how many seconds to wait before the first retry; the wait doubles from one to the next.
+        probe_texts: what to test the server with; the first text that it can read is used.
+        progress: is informed of batches of requests.
+        settings: the other fields of an `Endpoint`, such as `context`, `concurrency` or `most_requests`.
+    """
+    described = Endpoint(url=endpoint) if isinstance(endpoint, str) else endpoint
+    told = msgspec.structs.replace(described, **settings)
+    if not 0 <= told.noise_bits <= MOST_NOISE_BITS:
         raise InputError(
-            f"noise_bits must be from 0 to {MOST_NOISE_BITS}, got {noise_bits}; a server with more noise than that measures nothing"
+            f"noise_bits must be from 0 to {MOST_NOISE_BITS}, got {told.noise_bits}; a server with more noise than that measures nothing"
         )
-    address = checked_url(url)
-    connection = Connection(
-        address,
-        key_from_environment(key_variable, address),
-        retries=retries,
-        timeout=timeout,
-        back_off=back_off,
-        rate=RateLimit(requests_per_second),
-        budget=Budget(most_requests, most_cost, cost_per_million_tokens),
-    )
-    local = None if tokenizer is None else LocalTokenizer(tokenizer)
-    name = model if model is not None else _only_model(connection)
+    connection = _connection(told, back_off)
+    local = None if told.tokenizer is None else LocalTokenizer(told.tokenizer)
+    name = told.model if told.model is not None else _only_model(connection)
     client = Client(
         connection,
         name,
-        AnswerCache(cache, url=address, model=name, request_fields=request_fields),
-        request_fields=request_fields,
-        concurrency=concurrency,
+        AnswerCache(cache, url=connection.url, model=name, request_fields=told.request_fields),
+        request_fields=told.request_fields,
+        concurrency=told.concurrency,
         progress=progress,
     )
-    capability = probe(client, context=context, texts=probe_texts)
-    finest = max(capability.resolution_bits, 2 * noise_bits)
-    capability = msgspec.structs.replace(capability, resolution_bits=finest)
-    identity = Identity(client, capability, context=context)
-    identity.check_cache()
-    client.watch_with(identity)
-    capability = msgspec.structs.replace(capability, identity_sha256=identity.sha256)
-    for kept, problem in (
-        (capability.deterministic, "continues the same prompt in different ways"),
-        (capability.greedy, "does not continue a prompt by its likeliest tokens"),
-    ):
-        if not kept:
-            warnings.warn(
-                f"{name!r} at {address} {problem}, though it was asked to be greedy; what it generates shows less than it knows",
-                stacklevel=2,
-            )
+    capability = _recognized(client, probe(client, context=told.context, texts=probe_texts), told)
+    _warn_unless_greedy(capability, f"{name!r} at {connection.url}")
     adapter = {"scorer": EndpointScorer, "ranker": EndpointRanker, "generator": EndpointGenerator}[
         capability.level
     ]
-    return adapter(client, capability, context=context, local=local)
+    return adapter(client, capability, context=told.context, local=local)
+
+
+def read_endpoint(where: str | os.PathLike[str]) -> Endpoint:
+    """The endpoint at a URL, or the one that a TOML file describes."""
+    text = os.fspath(where)
+    if text.lower().startswith(("http://", "https://")):
+        return Endpoint(url=text)
+    try:
+        return msgspec.convert(decode_toml(read_bytes(Path(text), "the endpoint's file")), Endpoint)
+    except (UndecodableError, msgspec.ValidationError) as problem:
+        raise InputError(
+            f"{text} does not describe an endpoint ({problem}); see docs/guides/endpoints.md"
+        ) from None
+
+
+def _connection(told: Endpoint, back_off: float) -> Connection:
+    address = checked_url(told.url)
+    return Connection(
+        address,
+        key_from_environment(told.key_variable, address),
+        retries=told.retries,
+        timeout=told.timeout,
+        back_off=back_off,
+        rate=RateLimit(told.requests_per_second),
+        budget=Budget(told.most_requests, told.most_cost, told.cost_per_million_tokens),
+    )
+
+
+def _recognized(client: Client, capability: Capability, told: Endpoint) -> Capability:
+    """What a server can do, once it is known to be the one that filled the cache; from now on it is tested for being the same."""
+    finest = max(capability.resolution_bits, 2 * told.noise_bits)
+    capability = msgspec.structs.replace(capability, resolution_bits=finest)
+    identity = Identity(client, capability, context=told.context)
+    identity.check_cache()
+    client.watch_with(identity)
+    return msgspec.structs.replace(capability, identity_sha256=identity.sha256)
+
+
+def _warn_unless_greedy(capability: Capability, model: str) -> None:
+    for kept, problem in (
+        (capability.deterministic, "continues the same prompt in different ways"),
+        (capability.greedy, "does not continue a prompt with its likeliest tokens"),
+    ):
+        if not kept:
+            warnings.warn(
+                f"{model} {problem}, although it was asked to be greedy; what it generates shows less than it knows",
+                stacklevel=3,
+            )
 
 
 def _only_model(connection: Connection) -> str:

@@ -40,7 +40,7 @@ DEFAULT_CONTEXT = "document separator, initial state"
 
 
 class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator, a Ranker, a Reciter and a Lister.
+    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator, a Reciter and a Lister.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
     """
@@ -105,10 +105,9 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         }
 
     @property
-    def longest(self) -> int | None:
-        """How many tokens it can read, its context included; None where there is no limit."""
-        longest: int | None = getattr(self._network, "longest", None)
-        return longest
+    def max_length(self) -> int | None:
+        """The most tokens that it can read in one sequence, its context included; None where there is no limit."""
+        return self._network.max_length
 
     @torch.inference_mode()
     def follow(
@@ -264,18 +263,6 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
                     following, state = self._network(tokens[:, None], state)
                     logits = following[:, 0]
         return continuations
-
-    @torch.inference_mode()
-    def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
-        """The k likeliest next tokens; among equals, the one with the lower id first."""
-        self._check_at_rest()
-        tops: list[list[int]] = [[] for _ in prompts]
-        for batch in self._batches(prompts, 0):
-            logits, _ = self._read_last([prompts[i] for i in batch])
-            likeliest = torch.argsort(logits, dim=1, descending=True, stable=True)[:, :k].tolist()
-            for i, tokens in zip(batch, likeliest, strict=True):
-                tops[i] = tokens
-        return tops
 
     def _read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
         """Logits and state after reading rows of one length."""

@@ -22,7 +22,8 @@ class TokenScores(NamedTuple):
 
     def part(self, index: Any) -> SequenceScore:
         """The scores of one sequence, which NumPy finds at `index`."""
-        return SequenceScore(*(None if array is None else array[index] for array in self))
+        ranks = None if self.ranks is None else self.ranks[index]
+        return SequenceScore(self.log2_probabilities[index], self.is_argmax[index], ranks)
 
 
 def log2_softmax(logits: Tensor) -> Tensor:

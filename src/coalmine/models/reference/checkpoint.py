@@ -87,6 +87,11 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
         raise ModelError(
             f"{weights} does not fit its config or is damaged ({first_line}); train the model again"
         ) from None
+    if tokenizer.size != network.vocabulary:
+        raise ModelError(
+            f"{directory / CONFIG_FILE} has a tokenizer of {tokenizer.size:,} ids for a network of {network.vocabulary:,} tokens; train "
+            "the model again"
+        )
     try:
         network.to(device=device, dtype=getattr(torch, precision))
     except (RuntimeError, AssertionError) as problem:  # a build without the device asserts instead of raising

@@ -71,6 +71,11 @@ class Network(nn.Module):
         """How many logits there are."""
         return self.config.vocabulary
 
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens that it can read; None where there is no limit."""
+        return None
+
     def initial_state(self, batch: int) -> State:
         """The state before the first token."""
         raise NotImplementedError

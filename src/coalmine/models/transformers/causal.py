@@ -61,8 +61,8 @@ class CausalNetwork(Network):
         return int(self.model.config.get_text_config().vocab_size)
 
     @property
-    def longest(self) -> int | None:
-        """How many positions its config says it has; None where it says nothing."""
+    def max_length(self) -> int | None:
+        """The number of positions in its config; None where the config does not give one."""
         said = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return said if isinstance(said, int) and said > 0 else None
 
@@ -120,9 +120,9 @@ class CausalNetwork(Network):
 
     def _read(self, model: Any, tokens: Tensor, state: State, **options: int) -> tuple[Any, State]:
         past = state[0].shape[1 if len(state) == 1 else 2]
-        if self.longest is not None and past + tokens.shape[1] > self.longest:
+        if self.max_length is not None and past + tokens.shape[1] > self.max_length:
             raise TooLongError(
-                f"a text of {past + tokens.shape[1]} tokens, the context included, is longer than the {self.longest} that the model can "
+                f"a text of {past + tokens.shape[1]} tokens, the context included, is longer than the {self.max_length} that the model can "
                 "read; give shorter texts"
             )
         if not self.shares_prefixes:

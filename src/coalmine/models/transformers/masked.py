@@ -66,11 +66,9 @@ class MaskedTransformer(GapScorer):
         return self._opening
 
     @property
-    def longest(self) -> int | None:
-        """How many tokens of a text it can read, special ones apart; None where there is no limit."""
-        if self._longest is None:
-            return None
-        return self._longest - len(self._opening) - len(self._closing)
+    def max_length(self) -> int | None:
+        """The most tokens that it can read, its context included and closing tokens apart; None where there is no limit."""
+        return None if self._longest is None else self._longest - len(self._closing)
 
     def describe(self) -> dict[str, Any]:
         """For the record of a run."""

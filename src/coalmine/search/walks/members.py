@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.models.protocols import Model, PairModel, Scorer, Stepper, TextScorer
+from coalmine.models.protocols import Model, PairModel, PartialScorer, Scorer, Stepper, TextScorer
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import BATCH, MEMORY_BYTES, Frontier
 from coalmine.search.walks.scoring import score_texts
@@ -87,8 +87,8 @@ class Members:
             sources = [self.sources.fill(self.format.fillings(text)) for text in texts]
         bits = score_texts(self.model, texts, names, sources=sources)
         # Some endpoints give no probability of the first token; where it is not the same for all members, ranks would be wrong.
-        unscored = getattr(self.model, "unscored", None)
-        if unscored is not None and max(unscored(texts), default=0) > len(self.format.prefix):
+        unscored = self.model.unscored(texts) if isinstance(self.model, PartialScorer) else []
+        if max(unscored, default=0) > len(self.format.prefix):
             raise NotMeasurableError(
                 f"{self.model.name!r} gives no probability of the first token of a text, which holds a part of the secret here, so texts "
                 "cannot be ranked by it; give the model a context, or begin the format with a text"
