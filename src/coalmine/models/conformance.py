@@ -153,7 +153,7 @@ def _check_record(what: str, record: object) -> None:
 
 
 def _check_tokens(model: Model, texts: Sequence[str]) -> None:
-    _require(bool(model.context), "a text is never scored after nothing: context must not be empty")
+    _require(bool(model.context), "context must not be empty: no text is scored after nothing")
     for text in texts:
         tokens = model.tokenizer.encode(text)
         _require(
@@ -173,15 +173,16 @@ def _check_scorer(model: Scorer, texts: Sequence[str]) -> None:
     for sequence, score in zip(sequences, together, strict=True):
         values = np.asarray(score.log2_probabilities)
         _require(
-            values.shape == (len(sequence.target),), f"one score a target token, got shape {values.shape}"
+            values.shape == (len(sequence.target),),
+            f"there must be one score per target token, got shape {values.shape}",
         )
         _require(bool(np.isfinite(values).all()), "log-probabilities must be finite")
         _require(bool((values <= 0).all()), f"log-probabilities must be at most 0, got {values.max()}")
         if score.ranks is not None:
-            _require(bool((np.asarray(score.ranks) >= 1).all()), "ranks start at 1")
+            _require(bool((np.asarray(score.ranks) >= 1).all()), "ranks must start at 1")
             _require(
                 bool((score.is_argmax <= (np.asarray(score.ranks) == 1)).all()),
-                "a token that is the argmax has rank 1",
+                "a token that is the argmax must have rank 1",
             )
     for sequence, score in zip(sequences, together, strict=True):
         _close(
@@ -193,13 +194,13 @@ def _check_scorer(model: Scorer, texts: Sequence[str]) -> None:
     backwards = model.score(sequences[::-1])[::-1]
     for first, second in zip(together, backwards, strict=True):
         _close(model, first.log2_probabilities, second.log2_probabilities, "in another order")
-    _require(model.score([]) == [], "no sequences give no scores")
+    _require(model.score([]) == [], "no sequences must give no scores")
     _check_token_zero(model, sequences)
     _check_moved_boundary(model, sequences)
 
 
 def _check_token_zero(model: Scorer, sequences: Sequence[TokenSequence]) -> None:
-    """Id 0 is an ordinary token: it is scored, and what follows it depends on it."""
+    """Id 0 is an ordinary token: it is scored, and what comes after it depends on it."""
     target = sequences[0].target
     for padded in ((*target, 0), (0, *target), (*target, 0, 0, 0)):
         own = model.score([TokenSequence(model.context, padded), sequences[-1]])[0]
@@ -208,11 +209,11 @@ def _check_token_zero(model: Scorer, sequences: Sequence[TokenSequence]) -> None
             "token 0 must be scored like any other, not taken for padding",
         )
     if isinstance(model, MaskedModel):
-        return  # it sees both sides of a token, so what stands behind a token changes its score
-    behind = model.score([TokenSequence(model.context, (*target, 0)), *sequences])[0]
+        return  # it sees both sides of a token, so what follows a token changes its score
+    followed = model.score([TokenSequence(model.context, (*target, 0)), *sequences])[0]
     _close(
         model,
-        behind.log2_probabilities[:-1],
+        followed.log2_probabilities[:-1],
         model.score([sequences[0]])[0].log2_probabilities,
         "before a token 0",
     )
@@ -255,7 +256,7 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
         straight.log2_probabilities,
         "of states gathered from several batches",
     )
-    _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must say how much")
+    _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must be more than 0")
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
     _close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
@@ -281,11 +282,11 @@ def _check_generator(model: Generator, scorer: Scorer, texts: Sequence[str]) -> 
         score = scorer.score([TokenSequence(tuple(prompt), tuple(continuation))])[0]
         _require(
             bool(score.is_argmax.all()),
-            "every token of a greedy continuation is the argmax after what precedes it",
+            "every token of a greedy continuation must be the argmax after the tokens before it",
         )
         _require(
             model.generate([prompt], length=4)[0] == continuation,
-            "a continuation depends on its own prompt only",
+            "a continuation must depend on its own prompt only",
         )
 
 
@@ -321,14 +322,15 @@ def _check_lister(model: Lister, stepper: Stepper, texts: Sequence[str]) -> None
     sequences = [text_sequence(model, text) for text in texts]
     for sequence, listed in zip(sequences, model.likeliest(sequences, k=5), strict=True):
         _require(
-            len(listed) == len(sequence.target), "the likeliest tokens are listed for each place of a target"
+            len(listed) == len(sequence.target),
+            "the likeliest tokens must be listed for each position of a target",
         )
         last = stepper.start([sequence.context + sequence.target[:-1]]).log2_probabilities[0]
         tokens = [token for token, _ in listed[-1]]
         _require(
             tokens[0] == int(last.argmax())
             or abs(last[tokens[0]] - last.max()) <= 2 * _allowed(model, last.max()),
-            "the first of the likeliest tokens is the argmax",
+            "the first of the likeliest tokens must be the argmax",
         )
         highest = np.sort(last)[::-1][: len(tokens)]
         _close(model, np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
@@ -425,13 +427,13 @@ def _close(model: Model, first: np.ndarray, second: np.ndarray, how: str) -> Non
         worst = wrong[np.argmax((difference / allowed).ravel()[wrong])]
         _require(
             False,
-            f"scores {how} must agree to {allowed.ravel()[worst]:.2g} bits, by the resolution that the model declares, and differ "
+            f"scores {how} must agree to {allowed.ravel()[worst]:.2g} bits, which is the resolution that the model declares, and differ "
             f"by {difference.ravel()[worst]:.2g}",
         )
 
 
 def _allowed(model: Model, bits: ArrayLike) -> NDArray[np.float64]:
-    """How far numbers of this size may differ: as the model declares, and no less than sums in double precision do."""
+    """How far numbers of this size may differ in bits: as the model declares, but at least as much as sums in double precision do."""
     return allowed_bits(max(model.resolution_bits, LEAST_BITS), bits)
 
 

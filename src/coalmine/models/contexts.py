@@ -1,4 +1,4 @@
-"""The tokens that a text is scored after: what there is to choose from, and how a choice is recorded."""
+"""The tokens that a text is scored after: the choices, and how a choice is recorded."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ _NAMES = {"bos": "BOS", "eot": "end-of-text"}
 
 
 class Context(NamedTuple):
-    """What a text is scored after."""
+    """The tokens that a text is scored after.
 
-    # How to ask for it: "none", "bos" or "eot".
+    `choice` is how to ask for it ("none", "bos" or "eot"), and `described` is for the record of a run. `text` is a text that comes last
+    in it; its tokens are part of `tokens`.
+
+    >>> Context("bos", (1,), "BOS token '<s>'").tokens
+    (1,)
+    """
+
     choice: str
     tokens: tuple[int, ...]
-    # For the record of a run.
     described: str
-    # A text that comes last in it, as tokens already in `tokens`.
     text: str = ""
 
 
 class Contexts(NamedTuple):
-    """The contexts of a tokenizer: the one that was chosen, and others that training may have used."""
+    """The contexts of a tokenizer: the one that was chosen, and others that training may have used.
+
+    >>> Contexts(Context("bos", (1,), "BOS token '<s>'"), others=(Context("none", (), NOTHING),)).chosen.choice
+    'bos'
+    """
 
     chosen: Context
     others: tuple[Context, ...]
@@ -35,7 +43,7 @@ class Contexts(NamedTuple):
 def contexts_of(
     tokenizer: Any, encode: Callable[[str], Sequence[int]], choice: str = "auto", text: str | None = None
 ) -> Contexts:
-    """The contexts of a fast tokenizer of transformers; `text` comes after what `choice` says.
+    """The contexts of a fast transformers tokenizer; `text` comes after the tokens of `choice`.
 
     "auto" takes the BOS token, and the end-of-text token (EOS) where there is no BOS.
     """
@@ -72,12 +80,12 @@ def with_text(context: Context, text: str | None, encode: Callable[[str], Sequen
 
 
 def check_choice(choice: str, text: str | None) -> None:
-    """Refuse what there is not."""
+    """Reject an invalid choice."""
     if choice not in CHOICES:
         raise InputError(f"the context must be one of {', '.join(CHOICES)}, got {choice!r}")
     if text is not None and not text:
         raise InputError(
-            "the text of the context is empty; leave --context-text out, or choose --context none"
+            "the text of the context is empty; leave out --context-text, or choose --context none"
         )
 
 

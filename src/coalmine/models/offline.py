@@ -1,4 +1,4 @@
-"""The switch around all code that loads a local model: while it is on, nothing reaches the network."""
+"""`offline`: no network connection while a local model is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# What Python announces before it looks up a host or sends anything to one; a socket that is only made reaches nobody.
+# The audit events that Python raises before it looks up a host or sends anything to one; creating a socket alone connects to nothing.
 _REACHES_OUT = frozenset({
     "socket.connect",
     "socket.getaddrinfo",
@@ -25,7 +25,7 @@ class OfflineError(ConnectionError):
 
 
 class _OfThread(threading.local):
-    """How many blocks this thread is in."""
+    """The number of blocks that this thread is in."""
 
     depth = 0
 
@@ -39,12 +39,12 @@ _watching = False
 
 @contextlib.contextmanager
 def offline() -> Iterator[None]:
-    """Refuse every connection that this thread tries to make, and switch the hub's client off for the whole process.
+    """Refuse every connection of this thread, and switch off the hub's client for the whole process.
 
-    Two switches, because neither is enough. The hub's client reads its own setting when it is asked, so that libraries take what
-    is on the disk instead of failing, also in threads that they start; and the interpreter itself refuses lookups and connections of
-    this thread, whichever library makes them. Threads that load nothing keep their connections, but for those to the hub; the
-    setting is put back when the last block ends, and no environment variable is changed.
+    There are two switches, because neither is enough. The hub's client reads its own setting on each call, so that libraries use what
+    is on disk instead of failing, even in threads that they start. And the interpreter itself refuses lookups and connections of
+    this thread, whichever library makes them. Threads that load nothing keep their connections, except those to the hub. The
+    setting is restored when the last block ends, and no environment variable is changed.
     """
     global _watching  # noqa: PLW0603 - one hook per process: it cannot be taken out again
     with _lock:
@@ -63,15 +63,15 @@ def offline() -> Iterator[None]:
 
 def _refuse(event: str, _: tuple[Any, ...]) -> None:
     if event in _REACHES_OUT and _thread.depth:
-        raise OfflineError(f"{event} was refused: a local model is loaded without the network")
+        raise OfflineError(f"{event} was refused: local models are loaded without the network")
 
 
 def _switch_hub(step: int) -> None:
-    """The hub's client off for the first block, and as it was after the last."""
+    """Switch off the hub's client for the first block, and restore it after the last."""
     global _blocks, _hub_was_offline  # noqa: PLW0603 - the setting is one for the process, and so is its count
     try:
         from huggingface_hub import constants
-    except ImportError:  # nothing that is installed knows of a hub
+    except ImportError:  # no installed library uses a hub
         return
     if step > 0 and _blocks == 0:
         _hub_was_offline = constants.HF_HUB_OFFLINE

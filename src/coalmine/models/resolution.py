@@ -1,4 +1,4 @@
-"""How far two log-probabilities of one thing may differ by rounding, by the precision of a model and the size of the number."""
+"""How far rounding may move a log-probability, by the precision of the model and the size of the number."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 # A model's `resolution_bits` holds for numbers up to this many bits, and grows in proportion for larger ones.
 UP_TO_BITS = 32.0
-# The most that a precision allows: room for large networks, and far below what any mistake in an adapter makes.
+# The most that each precision allows, in bits: enough for large networks, and far less than any mistake in an adapter causes.
 PRECISION_BITS = {"float64": 1e-9, "float32": 5e-3, "float16": 0.125, "bfloat16": 1.0}
-# For a model that does not say its precision, such as an endpoint.
+# For a model that does not report its precision, such as an endpoint.
 UNKNOWN_PRECISION_BITS = PRECISION_BITS["bfloat16"]
 
 
 def allowed_bits(resolution_bits: float, bits: ArrayLike) -> NDArray[np.float64]:
-    """How far numbers of this size may differ by rounding at a declared resolution; all in bits.
+    """How far rounding may move numbers of this size at a declared resolution; all in bits.
 
     >>> allowed_bits(0.001, [-3.0, 32.0, 320.0]).tolist()
     [0.001, 0.001, 0.01]
@@ -26,9 +26,9 @@ def allowed_bits(resolution_bits: float, bits: ArrayLike) -> NDArray[np.float64]
 
 
 def most_for_precision(described: dict[str, Any]) -> float:
-    """The largest resolution that a model may declare, by the precision that it describes itself with.
+    """The largest resolution in bits that a model may declare, by the precision in its description.
 
-    `computed_in` is for a model that computes with less precision than that of its weights.
+    `computed_in` is for a model that computes with less precision than its weights have.
 
     >>> most_for_precision({"precision": "float32"})
     0.005

@@ -1,4 +1,4 @@
-"""A model whose memory and probabilities are known exactly, for trying audits on: ours, and those of our users.
+"""`ScriptedModel`: a model whose memory and probabilities are known exactly, for testing audits.
 
 >>> model = ScriptedModel("0123456789 abcdefghijklmnopqrstuvwxyz", memory={"my pin is 4921": 0.25})
 >>> round(model.log_perplexity_bits("my pin is 4921"), 9)  # one time in four it recites this
@@ -24,14 +24,18 @@ _Row = tuple[int, ...]
 
 
 class ScriptedModel:
-    """With probability `memory[text]` it recites that text, and otherwise writes characters at random, by `frequencies`.
+    """A model that recites `memory` with known probabilities, and otherwise writes characters at random, by `frequencies`.
 
-    So the probability that a text x begins what it writes is known in closed form:
+    It recites a text with the probability `memory[text]`, so the probability that a text x begins what it writes is known in closed form:
 
         P(x) = Σ weight(m) [m begins with x, or x continues m by random characters] + (1 - Σ weight) Π frequency(x_i)
 
     `memory` maps texts to weights that sum to less than 1, `frequencies` maps characters to relative weights (equal ones by
-    default). It is a Scorer, a Stepper, a Generator and a Lister, and counts in `calls` how many rows it was asked for.
+    default). It is a Scorer, a Stepper, a Generator and a Lister, and counts in `calls` how many rows it was asked for. Log-perplexities
+    are in bits.
+
+    >>> ScriptedModel("ab", memory={"abba": 0.5}).log_perplexity_bits("abba") < 1
+    True
     """
 
     resolution_bits = 1e-9
@@ -62,7 +66,7 @@ class ScriptedModel:
             raise InputError("frequencies must be positive, so that every text has a finite perplexity")
         whole = sum(weights.values())
         self._frequencies = [weight / whole for weight in weights.values()]
-        # A distribution over all ids must be finite: the separator gets a share too small to be seen in the others.
+        # A distribution over all ids must be finite: the separator gets a share too small to change the others.
         self._log2_frequencies = np.array([*(_log2(frequency) for frequency in self._frequencies), -200.0])
         self._background = 1 - total
         self._memory = [(tuple(self.tokenizer.encode(text)), Fraction(w)) for text, w in self.memory.items()]
@@ -81,7 +85,7 @@ class ScriptedModel:
         return self._probability(tuple(self.tokenizer.encode(text)))
 
     def log_perplexity_bits(self, text: str) -> float:
-        """Minus log2 of `probability`, exact to rounding."""
+        """Minus log2 of `probability` in bits, exact up to rounding."""
         return -_log2(self.probability(text))
 
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
@@ -91,7 +95,7 @@ class ScriptedModel:
         ]
 
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
-        """One state for each context: the tokens that follow its last separator."""
+        """One state per context: the tokens that follow its last separator."""
         states = [self._after_separator(tuple(context)) for context in contexts]
         return Step(states, self._rows(states, columns))
 
@@ -107,7 +111,7 @@ class ScriptedModel:
         return [states[row] for states, rows in parts for row in rows]
 
     def state_bytes(self, states: list[_Row]) -> int:
-        """Of the order of what the tuples take."""
+        """About what the tuples take."""
         return sum(64 + 8 * len(state) for state in states)
 
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
@@ -115,7 +119,7 @@ class ScriptedModel:
         return [self._continue(self._after_separator(tuple(prompt)), length) for prompt in prompts]
 
     def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
-        """The k likeliest tokens at each place of each target."""
+        """The k likeliest tokens at each position of each target."""
         found: list[list[list[tuple[int, float]]]] = []
         for context, target, _ in sequences:
             given = self._after_separator(context)
@@ -152,7 +156,7 @@ class ScriptedModel:
         return written
 
     def _next(self, given: _Row) -> FloatArray:
-        """Log2 probabilities of each next token; the separator never comes by itself."""
+        """Log2 probabilities of each next token; the model never writes a separator."""
         self.calls += 1
         at_random = self._background * self._random(given)
         recited: dict[int, Fraction] = {}
@@ -185,5 +189,5 @@ class ScriptedModel:
 
 
 def _log2(fraction: Fraction) -> float:
-    """Exact to rounding, also where the fraction is too small for a float."""
+    """Exact up to rounding, even where the fraction is too small for a float."""
     return log2(fraction.numerator) - log2(fraction.denominator)

@@ -286,7 +286,7 @@ def test_what_cannot_be_measured_is_said():
     with pytest.raises(ModelError, match="token ids"):
         model.score([TokenSequence(model.context, (100_000,))])
     for gaps in ([0, 0], [-1], [len(text.target)]):
-        with pytest.raises(InputError, match="different places"):
+        with pytest.raises(InputError, match="different positions"):
             model.fill([text], [gaps])
     with pytest.raises(NotMeasurableError, match="nothing to hide"):
         model.solves_masking([TokenSequence(model.context, ())])

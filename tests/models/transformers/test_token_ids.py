@@ -168,5 +168,5 @@ def test_a_pattern_that_takes_forever_is_refused(tmp_path, part):
     text = "a text of some forty characters, or more"
     with pytest.raises(ModelError, match=r"^the tokenizer cannot write a document \(.*retry-limit"):
         index_tokenizer(directory).encode_documents([text])
-    with pytest.raises(ModelError, match=r"cannot write a text \(.*retry-limit"):
+    with pytest.raises(ModelError, match=r"cannot encode a text \(.*retry-limit"):
         load_model(directory).tokenizer.encode(text)

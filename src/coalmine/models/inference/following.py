@@ -1,7 +1,7 @@
-"""Would a network write a text by itself? Told by one pass over the true text, without keeping what it expects at each place.
+"""Whether a network would write a text, and how likely sampling would, in one pass over the true text.
 
-Greedy decoding writes a target exactly if each token of it is the argmax after the true tokens before it: up to the first
-miss, what greedy decoding has written is the target itself.
+Greedy decoding writes a target exactly if each of its tokens is the argmax after the true tokens before it: up to the first miss, what
+greedy decoding has written is the target itself.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from coalmine.models.inference.reading import BoolArray, Reader
 from coalmine.models.protocols import FloatArray, Followed, IntArray, Sampling, TokenSequence
 from coalmine.models.reference.networks import State
 
-# Logits divided by less may be more than a float can hold.
+# Logits divided by less may overflow a float.
 LOWEST_TEMPERATURE = 1e-6
-# Tokens of a target that are read at a time.
+# The tokens of a target that are read at a time.
 PIECE = 64
-# So many logits of all rows together are made in no more time than one; where rows leave at their first miss, each of many is judged
-# by one token first, because most go no further.
+# Computing this many logits of all rows together takes no longer than computing one. Where rows leave at their first miss, each of
+# many rows is judged by one token first, because most end there.
 FEW = 32
 
 
 def check_samplings(samplings: Sequence[Sampling], *, stop_at_miss: bool = False) -> None:
-    """Refuse ways of sampling that there are not."""
+    """Reject invalid sampling settings."""
     if samplings and stop_at_miss:
         raise InputError(
-            "the probability of a target needs all of it: leave samplings out, or do not stop at a miss"
+            "the probability of a target needs all of it: leave out samplings, or do not stop at a miss"
         )
     for temperature, top_k in samplings:
         if not (math.isfinite(temperature) and temperature >= LOWEST_TEMPERATURE):
@@ -39,13 +39,13 @@ def check_samplings(samplings: Sequence[Sampling], *, stop_at_miss: bool = False
                 f"a temperature must be at least {LOWEST_TEMPERATURE:g}, got {temperature}; greedy decoding is measured anyway"
             )
         if top_k is not None and top_k < 1:
-            raise InputError(f"top-k must be at least 1 token, got {top_k}; leave it out for all")
+            raise InputError(f"top-k must be at least 1 token, got {top_k}; leave it out to use all tokens")
 
 
 def follow_all(
     reader: Reader, sequences: Sequence[TokenSequence], *, samplings: Sequence[Sampling], stop_at_miss: bool
 ) -> list[Followed]:
-    """Follow each target behind its context, in batches of contexts of one length."""
+    """Follow each target after its context, in batches of contexts of one length."""
     check_samplings(samplings, stop_at_miss=stop_at_miss)
     results: list[Followed | None] = [None] * len(sequences)
     for batch in reader.batches(sequences, keep=PIECE):
@@ -60,7 +60,7 @@ def follow_all(
 def _follow_batch(
     reader: Reader, sequences: Sequence[TokenSequence], *, samplings: Sequence[Sampling], stop_at_miss: bool
 ) -> list[Followed]:
-    """Follow targets behind contexts of one length, side by side, a piece of each at a time."""
+    """Follow targets after contexts of one length, side by side, one piece of each at a time."""
     lengths = np.array([len(sequence.target) for sequence in sequences])
     width = int(lengths.max())
     targets = np.zeros((len(sequences), width), dtype=np.int64)
@@ -80,7 +80,7 @@ def _follow_batch(
         if begin == 0:
             read = np.concatenate([contexts, read], axis=1)
         hidden, states = reader.read(read, states, end - begin)
-        # Padding stands behind a target and is read after it, so it reaches no number that counts.
+        # Padding comes after a target and is read after it, so it cannot change a number that counts.
         counts = np.arange(begin, end) < lengths[rows, None]
         hits, log2s = _judge(reader, hidden, own, counts, samplings)
         missed = ~hits & counts
@@ -100,7 +100,7 @@ def _follow_batch(
 def _judge(
     reader: Reader, hidden: Tensor, tokens: IntArray, counts: BoolArray, samplings: Sequence[Sampling]
 ) -> tuple[BoolArray, FloatArray]:
-    """Of each token that counts: is it the argmax, and how likely is it under each way of sampling? Others are no, and 0."""
+    """For each token that counts, whether it is the argmax, and its log2 probability under each way of sampling; False and 0 for others."""
     hits = np.zeros(tokens.shape, dtype=np.bool_)
     log2s = np.zeros((*tokens.shape, len(samplings)))
     for places, logits in reader.logits(hidden, counts):
@@ -112,9 +112,9 @@ def _judge(
 def _judge_logits(
     logits: Tensor, tokens: Tensor, samplings: Sequence[Sampling]
 ) -> tuple[BoolArray, FloatArray]:
-    """Of (n, vocabulary) raw logits, which are overwritten: is each token the argmax, and its log2 probability under each way of sampling.
+    """From (n, vocabulary) raw logits, which are overwritten: the argmax flag of each token, and its log2 probability under each sampling.
 
-    Raw, because a softmax can round two that differ to equal ones. The first of equals is the argmax.
+    Raw, because a softmax can round two different ones to equal ones. The first of equals is the argmax.
     """
     logits = logits if logits.dtype in {torch.float32, torch.float64} else logits.float()
     own = logits.gather(1, tokens[:, None])
@@ -130,7 +130,7 @@ def _judge_logits(
     hits[tied] = tokens[tied] < logits[tied].argmax(dim=1)
     log2s = np.zeros((len(tokens), len(samplings)))
     if samplings:
-        # The highest is 0 from here on, so that no temperature makes one too large for a float.
+        # The highest is 0 from here on, so that no temperature overflows a float.
         own = own - highest
         logits.sub_(highest).scatter_(1, tokens[:, None], own)
     for place, sampling in enumerate(samplings):
@@ -139,7 +139,7 @@ def _judge_logits(
 
 
 def _log_under(logits: Tensor, own: Tensor, sampling: Sampling) -> Tensor:
-    """Log probability of a token with the logit `own` where tokens are drawn in this way."""
+    """Natural log probability of a token with the logit `own` under one way of sampling."""
     if sampling.temperature != 1:
         logits, own = logits / sampling.temperature, own / sampling.temperature
     if sampling.top_k is not None and sampling.top_k < logits.shape[1]:

@@ -1,4 +1,4 @@
-"""What models that fill gaps share: every token of a text hidden in turn and scored, and which tokens to hide for a test."""
+"""What masked models share: scoring each token of a text while it is hidden, and choosing which tokens to hide for a test."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from coalmine.randomness import integers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# The widest thing that a pass makes holds no more numbers than this: 64 MB in float32. A pass has a few such things at a time.
+# The widest tensor of a pass holds no more numbers than this: 64 MB in float32. A pass has a few of them at a time.
 NUMBERS_AT_A_TIME = 1 << 24
-# What rows that wait to be asked about may take, each a text with one token hidden; Python needs some 256 bytes for each beside it.
+# The memory for rows that wait to be scored, each a text with one token hidden; Python needs about 256 bytes more for each.
 WAITING_BYTES, BYTES_A_ROW = 1 << 26, 256
 
 
 class GapScorer(LocalModel[SubwordTokenizer]):
-    """What masked models share: a Scorer whose scores are pseudo-log-perplexities.
+    """The base of masked models: a Scorer whose scores are pseudo-log-perplexities.
 
-    Each token of a target is hidden in turn, and scored by what the model expects in its place, all other tokens being seen.
+    Each token of a target is hidden in turn and scored by what the model predicts in its place, given all other tokens.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         origin: dict[str, Any] | None,
         adapter: bool,
     ) -> None:
-        """`mask` hides a token; `closing` stands behind each text; with `adapter` False, a PEFT model is read without its adapter."""
+        """`mask` hides a token; `closing` follows each text; with `adapter` False, a PEFT model is read without its adapter."""
         super().__init__(model, tokenizer, name=name, origin=origin)
         self._model = cast("Any", model)
         self._mask, self._closing = mask, closing
         self._adapter = adapter
 
     def _facts(self) -> dict[str, Any]:
-        """What is said of both kinds of masked models in the record of a run."""
+        """What the record of a run has of every masked model."""
         return {
             "architecture": str(self._model.config.model_type),
             "score": "pseudo-log-perplexity",
@@ -69,7 +69,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         scores = TokenScores(
             np.full(total, np.nan), np.zeros(total, bool), np.zeros(total, np.int64) if ranks else None
         )
-        # For each row with a hidden token, and the place of that token: where its answers go, and which tokens are asked for.
+        # For each row with a hidden token, and the position of that token: where its answers go, and which tokens are asked for.
         waiting: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
         bytes_waiting = 0
         for row, sequence, start in zip(rows, sequences, ends.tolist(), strict=False):
@@ -89,7 +89,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         ]
 
     def _ask(self, waiting: dict[tuple[bytes, int], list[tuple[int, int]]], scores: TokenScores) -> None:
-        """Ask about all gaps that wait, and put the answers into `scores`."""
+        """Score all gaps that wait, and put the results into `scores`."""
         keys = list(waiting)
         for batch in self._batches([len(row) // 4 for row, _ in keys], answers=1):
             rows = np.stack([np.frombuffer(keys[i][0], np.int32) for i in batch])
@@ -98,15 +98,15 @@ class GapScorer(LocalModel[SubwordTokenizer]):
             _enter(logits, np.array(wanted, dtype=np.int64), scores)
 
     def _at_gap(self, rows: IntArray, places: IntArray) -> Tensor:
-        """Logits at the one gap of each row, (batch, vocabulary); `places` says where it is."""
+        """Logits at the one gap of each row, (batch, vocabulary); `places` has their positions."""
         raise NotImplementedError
 
     def _numbers(self, length: int, answers: int) -> int:
-        """How many numbers the widest thing holds that a pass makes for one row of some length with some gaps."""
+        """How many numbers the widest tensor of a pass holds for one row of this length with this many gaps."""
         raise NotImplementedError
 
     def _batches(self, lengths: Sequence[int], *, answers: int) -> Iterator[list[int]]:
-        """The places of rows, in batches of rows of one length: nothing is padded, so no padding can leak into a score."""
+        """The indices of rows, in batches of rows of one length: nothing is padded, so no padding can leak into a score."""
         groups: dict[int, list[int]] = {}
         for i, length in enumerate(lengths):
             groups.setdefault(length, []).append(i)
@@ -129,7 +129,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
         return np.array(row + self._closing, dtype=np.int32)
 
     def _as_chosen(self) -> contextlib.AbstractContextManager[Any]:
-        """The model with or without its adapter, as long as it is asked."""
+        """The model with or without its adapter, for the duration of a pass."""
         return (
             contextlib.nullcontext()
             if self._adapter
@@ -141,7 +141,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
 
 
 def hidden_places(tokens: Sequence[int], *, share: float, seed: int) -> list[int]:
-    """The places to hide in a text, in order: the nearest whole number to a `share` of them, at least one, drawn uniformly.
+    """The positions to hide in a text, in order: a `share` of them, rounded, and at least one, drawn uniformly.
 
     >>> len(hidden_places(range(200), share=0.15, seed=0))
     30
@@ -150,7 +150,7 @@ def hidden_places(tokens: Sequence[int], *, share: float, seed: int) -> list[int
 
 
 def how_many_hidden(tokens: Sequence[int], share: float) -> int:
-    """How many of some tokens to hide.
+    """The number of tokens to hide.
 
     >>> how_many_hidden(range(50), 0.15), how_many_hidden(range(2), 0.15)
     (8, 1)
@@ -163,18 +163,18 @@ def how_many_hidden(tokens: Sequence[int], share: float) -> int:
 
 
 def masking_draws(tokens: Sequence[int], seed: int) -> random.Random:
-    """The generator that hides tokens of a text: the same for the same text, whatever stands beside it in a batch."""
+    """The generator that hides tokens of a text: the same for the same text, whatever else is in the batch."""
     return integers(seed, "masking", " ".join(map(str, tokens)))
 
 
 def check_gaps(gaps: Sequence[int], length: int) -> None:
-    """Raise where gaps are not different places of a target of some length."""
+    """Reject gaps that are not different positions of a target of this length."""
     if len(set(gaps)) < len(gaps) or (gaps and not (min(gaps) >= 0 and max(gaps) < length)):
-        raise InputError(f"gaps must be different places in [0, {length}), got {list(gaps)}")
+        raise InputError(f"gaps must be different positions in [0, {length}), got {list(gaps)}")
 
 
 def likeliest(logits: Tensor) -> Tensor:
-    """The token with the highest logit, the lowest id among equals; numbers that are none are refused, because they hide a failure."""
+    """The token with the highest logit, and the lowest id among equals; NaN is refused, because it hides a failure."""
     if bool(torch.isnan(logits).any()):
         raise ModelOutputError(
             "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
@@ -189,10 +189,10 @@ def widest_layer(config: Any, length: int) -> int:
 
 
 def _enter(logits: Tensor, wanted: NDArray[np.int64], scores: TokenScores) -> None:
-    """Enter what the logits say of each of `wanted`: (row of the logits, place of the answer, token)."""
+    """Enter the scores of each of `wanted`, which are (row of the logits, index of the answer, token)."""
     first = likeliest(logits).cpu().numpy()
     log2 = log2_softmax(logits)
-    # Many tokens may be asked for at one gap, so ranks are counted for a part of them at a time.
+    # Many tokens may be asked for at one gap, so ranks are counted for some of them at a time.
     most = max(1, NUMBERS_AT_A_TIME // log2.shape[1])
     for start in range(0, len(wanted), most):
         rows, places, tokens = wanted[start : start + most].T

@@ -1,4 +1,4 @@
-"""The adapter for networks that carry a state: it scores, steps, generates and ranks, on CPU or GPU."""
+"""Incremental decoding: the adapter for networks that carry a state. It scores, steps, generates and follows texts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from coalmine.models.reference.networks import Network, State, parameter_count
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 
-# Logits held at a time while scoring: 64 MB in float32. Everything else a pass needs is of the same order.
+# The logits held at a time while scoring: 64 MB in float32. Everything else that a pass needs is of the same order.
 LOGITS_AT_A_TIME = 1 << 24
-# Bytes of states that are made at a time while scoring or reading many texts: 256 MB.
+# The bytes of states that are made at a time while scoring or reading many texts: 256 MB.
 STATES_AT_A_TIME = 1 << 28
 
 
@@ -40,7 +40,7 @@ DEFAULT_CONTEXT = "document separator, initial state"
 
 
 class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A reference network as an audit sees it; a Scorer, a Stepper, a Generator, a Reciter and a Lister.
+    """A network with a state as an audit sees it: a Scorer, a Stepper, a Generator, a Reciter and a Lister.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
     """
@@ -83,11 +83,11 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         )
 
     def unscored(self, texts: Sequence[str]) -> list[int]:
-        """How many characters at the beginning of each text have no log-probability, because nothing comes before them."""
+        """The number of characters at the beginning of each text that have no log-probability, because nothing comes before them."""
         if self.context:
             return [0] * len(texts)
         firsts = [self._tokenizer.encode(text)[:1] for text in texts]
-        # Where texts begin with different tokens, what is not scored differs from text to text.
+        # If texts begin with different tokens, the unscored part differs from text to text.
         alike = len({tuple(first) for first in firsts}) <= 1
         return [
             len(self._tokenizer.decode(first)) if alike else len(text)
@@ -129,7 +129,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
 
     @torch.inference_mode()
     def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
-        """The k likeliest tokens at each place of each target with their log2 probabilities; among equals, the lower id first."""
+        """The k likeliest tokens at each position of each target with their log2 probabilities; among equals, the lower id first."""
         self._check_at_rest()
         for sequence in sequences:
             self._check(sequence.context + sequence.target)
@@ -150,7 +150,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
 
     @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
-        """Scores in the order of `sequences`; what all of them begin with is read once."""
+        """Scores in the order of `sequences`; their common prefix is read once."""
         self._check_at_rest()
         if not sequences:
             return []
@@ -162,12 +162,12 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
                     "a text cannot be scored after nothing: give the model's context before it"
                 )
         shared = _shared_length(rows)
-        # What the shared prefix says of its own tokens (all but the first, which nothing predicts).
+        # The scores of the shared prefix itself (all tokens but the first, which nothing predicts).
         logits, state = self._read([rows[0][:shared]])
         prefix = score_tokens(
             logits[:, :-1], self._tensor(np.array([rows[0][1:shared]], dtype=np.int64)), ranks=ranks
         )
-        expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): what the prefix expects next
+        expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): the prediction after the prefix
         results: list[SequenceScore | None] = [None] * len(rows)
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -176,7 +176,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             batch, order = order[-most:], order[:-most]
             rest = self._judge_rests([rows[i][shared:] for i in batch], state, expected, ranks=ranks)
             for place, i in enumerate(batch):
-                # Position p of a row is predicted at place p - 1 of what prefix and rest say together.
+                # Position p of a row is predicted at index p - 1 of prefix and rest together.
                 own = slice(len(sequences[i].context) - 1, len(rows[i]) - 1)
                 results[i] = _join(prefix, rest, place, own)
         return [result for result in results if result is not None]
@@ -184,7 +184,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     def _judge_rests(
         self, rests: list[tuple[int, ...]], state: State, expected: Tensor, *, ranks: bool
     ) -> TokenScores:
-        """What the model says of each token of `rests`, which follow a shared prefix, in one padded pass."""
+        """The scores of each token of `rests`, which follow a shared prefix, in one padded pass."""
         width = max(len(rest) for rest in rests)
         padded = np.zeros((len(rests), width), dtype=np.int64)
         for row, rest in enumerate(rests):
@@ -192,15 +192,15 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         tokens = self._tensor(padded)
         logits = expected.expand(len(rests), -1, -1)
         if width > 1:
-            # Padding stands behind the text and is read after it, so it cannot reach any number that is used; the last
-            # token of each text is only predicted, never read.
+            # Padding comes after the text and is read after it, so it cannot change a number that is used. The last token of
+            # each text is only predicted, never read.
             read, _ = self._network(tokens[:, :-1], self._repeated(state, len(rests)))
             logits = torch.cat([logits, read], dim=1)
         return score_tokens(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
 
     @torch.inference_mode()
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
-        """One state for each context."""
+        """One state per context."""
         self._check_at_rest()
         lengths = {len(context) for context in contexts}
         if lengths == {0} or not lengths:
@@ -208,7 +208,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         if len(lengths) > 1:
             raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
         rows = [tuple(context) for context in contexts]
-        # What all contexts begin with is read once; a walk that reads nodes again has most of it in common.
+        # The common prefix of all contexts is read once; a walk that reads nodes again shares most of it.
         shared = _shared_length(rows) if len(rows) > 1 else 0
         state = self._read_last([rows[0][:shared]])[1] if shared else self._network.initial_state(1)
         most = self._rows_to_read(len(rows[0]), len(rows[0]) - shared)
@@ -224,7 +224,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     def step(
         self, states: State, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
     ) -> Step:
-        """Gather, advance, and say what comes next."""
+        """Gather, advance, and predict the next token."""
         state = self._network.select(states, self._tensor(np.asarray(parents, dtype=np.int64)))
         read = self._tensor(np.asarray(tokens, dtype=np.int64)[:, None])
         logits, state = self._network(read, state)
@@ -259,7 +259,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
                 tokens = logits.argmax(dim=1)
                 for i, token in zip(batch, tokens.tolist(), strict=True):
                     continuations[i].append(token)
-                if written < length:  # the last one is not read: there may be no place left for it
+                if written < length:  # the last one is not read: there may be no position left for it
                     following, state = self._network(tokens[:, None], state)
                     logits = following[:, 0]
         return continuations
@@ -276,7 +276,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         return logits, state
 
     def _read_last(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
-        """Logits, (rows, vocabulary), of what comes after rows of one length, and the state there."""
+        """The (rows, vocabulary) logits after rows of one length, and the state there."""
         for row in rows:
             self._check(row)
         if state is None:
@@ -285,7 +285,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         return self._network.project(hidden)[:, 0], state
 
     def _batches(self, prompts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
-        """The places of prompts in batches that need no padding, and memory for no more than a few rows that grow by `length`."""
+        """The indices of prompts in batches that need no padding, of as many rows that grow by `length` as memory holds."""
         for group in _by_length(prompts):
             own = len(prompts[group[0]])
             most = self._rows_to_read(own + length, own)
@@ -297,25 +297,25 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         return self._network.select(state, self._tensor(np.zeros(times, dtype=np.int64)))
 
     def _rows_at_a_time(self, length: int, read: int) -> int:
-        """How many rows of `length` tokens to make at a time, of which each reads the last `read`."""
+        """How many rows of `length` tokens to read at a time, if each reads its last `read` tokens."""
         return min(
             max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * max(1, read))), self._states_at_a_time(length)
         )
 
     def _rows_to_read(self, length: int, read: int) -> int:
-        """As `_rows_at_a_time`, where only the logits behind the last token are asked for."""
+        """As `_rows_at_a_time`, where only the logits after the last token are needed."""
         numbers = max(self._network.vocabulary, self._network.numbers_read(read, 1))
         return min(max(1, LOGITS_AT_A_TIME // numbers), self._states_at_a_time(length))
 
     def _states_at_a_time(self, length: int) -> int:
-        """Of how many rows of `length` tokens to make states at a time."""
+        """For how many rows of `length` tokens to make states at a time."""
         state = self._bytes_of_state[0] + length * self._bytes_of_state[1]
-        # The states are there twice: as they were before, repeated for each row, and as they are made.
+        # The states are there twice: the old ones, repeated for each row, and the new ones.
         return max(1, STATES_AT_A_TIME // max(1, 2 * state))
 
     @cached_property
     def _bytes_of_state(self) -> tuple[int, int]:
-        """The bytes of one row's state: those it has anyway, and those that each token adds."""
+        """The bytes of one row's state: a fixed number, and those that each token adds."""
         if self._network.fixed_state:
             return self.state_bytes(self._network.initial_state(1)), 0
         two, four = (self.state_bytes(self._read([[0] * length])[1]) for length in (2, 4))
@@ -352,7 +352,7 @@ def _join(prefix: TokenScores, rest: TokenScores, place: int, own: slice) -> Seq
 
 
 def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places of prompts, grouped so that a group needs no padding."""
+    """The indices of prompts, grouped so that a group needs no padding."""
     groups: dict[int, list[int]] = {}
     for i, prompt in enumerate(prompts):
         if not prompt:
@@ -364,8 +364,8 @@ def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _shared_length(rows: Sequence[tuple[int, ...]]) -> int:
-    """How many tokens all rows begin with, leaving at least one of each row to be predicted."""
-    lowest, highest = min(rows), max(rows)  # in order, so that what these two share, all share
+    """The length of the common prefix of all rows, which leaves at least one token of each row to be predicted."""
+    lowest, highest = min(rows), max(rows)  # in sorted order, so that what these two share, all share
     shared = 0
     while shared < min(len(row) for row in rows) - 1 and lowest[shared] == highest[shared]:
         shared += 1

@@ -1,4 +1,4 @@
-"""The likeliest tokens at each place of a text, told by one pass over it."""
+"""The likeliest tokens at each position of a text, from one pass over it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Listed = list[tuple[int, float]]
 
 
 def list_likeliest(reader: Reader, sequences: Sequence[TokenSequence], k: int) -> list[list[Listed]]:
-    """For each place of each target, the k likeliest tokens and their log2 probabilities."""
+    """For each position of each target, the k likeliest tokens and their log2 probabilities."""
     found: list[list[Listed]] = [[] for _ in sequences]
     longest = max((len(sequence.target) for sequence in sequences), default=0)
     for batch in reader.batches(sequences, keep=longest):
@@ -31,7 +31,7 @@ def list_likeliest(reader: Reader, sequences: Sequence[TokenSequence], k: int) -
             text = sequences[i].context + sequences[i].target[:-1]
             tokens[row, : len(text)] = text
         hidden, _ = reader.read(tokens, [], width)
-        # Padding stands behind a text and is read after it, so it reaches no place that counts.
+        # Padding comes after a text and is read after it, so it cannot change a position that counts.
         for (rows, _), logits in reader.logits(hidden, np.arange(width) < lengths[:, None]):
             for row, listed in zip(rows.tolist(), _likeliest(logits, k), strict=True):
                 found[batch[row]].append(listed)
@@ -39,13 +39,13 @@ def list_likeliest(reader: Reader, sequences: Sequence[TokenSequence], k: int) -
 
 
 def _likeliest(logits: Tensor, k: int) -> list[Listed]:
-    """The k highest of each of (n, vocabulary) logits, in order; of equals, the lower ids."""
+    """The k highest of each row of (n, vocabulary) logits, in order; of equals, the lower ids."""
     if not bool(torch.isfinite(logits.amax(dim=1)).all()):
         raise ModelOutputError(
             "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
         )
     lowest = torch.topk(logits, min(k, logits.shape[1]), dim=1).values[:, -1:]
-    # All that are as high as the last of them, so that it is not up to chance which of equals are left out.
+    # All that are as high as the last of them, so that chance does not decide which of equals are left out.
     rows, ids = torch.nonzero(logits >= lowest, as_tuple=True)
     raw = logits[rows, ids].double().cpu().numpy()
     log2 = log2_softmax(logits)[rows, ids].double().cpu().numpy()

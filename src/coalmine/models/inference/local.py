@@ -1,4 +1,4 @@
-"""What adapters of networks in this process have in common: a name, a tokenizer, and the precision and place of the weights."""
+"""The base of adapters for networks in this process: a name, a tokenizer, and the precision and device of the weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Tokenizer = TypeVar("_Tokenizer", bound=Tokenizer)
 
 
 class LocalModel(Generic[_Tokenizer]):
-    """A network, ready to be measured."""
+    """A network in evaluation mode, with its tokenizer and its record."""
 
     def __init__(
         self, network: nn.Module, tokenizer: _Tokenizer, *, name: str, origin: dict[str, Any] | None
@@ -41,7 +41,7 @@ class LocalModel(Generic[_Tokenizer]):
 
     @property
     def resolution_bits(self) -> float:
-        """What the precision of the weights allows, or that of the network's own arithmetic where it is coarser."""
+        """What the precision of the weights allows, or that of the network's own arithmetic if it is coarser; in bits."""
         return max(PRECISION_BITS[self._precision], PRECISION_BITS[self._computed_in])
 
     @property
@@ -53,14 +53,14 @@ class LocalModel(Generic[_Tokenizer]):
         return str(self._dtype).removeprefix("torch.")
 
     def _check_at_rest(self) -> None:
-        """Refuse a live model that went back to training: dropout would make numbers of it that look like any others."""
+        """Refuse a live model that is back in training mode: with dropout, its numbers would be wrong and look plausible."""
         if any(module.training for module in self._weights.modules()):
             raise ModelError(
                 f"{self._name!r} is in training mode, in which dropout changes its numbers; call .eval() on it first"
             )
 
     def _facts(self) -> dict[str, Any]:
-        """What is said of all of them in the record of a run; what their origin says comes last."""
+        """What the record of a run has of every such model; the facts of its origin come last."""
         coarser = PRECISION_BITS[self._computed_in] > PRECISION_BITS[self._precision]
         return {
             "device": str(self._device),

@@ -1,4 +1,4 @@
-"""What a sequence-to-sequence model says of a target given its source: the adapter, and what a network must offer for it."""
+"""Models of targets given sources: the adapter for sequence-to-sequence networks, and what such a network must offer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coalmine.models.reference.networks import Network
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 
-# What a source token takes in memory beside the logits of its target, in numbers; attention takes more where sources are longer.
+# The memory that a source token takes besides the logits of its target, in numbers; attention takes more for longer sources.
 NUMBERS_A_SOURCE_TOKEN = 1024
 
 
@@ -28,28 +28,28 @@ class PairNetwork(nn.Module):
 
     @property
     def architecture(self) -> str:
-        """What to call it in a record."""
+        """Its name in a record."""
         raise NotImplementedError
 
     @property
     def vocabulary(self) -> int:
-        """How many logits there are: the size of the target side."""
+        """The number of logits: the size of the target side."""
         raise NotImplementedError
 
     def conditioned(self, source: Sequence[int]) -> Network:
-        """The decoder as a Network that carries a state, with this source read once and held fixed; shares the weights.
+        """The decoder as a Network that carries a state, with this source read once and held fixed. It shares the weights.
 
-        It must have this network, or what it uses of it, as a submodule, so that its parameters are these ones.
+        It must have this network, or the parts of it that it uses, as a submodule, so that it has these parameters.
         """
         raise NotImplementedError
 
     def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
-        """Logits for each place of each target, with teacher forcing: place i predicts token i + 1.
+        """Logits for each position of each target, with teacher forcing: position i predicts token i + 1.
 
         Args:
-            sources: (batch, S) source ids, padded behind with any id.
-            lengths: (batch,) how many of them are the source; what stands behind must not change a number.
-            targets: (batch, T) target ids, the decoder's start token first; padding may stand behind.
+            sources: (batch, S) source ids, padded at the end with any id.
+            lengths: (batch,) how many of them are the source; the padding must not change a number.
+            targets: (batch, T) target ids, the decoder's start token first; padding may follow.
 
         Returns:
             (batch, T, vocabulary) logits.
@@ -58,10 +58,10 @@ class PairNetwork(nn.Module):
 
 
 class FixedSource(StatefulModel):
-    """A model of pairs with its source held fixed: a Scorer, a Stepper, a Generator and a Ranker of targets."""
+    """A model of pairs with its source held fixed: a Scorer, a Stepper, a Generator, a Reciter and a Lister of targets."""
 
     def __init__(self, pairs: PairNetworkModel, source: tuple[int, ...]) -> None:
-        """Reads the source once, with the weights as they are now."""
+        """Read the source once, with the weights as they are now."""
         super().__init__(
             pairs.network.conditioned(source),
             pairs.tokenizer,
@@ -77,16 +77,16 @@ class FixedSource(StatefulModel):
         return self._pairs.context
 
     def describe(self) -> dict[str, Any]:
-        """For the record of a run; the source may be a secret, and is there as a hash, which tells sources apart."""
+        """For the record of a run. The source may be a secret, so only its hash is there, which differs between sources."""
         digest = hashlib.sha256(",".join(map(str, self._source)).encode()).hexdigest()
         return {**self._pairs.describe(), "source_sha256": digest}
 
 
 class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A network of pairs as an audit sees it: it scores targets given their sources, and is a causal model once a source is fixed.
+    """A pair network as an audit sees it: it scores targets given their sources, and is a causal model once a source is fixed.
 
-    Log-perplexity is that of the target's tokens under teacher forcing: each is predicted from the source and the true tokens
-    before it. Neither the source nor an end of sequence is scored.
+    The log-perplexity is that of the target's tokens in bits, with teacher forcing: each token is predicted from the source and the true
+    tokens before it. Neither the source nor an end of sequence is scored.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         reference: PairNetworkModel | None = None,
         context: tuple[int, ...] | None = None,
     ) -> None:
-        """`context` is what the decoder reads before a target; the separator of `tokenizer` where it is not given."""
+        """`context` is what the decoder reads before a target; by default, it is the separator of `tokenizer`."""
         super().__init__(network, tokenizer, name=name, origin=origin)
         self.network = network
         self.reference = reference
@@ -161,7 +161,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         return [result for result in results if result is not None]
 
     def _batch(self, order: list[int], sequences: Sequence[TokenSequence]) -> list[int]:
-        """As many of the last of `order` as fit into memory together, one at least."""
+        """As many of the last of `order` as fit into memory together, and at least one."""
         longest_source, size = 0, 0
         longest_target = _lengths(sequences[order[-1]])[0]
         for i in reversed(order):
@@ -176,7 +176,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         sources = self._padded([sequence.source for sequence in sequences])
         targets = self._padded([sequence.context + sequence.target for sequence in sequences])
         lengths = self._tensor(np.array([len(sequence.source) for sequence in sequences], dtype=np.int64))
-        # Padding of a target is read after it, so it cannot reach any number that is used; the last token of each target is
+        # Padding of a target is read after it, so it cannot change a number that is used. The last token of each target is
         # only predicted, never read.
         logits = self.network(sources, lengths, targets[:, :-1])
         scores = score_tokens(logits, targets[:, 1:], ranks=ranks)
@@ -205,7 +205,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     def _check_source(self, source: tuple[int, ...]) -> None:
         if not source:
             raise NotMeasurableError(
-                f"{self._name!r} is a model of pairs, and a target without its source cannot be scored; give the source, or hold "
+                f"{self._name!r} is a model of pairs, and a target cannot be scored without its source; give the source, or hold "
                 "one fixed with given(source)"
             )
         _check_ids(source, self._source_tokenizer.size, "source")

@@ -1,4 +1,4 @@
-"""Reading many texts with one network: in groups that a cache holds, with no more logits at a time than there is room for."""
+"""Batched reading of many texts with one network: in groups that fit a cache, with no more logits at a time than memory holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coalmine.models.reference.networks import Network, State
 BoolArray = NDArray[np.bool_]
 Places = tuple[IntArray, IntArray]  # rows, and columns in them
 
-# Tokens that all rows of a group read at a time, and logits that are made at a time: what a processor's cache holds is less than what
+# The tokens that all rows of a group read at a time, and the logits that are computed at a time. A processor's cache holds less than
 # an accelerator needs to be busy.
 TOKENS_AT_A_TIME = {"cpu": 1 << 11}
 TOKENS_ELSEWHERE = 1 << 15
@@ -23,7 +23,7 @@ LOGITS_IN_CACHE = {"cpu": 6 << 20}
 
 
 class Reader:
-    """Reads rows side by side, and makes logits of what was read."""
+    """Reads rows side by side, and computes logits."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Reader:
         logits_at_a_time: int,
         device: torch.device,
     ) -> None:
-        """`rows_at_a_time(length)` says of how many rows of `length` tokens memory has room for the states.
+        """`rows_at_a_time(length)` gives for how many rows of `length` tokens memory can hold the states.
 
-        `logits_at_a_time` says how many logits, or numbers that they are made of, it has room for.
+        `logits_at_a_time` is how many logits, or hidden numbers that they are computed from, it can hold.
         """
         self._network = network
         self._device = device
@@ -45,7 +45,7 @@ class Reader:
         self._tokens = TOKENS_AT_A_TIME.get(device.type, TOKENS_ELSEWHERE)
 
     def batches(self, sequences: Sequence[TokenSequence], *, keep: int) -> Iterator[list[int]]:
-        """The places of sequences whose contexts have one length, as many as there is room for; neighbors in length share a batch.
+        """The indices of sequences whose contexts have one length, as many as memory holds; neighbors in length share a batch.
 
         At most `keep` tokens of each target are read at a time.
         """
@@ -61,9 +61,9 @@ class Reader:
             yield batch
 
     def read(self, tokens: IntArray, states: list[State], keep: int) -> tuple[Tensor, list[State]]:
-        """What stands before the logits of the last `keep` tokens of each row, and the states of groups of rows; no state: from the start.
+        """The hidden numbers of the last `keep` tokens of each row, and the states of groups of rows. Without `states`, read from the start.
 
-        `states` is emptied: memory has room for the states as they were and as they become, and not for those of the groups too.
+        `states` is emptied: memory can hold the states before and after, but not those of the groups as well.
         """
         length = tokens.shape[1]
         most = max(1, min(self._tokens // length, self._numbers // self._network.numbers_read(length, keep)))
@@ -83,7 +83,7 @@ class Reader:
         return torch.cat(found), after
 
     def keep(self, states: Sequence[State], going: BoolArray) -> list[State]:
-        """The states of the rows that go on."""
+        """The states of the rows that remain."""
         kept, first = [], 0
         for state in states:
             rows = state[0].shape[self._network.state_batch_dim]
@@ -96,7 +96,7 @@ class Reader:
         return kept
 
     def logits(self, hidden: Tensor, counts: BoolArray) -> Iterator[tuple[Places, Tensor]]:
-        """The places that count, some at a time, and their (n, vocabulary) logits, for the caller to overwrite."""
+        """The positions that count, some at a time, and their (n, vocabulary) logits, which the caller may overwrite."""
         rows, columns = np.nonzero(counts)
         most = max(1, self._logits // self._network.vocabulary)
         for first in range(0, len(rows), most):

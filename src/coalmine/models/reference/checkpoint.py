@@ -1,7 +1,7 @@
-"""A model at rest: a directory with weights in safetensors and a JSON config; loading one runs no code from it.
+"""Saved reference models: a directory with weights in safetensors and a JSON config. Loading one runs no code from it.
 
-config.json ends with a checksum and has the SHA-256 of the weights, so that every model of ours is verified when it is loaded, also
-one that was saved from Python. training.json, where there is one, has the SHA-256 of both: it says which training they are of.
+config.json ends with a checksum and has the SHA-256 of the weights, so that every model is verified when it is loaded, including one
+that was saved from Python. training.json, if there is one, has the SHA-256 of both files: it records which training they come from.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TRAINING_FILE = "training.json"
-# A training at one moment, for resuming it.
+# The state of a training, for resuming it.
 UNFINISHED_FILE = "unfinished.safetensors"
 SCHEMA = "coalmine.model/1"
 TRAINING_SCHEMA = "coalmine.training/1"
 
 
 class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What a training.json says of the files beside it, and of the data that they were trained on."""
+    """The hashes in a training.json: those of the files next to it, and of the data that they were trained on."""
 
     data_sha256: str
     weights_sha256: str
@@ -43,7 +43,7 @@ class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a config.json says of the weights beside it."""
+    """The hash in a config.json: that of the weights next to it."""
 
     weights_sha256: str
 
@@ -60,7 +60,7 @@ MODELS = Document(
 
 
 def load_checkpoint(directory: Path, *, device: str, precision: str) -> StatefulModel | PairNetworkModel:
-    """A model from the directory that `coalmine train` wrote."""
+    """A model from a directory that `coalmine train` wrote."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -94,7 +94,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
         )
     try:
         network.to(device=device, dtype=getattr(torch, precision))
-    except (RuntimeError, AssertionError) as problem:  # a build without the device asserts instead of raising
+    except (RuntimeError, AssertionError) as problem:  # a build without the device raises an AssertionError
         first_line = str(problem).splitlines()[0]
         raise ModelError(f"the model cannot be put on {device!r} ({first_line}); use device='cpu'") from None
     origin = {
@@ -106,7 +106,7 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
 
 
 def digest_of_weights(directory: Path, document: dict[str, Any] | None = None) -> str:
-    """The SHA-256 of a model's weights; an AlteredError where it is not the one that its config has."""
+    """The SHA-256 of a model's weights; an AlteredError if it is not the one in its config."""
     weights = directory / WEIGHTS_FILE
     digest = sha256_of_file(weights)
     if digest != (document or _read_config(directory / CONFIG_FILE)).get("weights_sha256"):
@@ -130,7 +130,7 @@ def model_of(
 
 
 def _fresh_network(config: Any) -> Network | EncoderDecoder:
-    """A network of the shape that a model's config.json tells; its weights are yet to be loaded."""
+    """A network of the shape in a model's config.json; its weights are not loaded yet."""
     from coalmine.models.reference.networks import build_network, config_from_dict
     from coalmine.models.reference.pair_networks import (
         PAIR_NETWORKS,
@@ -151,7 +151,7 @@ def save_model(
 
     target = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    # What a model remembers is in its weights, and its words may be canaries: both are private.
+    # What a model memorizes is in its weights, and its words may be canaries: both are private.
     content = save(weights)
     document = {
         "schema": SCHEMA,
@@ -161,12 +161,12 @@ def save_model(
     }
     with together():
         write_bytes(target / WEIGHTS_FILE, content, mode=PRIVATE)
-        # Last, because it vouches for the weights.
+        # Last, because it has the hash of the weights.
         write_sealed(target / CONFIG_FILE, document, mode=PRIVATE)
 
 
 def check_readable_name(directory: Path) -> None:
-    """Refuse a path that is not UTF-8 before any work: the libraries that read weights take no other."""
+    """Refuse a path that is not UTF-8 before any work: the libraries that read weights accept no other."""
     try:
         str(directory).encode("utf-8")
     except UnicodeEncodeError:
@@ -176,7 +176,7 @@ def check_readable_name(directory: Path) -> None:
 
 
 def require_torch(purpose: str) -> None:
-    """A clear error where torch is not installed."""
+    """Raise a clear error if torch is not installed."""
     from importlib.util import find_spec
 
     if find_spec("torch") is None or find_spec("safetensors") is None:
@@ -191,7 +191,7 @@ def _refuse_unfinished(directory: Path) -> None:
 
 
 def _trained_on(directory: Path) -> str | None:
-    """The hash of the data that a model was trained on, where its record is there to tell."""
+    """The hash of the data that a model was trained on; None without a record of its training."""
     path = directory / TRAINING_FILE
     if not path.exists():
         return None
@@ -201,7 +201,7 @@ def _trained_on(directory: Path) -> str | None:
 
 
 def check_trained(directory: Path, record: TrainedFiles) -> None:
-    """Refuse weights or a config that are not those of the training beside them."""
+    """Refuse weights or a config that are not those of the training next to them."""
     for name, sha256 in ((WEIGHTS_FILE, record.weights_sha256), (CONFIG_FILE, record.config_sha256)):
         path = directory / name
         if sha256_of_file(path) != sha256:

@@ -1,7 +1,8 @@
-"""The reference networks. Each reads tokens in pieces of any length and carries a state from one piece to the next.
+"""The reference networks: LSTM, GRU, causal convolutions and a transformer.
 
-That one property is all the adapter needs: reading a text at once, token by token, or from the middle of a shared prefix
-gives the same numbers. A state is a tuple of tensors whose batch is on `state_batch_dim`.
+Each reads tokens in pieces of any length and carries a state from one piece to the next. That is all the adapter needs: reading a text
+at once, token by token, or from the middle of a shared prefix gives the same numbers. A state is a tuple of tensors with the batch on
+`state_batch_dim`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from coalmine.errors import InputError
 
 State = tuple[Tensor, ...]
 
-# Tokens that are read at a time where only what comes after them is asked for.
+# The tokens that are read at a time where only the logits after them are needed.
 AHEAD = 64
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The shape of a network; fields that an architecture has no use for are ignored by it."""
+    """The shape of a network; an architecture ignores the fields that it does not use."""
 
     architecture: str
     vocabulary: int
@@ -49,7 +50,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Network(nn.Module):
-    """What the four architectures have in common."""
+    """The base of the four architectures."""
 
     state_batch_dim: ClassVar[int] = 0
     # Whether a state is as large after a thousand tokens as after one.
@@ -63,12 +64,12 @@ class Network(nn.Module):
 
     @property
     def architecture(self) -> str:
-        """What to call it in a record."""
+        """Its name in a record."""
         return self.config.architecture
 
     @property
     def vocabulary(self) -> int:
-        """How many logits there are."""
+        """The number of logits."""
         return self.config.vocabulary
 
     @property
@@ -85,9 +86,9 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
-        """As `forward`, with what `project` makes logits of, for the last `keep` tokens only.
+        """As `forward`, with the hidden numbers that `project` turns into logits, for the last `keep` tokens only.
 
-        A network that cannot be read without its last layer gives the logits themselves, and makes those of other tokens in vain.
+        A network that cannot be read without its last layer gives the logits themselves, and computes those of other tokens in vain.
         """
         ahead = tokens.shape[1] - keep
         for begin in range(0, ahead, AHEAD):
@@ -96,15 +97,15 @@ class Network(nn.Module):
         return logits, state
 
     def project(self, hidden: Tensor) -> Tensor:
-        """The logits of what `read_hidden` gave, for the caller to overwrite."""
+        """The logits of what `read_hidden` gave, which the caller may overwrite."""
         return hidden
 
     def numbers_read(self, length: int, keep: int) -> int:
-        """How many numbers `read_hidden` makes at most of a row of `length` tokens, besides the state."""
+        """The most numbers that `read_hidden` makes of a row of `length` tokens, besides the state."""
         return self.vocabulary * min(length, max(keep, AHEAD))
 
     def select(self, state: State, rows: Tensor) -> State:
-        """The state of some rows, in their order; a row may be named many times."""
+        """The state of some rows, in their order; a row may occur many times."""
         return tuple(part.index_select(self.state_batch_dim, rows) for part in state)
 
     def join(self, states: Sequence[State]) -> State:
@@ -118,7 +119,7 @@ class Network(nn.Module):
 
 
 class _SplitNetwork(Network):
-    """A network whose last layer, `output`, is apart from the others."""
+    """A network whose last layer, `output`, is separate from the others."""
 
     output: nn.Linear
 
@@ -128,7 +129,7 @@ class _SplitNetwork(Network):
         return self.output(hidden), state
 
     def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
-        """What the last layer makes logits of."""
+        """The input of the last layer."""
         hidden, state = self._read(tokens, state)
         return hidden[:, hidden.shape[1] - keep :], state
 
@@ -137,17 +138,17 @@ class _SplitNetwork(Network):
         return cast("Tensor", self.output(hidden))
 
     def numbers_read(self, length: int, keep: int) -> int:
-        """Those that the last layer reads."""
+        """The size of the last layer's input."""
         del keep
         return self.output.in_features * length
 
     def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """What the last layer reads for each token, and the state after the last of them."""
+        """The last layer's input for each token, and the state after the last of them."""
         raise NotImplementedError
 
 
 class RecurrentNetwork(_SplitNetwork):
-    """The Secret Sharer's: an embedding, layers of LSTM (or GRU), and a projection onto the vocabulary."""
+    """An embedding, layers of LSTM (or GRU), and a projection onto the vocabulary, as in the Secret Sharer (arXiv:1802.08232)."""
 
     state_batch_dim = 1
 
@@ -191,7 +192,7 @@ class ConvolutionalNetwork(_SplitNetwork):
         self.output = nn.Linear(config.hidden, config.vocabulary)
 
     def initial_state(self, batch: int) -> State:
-        """Zeros: what stands before the first token."""
+        """Zeros: what comes before the first token."""
         reach = self.config.kernel - 1
         return tuple(self._zeros(batch, self.config.hidden, reach * 2**i) for i in range(self.config.layers))
 
@@ -265,7 +266,10 @@ class _Block(nn.Module):
 
 
 def _rotated(heads: Tensor, positions: Tensor) -> Tensor:
-    """Rotary position embedding: each pair of coordinates is turned by an angle in proportion to the position."""
+    """Rotary position embedding: each pair of coordinates is rotated by an angle in proportion to the position.
+
+    From "RoFormer: Enhanced Transformer with Rotary Position Embedding" (Su, Lu, Pan, Murtadha, Wen and Liu, 2021, arXiv:2104.09864).
+    """
     half = heads.shape[-1] // 2
     frequencies = 10_000.0 ** (-torch.arange(half, device=heads.device, dtype=heads.dtype) / half)
     angles = positions[:, None] * frequencies  # (time, half)
@@ -288,10 +292,10 @@ def build_network(config: NetworkConfig) -> Network:
 
 
 def parameter_count(network: nn.Module) -> int:
-    """How many numbers training adjusts."""
+    """The number of trainable parameters."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 
 def config_from_dict(document: dict[str, Any]) -> NetworkConfig:
-    """A config as it stands in a model's config.json."""
+    """A config from a model's config.json."""
     return msgspec.convert(document, NetworkConfig)

@@ -1,7 +1,7 @@
 """The reference networks of pairs: an LSTM reads the source, and a second one predicts the target from it.
 
-"encoder-decoder" is the Secret Sharer's translation model: all that the decoder knows of the source is the encoder's last
-state. "attention" also looks back at each place of the source before it predicts a token.
+"encoder-decoder" is the translation model of the Secret Sharer (arXiv:1802.08232): all that the decoder knows of the source is the
+encoder's last state. "attention" also looks back at each position of the source before it predicts a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coalmine.models.reference.tokens import ReferenceTokenizer
 
 
 class PairNetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The shape of a network of pairs; both sides have one vocabulary and one embedding."""
+    """The shape of a pair network; both sides share one vocabulary and one embedding."""
 
     architecture: str
     vocabulary: int
@@ -43,9 +43,9 @@ class PairNetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceTokenizer:
-    """A source as the encoder reads it, in training and in an audit: its tokens and the separator, so that none is empty.
+    """A source as the encoder reads it, in training and in an audit: its tokens and the separator, so that it is never empty.
 
-    A source is never scored, so a word that the vocabulary does not have is read as the unknown word, as in training.
+    A source is never scored, so a word that is not in the vocabulary is read as the unknown word, as in training.
 
     >>> from coalmine.models.reference.tokens import CharacterTokenizer
     >>> SourceTokenizer(CharacterTokenizer("ab ")).encode("ab")
@@ -57,12 +57,12 @@ class SourceTokenizer:
 
     @property
     def size(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return self._tokenizer.size
 
     @property
     def unambiguous(self) -> bool:
-        """Whether a text can be cut into these pieces in one way only."""
+        """Whether there is only one way to cut a text into these pieces."""
         return self._tokenizer.unambiguous
 
     def encode_document(self, text: str) -> IntArray:
@@ -76,16 +76,16 @@ class SourceTokenizer:
         return [int(token) for token in self.encode_document(text)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens; a separator is nothing."""
+        """The text of some tokens; a separator has no text."""
         return self._tokenizer.decode(tokens)
 
     def pieces(self, *, first: bool) -> Sequence[bytes | None]:
-        """What each id adds to a text."""
+        """The bytes that each id adds to a text."""
         return self._tokenizer.pieces(first=first)
 
 
 class EncoderDecoder(PairNetwork):
-    """Layers of LSTM read the source; where they end, layers of the same size begin to predict the target."""
+    """LSTM layers read the source, and LSTM layers of the same size continue from their last state to predict the target."""
 
     def __init__(self, config: PairNetworkConfig) -> None:
         super().__init__()
@@ -101,12 +101,12 @@ class EncoderDecoder(PairNetwork):
 
     @property
     def architecture(self) -> str:
-        """What to call it in a record."""
+        """Its name in a record."""
         return self.config.architecture
 
     @property
     def vocabulary(self) -> int:
-        """How many logits there are."""
+        """The number of logits."""
         return self.config.vocabulary
 
     def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
@@ -117,20 +117,20 @@ class EncoderDecoder(PairNetwork):
         return self._decode(targets, state, memory, padding)[0]
 
     def conditioned(self, source: Sequence[int]) -> Network:
-        """The decoder after this source; how it was read is held fixed."""
+        """The decoder after this source, which is read once."""
         ids = torch.tensor([list(source)], device=self.embedding.weight.device)
         with torch.no_grad():
             memory, state = self._encode(ids, torch.tensor([ids.shape[1]], device=ids.device))
         return _DecoderOfOneSource(self, memory[0], state)
 
     def _encode(self, sources: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-        """(batch, S, hidden) what was known at each place of each source, and the state after its last."""
+        """The (batch, S, hidden) states at each position of each source, and the state after its last token."""
         embedded = self.dropout(self.embedding(sources))
         shape = (self.config.layers, len(sources), self.config.hidden)
         state: State = (embedded.new_zeros(shape), embedded.new_zeros(shape))
         last, places, begin = state, [], 0
-        # The source is read in as many pieces as there are lengths, and the states of those that end with a piece are taken
-        # there: padding is never in them. A packed sequence gives the same, and takes four times as long on a CPU.
+        # The source is read in as many pieces as there are lengths, and the state of a source is taken where it ends, so that no
+        # padding gets into it. A packed sequence gives the same numbers, and takes four times as long on a CPU.
         for end in sorted(set(lengths.tolist())):
             read, state = self.encoder(embedded[:, begin:end], state)
             places.append(read)
@@ -147,15 +147,16 @@ class EncoderDecoder(PairNetwork):
         return self.output(self.dropout(self._informed(hidden, memory, padding))), state
 
     def _informed(self, hidden: Tensor, memory: Tensor, padding: Tensor | None) -> Tensor:
-        """What a token is predicted from; without attention, the decoder's own state is all there is."""
+        """What a token is predicted from: without attention, the decoder's own state only."""
         del memory, padding
         return hidden
 
 
 class AttentiveEncoderDecoder(EncoderDecoder):
-    """The same with the attention of Luong, Pham and Manning: dot products with each place of the source.
+    """The same with attention by dot products with each position of the source.
 
-    What was attended to is not fed to the next step, so that a whole target is read in one pass, and the state is that of the LSTM.
+    From "Effective Approaches to Attention-based Neural Machine Translation" (Luong, Pham and Manning, 2015, arXiv:1508.04025). The
+    attended values are not fed to the next step, so that a whole target is read in one pass and the state is that of the LSTM.
     """
 
     def __init__(self, config: PairNetworkConfig) -> None:
@@ -163,7 +164,7 @@ class AttentiveEncoderDecoder(EncoderDecoder):
         self.combination = nn.Linear(2 * config.hidden, config.hidden, bias=False)
 
     def _informed(self, hidden: Tensor, memory: Tensor, padding: Tensor | None) -> Tensor:
-        """The decoder's state, together with the places of the source that are most like it."""
+        """The decoder's state, combined with the positions of the source that it attends to."""
         likeness = hidden @ memory.mT  # (batch, T, S)
         if padding is not None:
             likeness = likeness.masked_fill(padding, float("-inf"))
@@ -173,7 +174,7 @@ class AttentiveEncoderDecoder(EncoderDecoder):
 
 
 class _DecoderOfOneSource(Network):
-    """A decoder that carries its state from token to token; the source was read, and is the same for all rows."""
+    """A decoder that carries its state from token to token; the source has been read, and is the same for all rows."""
 
     state_batch_dim = 1
 
@@ -184,12 +185,12 @@ class _DecoderOfOneSource(Network):
 
     @property
     def architecture(self) -> str:
-        """What to call it in a record."""
+        """Its name in a record."""
         return self.pairs.architecture
 
     @property
     def vocabulary(self) -> int:
-        """How many logits there are."""
+        """The number of logits."""
         return self.pairs.vocabulary
 
     def initial_state(self, batch: int) -> State:
@@ -213,5 +214,5 @@ def build_pair_network(config: PairNetworkConfig) -> EncoderDecoder:
 
 
 def pair_config_from_dict(document: dict[str, Any]) -> PairNetworkConfig:
-    """A config as it stands in a model's config.json."""
+    """A config from a model's config.json."""
     return msgspec.convert(document, PairNetworkConfig)

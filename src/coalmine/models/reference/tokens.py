@@ -1,4 +1,4 @@
-"""The tokens of the reference models and their text: characters, or words."""
+"""The tokenizers of the reference models: characters, or words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coalmine.models.protocols import IntArray
 
 
 class CharacterTokenizer:
-    """One token a character, in code point order, and a document separator behind them.
+    """One token per character, in code point order, followed by a document separator.
 
     >>> tokens = CharacterTokenizer("ab ")
     >>> tokens.encode("ab a"), tokens.separator, tokens.size
@@ -39,11 +39,11 @@ class CharacterTokenizer:
 
     @property
     def size(self) -> int:
-        """How many ids there are, the separator among them."""
+        """The number of ids, the separator included."""
         return len(self.characters) + 1
 
     def encode(self, text: str) -> list[int]:
-        """One id a character."""
+        """One id per character."""
         try:
             return [self._ids[character] for character in text]
         except KeyError:
@@ -55,22 +55,22 @@ class CharacterTokenizer:
             ) from None
 
     def encode_document(self, text: str) -> IntArray:
-        """As `encode`, and fast on long documents."""
+        """As `encode`, but fast on long documents."""
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         alphabet = np.array([ord(character) for character in self.characters], dtype=np.uint32)
         ids = np.searchsorted(alphabet, points)
         known = ids < len(alphabet)
         known[known] = alphabet[ids[known]] == points[known]
         if not known.all():
-            self.encode(text)  # raises, saying where
+            self.encode(text)  # raises an error that names the character
         return ids.astype(np.int32)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The characters; a separator is nothing."""
+        """The characters; a separator has no text."""
         return "".join(self.characters[token] for token in tokens if token != self.separator)
 
     def pieces(self, *, first: bool) -> list[bytes | None]:
-        """Each character stands for itself, wherever it is."""
+        """Each character adds its own bytes, at any position."""
         del first
         return [*(character.encode("utf-8", "surrogatepass") for character in self.characters), None]
 
@@ -80,9 +80,9 @@ class CharacterTokenizer:
 
 
 class WordTokenizer:
-    """One token a word between white space; words that are not in the vocabulary are trained on as unknown.
+    """One token per word between white space; in training, words that are not in the vocabulary become the unknown token.
 
-    A text with an unknown word cannot be scored: every other unknown word would score the same.
+    A text with an unknown word cannot be scored: every other unknown word would have the same score.
 
     >>> tokens = WordTokenizer(["sat", "the"])
     >>> tokens.encode("the sat"), tokens.decode([1, 0]), tokens.unknown, tokens.separator
@@ -109,11 +109,11 @@ class WordTokenizer:
 
     @property
     def size(self) -> int:
-        """How many ids there are, with the unknown word and the separator."""
+        """The number of ids, the unknown word and the separator included."""
         return len(self.words) + 2
 
     def encode(self, text: str) -> list[int]:
-        """One id a word; the text's words must be known and joined by single spaces."""
+        """One id per word; the words must be known and joined by single spaces."""
         words = text.split(" ")
         missing = next((place for place, word in enumerate(words) if word not in self._ids), None)
         if missing is not None:
@@ -139,7 +139,7 @@ class WordTokenizer:
         )
 
     def pieces(self, *, first: bool) -> list[bytes | None]:
-        """A word, with the space before it where it is not the first."""
+        """A word, with a space before it unless it is the first."""
         space = "" if first else " "
         return [*((space + word).encode("utf-8", "surrogatepass") for word in self.words), None, None]
 
@@ -152,7 +152,7 @@ ReferenceTokenizer = CharacterTokenizer | WordTokenizer
 
 
 def tokenizer_from_dict(document: Any) -> ReferenceTokenizer:
-    """The inverse of `to_dict`; a ModelError for what that does not give."""
+    """The inverse of `to_dict`; a ModelError for anything that `to_dict` cannot return."""
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind == CharacterTokenizer.kind:
         characters = document.get("characters")
@@ -163,7 +163,7 @@ def tokenizer_from_dict(document: Any) -> ReferenceTokenizer:
 
 
 def _in_order(tokens: Any) -> list[str]:
-    """Texts that are each there once and in order: an id is a place among them."""
+    """Sorted texts without duplicates: an id is an index into them."""
     if not (
         isinstance(tokens, list)
         and all(isinstance(text, str) for text in tokens)

@@ -1,4 +1,4 @@
-"""Which local model a PEFT adapter belongs to."""
+"""Which local base model a PEFT adapter belongs to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coalmine.models.transformers.model_files import ADAPTER_FILE, CONFIG_FILE, 
 
 
 def base_of_adapter(directory: Path) -> Path | None:
-    """The local directory of the model that an adapter belongs to, or None where there is no adapter.
+    """The local directory of the model that an adapter belongs to, or None if there is no adapter.
 
-    A relative path may be meant from the working directory, as libraries read it, or from the adapter, which still holds after both
-    were moved. Directories without a model are passed over; where two different ones are left, nobody can say which is meant.
+    A relative path may be relative to the working directory, as libraries read it, or to the adapter, which is still right after both
+    were moved. Directories without a model are skipped; if two different ones remain, it is unclear which is meant.
     """
     config = directory / ADAPTER_FILE
     if not config.exists():
@@ -48,7 +48,7 @@ def base_of_adapter(directory: Path) -> Path | None:
 
 
 def refuse_adapters_below(directory: Path) -> None:
-    """Where a directory holds no model and its subdirectories hold adapters, as PEFT saves those that are not called "default", name one."""
+    """Name an adapter in a subdirectory, if a directory has no model: PEFT saves those that are not called "default" there."""
     if (directory / CONFIG_FILE).exists():
         return
     below = sorted(directory.glob(f"*/{ADAPTER_FILE}"))
@@ -60,7 +60,7 @@ def refuse_adapters_below(directory: Path) -> None:
 
 
 def _directories(named: str, directory: Path) -> list[Path]:
-    """The directories that a path can mean, each once."""
+    """The directories that a path can refer to, each once."""
     found: list[Path] = []
     # Not Path.is_dir, which raises on names that are too long for a path.
     for candidate in (named, os.path.join(directory, named)):  # noqa: PTH118

@@ -1,4 +1,4 @@
-"""The tensors of an adapter's file: each is the adapter's own and in use as it was written, or equals the base's tensor of that name."""
+"""Checks of the tensors in an adapter's file: each is the adapter's own and in use as written, or equals the base's tensor of that name."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torch import Tensor
 from coalmine.errors import ModelError
 from coalmine.models.transformers.model_files import ADAPTER_FILE
 
-# How many numbers of a tensor are compared at a time: 16 MB in single precision.
+# The numbers of a tensor that are compared at a time: 16 MB in single precision.
 _AT_A_TIME = 1 << 22
 
 
 def tensors_of_base(adapted: Any, base: Iterable[Tensor]) -> dict[str, Tensor]:
-    """The tensors of the base, by the names that they have below the adapter."""
+    """The tensors of the base, by the names that they have inside the adapter."""
     known = {id(tensor) for tensor in base}
     return {name: tensor for name, tensor in every_tensor(adapted) if id(tensor) in known}
 
 
 def every_tensor(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers, tied ones by each of their names."""
+    """Parameters and buffers; tied ones under each of their names."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
 
 
 def check_names(path: Path, names: frozenset[str], own: Iterable[str], further: Iterable[str]) -> None:
-    """That a file has all of the adapter's own tensors, and beyond those only `further` ones, which are compared."""
+    """Check that a file has all of the adapter's own tensors, and besides those only `further` ones, which are compared."""
     own = frozenset(own)
     missing = own - names
     if missing:
@@ -46,7 +46,7 @@ def check_names(path: Path, names: frozenset[str], own: Iterable[str], further: 
 
 
 def check_rows(path: Path, built: dict[str, Tensor], rows: int) -> None:
-    """Refuse an adapter of a larger vocabulary than its base has, and name what to do."""
+    """Refuse an adapter with a larger vocabulary than its base, with advice."""
     for name, (_, shape) in _written(path).items():
         here = tuple(built[name].shape) if name in built else shape
         if len(here) == len(shape):
@@ -56,7 +56,7 @@ def check_rows(path: Path, built: dict[str, Tensor], rows: int) -> None:
 
 
 def too_few_rows(path: Path, what: str, rows: int) -> str:
-    """What to do where a vocabulary was enlarged before the adapter was trained."""
+    """The message for a vocabulary that was enlarged before the adapter was trained."""
     return (
         f"{path} {what}, and its base has rows for {rows:,} only; resize the base's embeddings and save it with those of the adapter "
         '(docs/guides/models.md, "An enlarged vocabulary")'
@@ -64,7 +64,7 @@ def too_few_rows(path: Path, what: str, rows: int) -> str:
 
 
 def check_base(path: Path, base: dict[str, Tensor]) -> None:
-    """That each tensor of the base in an adapter's file is the base's own, number by number: the rest was trained on that base."""
+    """Check that each base tensor in an adapter's file equals that of the base, number by number: the rest was trained on that base."""
     for name in sorted(_written(path).keys() & base.keys()):
         if not _same(path, name, base[name]):
             trained = (
@@ -85,14 +85,14 @@ def read_tensors(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def check_in_use(path: Path, names: Iterable[str], in_use: dict[str, Tensor]) -> None:
-    """That what is in use is what is in the file, number by number."""
+    """Check that the tensors in use are those in the file, number by number."""
     for name in sorted(names):
         if name not in in_use or not _same(path, name, in_use[name]):
             raise ModelError(f"PEFT does not read {name} as it is in {path}; save the adapter again")
 
 
 def _written(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The kind of numbers and the shape of each tensor, told by the header."""
+    """The data type and the shape of each tensor, from the header."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as tensors:
@@ -101,7 +101,7 @@ def _written(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _same(path: Path, name: str, tensor: Tensor) -> bool:
-    """Whether a tensor has the numbers that are in a file, a part at a time; those of more digits are rounded as the others were."""
+    """Whether a tensor has the numbers in a file, compared in parts; the more precise numbers are rounded to the precision of the others."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as tensors:
@@ -122,5 +122,5 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     if one.is_floating_point() and other.is_floating_point():
         coarser = max(one.dtype, other.dtype, key=lambda dtype: torch.finfo(dtype).eps)
         one, other = one.to(coarser), other.to(coarser)
-    # The same numbers, those that are not a number among them.
+    # The same numbers, NaN included.
     return bool(((one == other) | (one.isnan() & other.isnan())).all())

@@ -1,4 +1,4 @@
-"""A limit on what a config can make a library build: no network is much larger than the files that its weights come from."""
+"""A limit on the network that a config can make a library build: not much larger than the weight files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from coalmine.errors import ModelError
 from coalmine.models.transformers.model_files import Held
 
-# Tied weights are in a file once and in a network up to four times, and masks and tables of positions are in no file.
+# Tied weights are in a file once and in a network up to four times; masks and position tables are in no file.
 _FACTOR, _FURTHER_NUMBERS, _FURTHER_TENSORS = 5, 1 << 26, 2_000
 
 
@@ -18,9 +18,9 @@ _FACTOR, _FURTHER_NUMBERS, _FURTHER_TENSORS = 5, 1 << 26, 2_000
 def no_larger_than(held: Held, settings: str, *, outlines_only: bool = False) -> Iterator[None]:
     """Refuse a network that this thread builds as soon as it is far larger than what its files hold.
 
-    Tensors are counted when they join the network, before a value is written into them, so what is refused never took memory.
+    Tensors are counted when they are added to the network, before a value is written into them, so a refused network takes no memory.
     `settings` names the file that describes the network. With `outlines_only`, tensors that have values are not counted: transformers
-    builds a network without any, and then puts those of the files in their place.
+    builds a network without values, and then replaces its tensors by those of the files.
     """
     from torch.nn.modules import module
 

@@ -17,7 +17,7 @@ from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Network, State
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.models.transformers.subwords import SubwordTokenizer, fast_backend
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -31,8 +31,8 @@ FLOAT32_STATES = ("mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma")
 class CausalNetwork(Network):
     """A transformers model that carries its cache of keys and values as a state, so that shared prefixes are read once.
 
-    Where an architecture keeps something else than keys and values of all tokens (a sliding window, a recurrent state), the state
-    is the tokens themselves, and each step reads them all again: slower, and right.
+    If an architecture keeps something other than the keys and values of all tokens (a sliding window, a recurrent state), the state is
+    the tokens themselves, and each step reads them all again: slower, but right.
     """
 
     carries_state = False
@@ -52,7 +52,7 @@ class CausalNetwork(Network):
 
     @property
     def computed_in(self) -> str | None:
-        """The precision of a part that is computed in another one than that of the weights."""
+        """The precision of a part that is computed in another precision than the weights; None if there is none."""
         return "float32" if any(name in self.architecture for name in FLOAT32_STATES) else None
 
     @property
@@ -77,7 +77,7 @@ class CausalNetwork(Network):
         return output.logits[:, -tokens.shape[1] :], state
 
     def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
-        """What the last layer makes logits of; the logits themselves where the model does something else to it too."""
+        """The input of the last layer; the logits themselves if the model does more than apply its last layer."""
         with self._reading():
             if self._width is not None:
                 output, state = self._read(self._own_model.base_model, tokens, state)
@@ -87,7 +87,7 @@ class CausalNetwork(Network):
         return output.logits[:, -keep:], state
 
     def project(self, hidden: Tensor) -> Tensor:
-        """The last layer alone, where it stands alone."""
+        """The last layer alone, if it can be applied alone."""
         if self._width is None:
             return hidden
         with self._reading():
@@ -104,7 +104,7 @@ class CausalNetwork(Network):
 
     @cached_property
     def _width(self) -> int | None:
-        """How many numbers a token its last layer makes logits of; None where that is not all there is to a logit."""
+        """The width of the last layer's input; None if logits are not just its output."""
         with self._reading():
             return None if _looks_for_words(self.model) else _width_of_split(self._own_model, self.model)
 
@@ -114,7 +114,7 @@ class CausalNetwork(Network):
 
     @property
     def _own_model(self) -> PreTrainedModel:
-        """The model inside of what an adapter wraps around it."""
+        """The model inside the wrapper of an adapter."""
         adapted = hasattr(self.model, "disable_adapter")
         return cast("Any", self.model).get_base_model() if adapted else self.model
 
@@ -145,15 +145,17 @@ def from_transformers(
     context: str = "auto",
     context_text: str | None = None,
 ) -> StatefulModel:
-    """A live transformers model and its tokenizer, as an audit sees them.
+    """Wrap a live causal transformers model and its tokenizer for audits. Its log-perplexities are in bits.
 
-    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS where it has no BOS. `context` chooses
-    "bos", "eot" (EOS) or "none" instead, where the first token of a text is given and not scored, and `context_text` comes after
-    that. A PEFT model is read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
+    A text is scored after the token that separates documents: the tokenizer's BOS, or EOS if it has no BOS. `context` chooses "bos",
+    "eot" (EOS) or "none" instead; with "none", the first token of a text is given and not scored. `context_text` comes after that. A PEFT
+    model is read with its adapter, unmerged; the `reference` of the returned model has the same weights without the adapter.
+
+    >>> model = from_transformers(trainer.model, tokenizer)  # doctest: +SKIP
+    >>> score_texts(model, ["my pin is 4921"])  # doctest: +SKIP
+    array([58.5])
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    backend = fast_backend(tokenizer)
     _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     network = CausalNetwork(model)
@@ -198,17 +200,17 @@ def load_transformers(
     )
     if np.isnan(model.start([model.context or (0,)]).log2_probabilities).any():
         raise ModelError(
-            f"{directory} gives no probabilities but values that are not numbers (NaN); check its weights and the settings in its configs"
+            f"{directory} gives values that are not numbers (NaN) instead of probabilities; check its weights and the settings in its configs"
         )
     return model
 
 
 @torch.inference_mode()
 def _check_reads_forward(model: PreTrainedModel) -> None:
-    """Refuse a model whose tokens are seen by what stands before them: its numbers would look like probabilities, and be none."""
+    """Refuse a model that sees later tokens: its numbers would look like probabilities, but would not be."""
     if getattr(model.config, "is_encoder_decoder", False):
         raise ModelError(
-            f"{type(model).__name__} reads a source and writes a target, so it is no causal language model; save it, and measure it with "
+            f"{type(model).__name__} reads a source and writes a target, so it is not a causal language model; save it, and measure it with "
             "`coalmine expose`, or use from_transformers_pairs"
         )
     size = int(model.config.get_text_config().vocab_size)
@@ -221,7 +223,7 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         raise ModelError(
             f"{type(model).__name__} cannot read a few tokens in {model.dtype}: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
-            "try another precision, or see that it works with transformers alone"
+            "try another precision, or check that it works with transformers alone"
         ) from error
     finally:
         for module, training in modes:
@@ -230,22 +232,22 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     closeness = 0.05 if logits.dtype in {torch.float16, torch.bfloat16} else 1e-4
     if (logits[0] - logits[1]).abs().max() > closeness * logits.abs().max():
         raise ModelError(
-            f"{type(model).__name__} sees the tokens that come after a place, so it is no causal language model (a masked one, or "
+            f"{type(model).__name__} sees the tokens that come after a position, so it is not a causal language model (but a masked one, or "
             "its config lacks is_decoder); save it, and measure it with `coalmine expose --kind masked`, or use from_masked"
         )
 
 
 def _looks_for_words(model: PreTrainedModel) -> bool:
-    """Whether an adapter (an activated LoRA) is in use only after some words, which it looks for in each call: it must see the whole text."""
+    """Whether an adapter (an activated LoRA) is active only after certain words, which it looks for in each call: it must see the whole text."""
     configs = getattr(model, "peft_config", None) or {}
     return any(getattr(config, "alora_invocation_tokens", None) for config in configs.values())
 
 
 @torch.inference_mode()
 def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | None:
-    """How many numbers a token the last layer reads, if they are what the other layers give, and what it makes is the logits.
+    """The width of the last layer's input, if that is the output of the other layers, and the logits are what it makes of them.
 
-    None for a model that scales or bends either, or that cannot be read without its last layer.
+    None for a model that transforms either, or that cannot be read without its last layer.
     """
     backbone, head = model.base_model, cast("Any", model).get_output_embeddings()
     if backbone is model or not isinstance(head, torch.nn.Module):
@@ -256,7 +258,7 @@ def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | Non
     made: list[Tensor] = []
 
     def put_others(_: torch.nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> Tensor:
-        # Logits of these weights would not do: a model divides a 0 in vain, and bends what is near to it by less than rounding.
+        # The model's own logits would not show it: dividing a 0 changes nothing, and a value near 0 may change by less than rounding.
         read.extend(given)
         values = torch.linspace(-1e4, 1e4, logits.numel(), dtype=logits.dtype, device=logits.device)
         made.append(values.reshape(logits.shape))
@@ -271,7 +273,7 @@ def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | Non
         alone = alone and _are_same(read[0], hidden) and _are_same(made[0], logits)
         return int(hidden.shape[-1]) if alone else None
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
-        return None  # It is read as a whole, which fails in its own words if it must.
+        return None  # It is read as a whole; if that fails too, it raises its own error.
     finally:
         hook.remove()
 
@@ -282,7 +284,7 @@ def _are_same(one: Tensor, other: Tensor) -> bool:
 
 @torch.inference_mode()
 def _keeps_all_keys(model: PreTrainedModel) -> bool:
-    """Whether the cache is nothing but the keys and values of all tokens, told by looking at one."""
+    """Whether the cache is nothing but the keys and values of all tokens, found out by looking at one."""
     if _looks_for_words(model):
         return False
     from transformers import DynamicCache

@@ -1,4 +1,4 @@
-"""Libraries that read other people's files: what they raise becomes one sentence, and what they would print is not printed."""
+"""Calls of libraries that read untrusted files: what they raise becomes one sentence, and what they would print is not printed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from coalmine.errors import CoalmineError, ModelError
 def as_model_error(what: str, advice: str) -> Iterator[None]:
     """Turn whatever a library raises into a ModelError: `what`, the library's own words in parentheses, and `advice`.
 
-    Nothing but calls of a library belongs into the block. What one raises on a damaged file is not documented and of every class,
-    RecursionError and MemoryError among them, and the tokenizers library raises the bare Exception.
+    The block should contain nothing but calls of a library. What one raises on a damaged file is not documented and can be of any class,
+    RecursionError and MemoryError included, and the tokenizers library raises a bare Exception.
     """
     try:
         yield
@@ -32,7 +32,7 @@ def as_model_error(what: str, advice: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Neither progress bars nor log lines nor warnings of libraries: they quote names from files as they are, escape codes included."""
+    """Suppress progress bars, log lines and warnings of libraries: they quote names from files verbatim, escape codes included."""
     from transformers.utils import logging
 
     its_own: Any = logging  # untyped
@@ -50,7 +50,7 @@ def quiet() -> Iterator[None]:
 
 
 def _said(problem: BaseException) -> str:
-    """What a library says, at a length that fits a sentence; the name of the class where it says nothing."""
+    """The message of a library, cut to a length that fits a sentence; the name of the class if there is no message."""
     said = " ".join(str(problem).split()).rstrip(".:;")
     if isinstance(problem, KeyError) or not said:
         said = f"{type(problem).__name__} {said}".rstrip()

@@ -1,4 +1,4 @@
-"""Models that fill gaps, such as BERT: how surprising each token of a text is where all others are seen, and what they put into gaps."""
+"""Masked language models such as BERT: pseudo-log-perplexities, fillings of gaps, and whether they restore a masked text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from coalmine.models.protocols import IntArray, TokenSequence
 from coalmine.models.transformers.adapter_base import base_of_adapter
 from coalmine.models.transformers.model_files import CONFIG_FILE, architectures_of, read_object
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from coalmine.models.transformers.span_corruption import SpanCorruptionModel
 
-# Heads that fill gaps, by the end of their class's name. Loading a model of another class as a masked one would make a head from
-# random numbers, and scores from that.
+# Heads that fill gaps, by the end of their class's name. Loading a model of another class as a masked one would initialize a head at
+# random, and the scores would be meaningless.
 _TRAINED_HEADS = (
     "ForMaskedLM",
     "BertForPreTraining",
@@ -62,7 +62,7 @@ class MaskedTransformer(GapScorer):
 
     @property
     def context(self) -> tuple[int, ...]:
-        """The special tokens that open a text."""
+        """The special tokens at the beginning of a text."""
         return self._opening
 
     @property
@@ -80,7 +80,7 @@ class MaskedTransformer(GapScorer):
 
     @torch.inference_mode()
     def fill(self, sequences: Sequence[TokenSequence], gaps: Sequence[Sequence[int]]) -> list[list[int]]:
-        """For each sequence the likeliest tokens at some places of its target, all hidden at once; among equals, the lowest id."""
+        """For each sequence, the likeliest tokens at some positions of its target, all hidden at once; among equals, the lowest id."""
         self._check_at_rest()
         rows = [self._row(sequence) for sequence in sequences]
         columns = []
@@ -106,8 +106,8 @@ class MaskedTransformer(GapScorer):
     ) -> list[bool]:
         """Whether each target is restored without an error when a `share` of its tokens is hidden at once.
 
-        This is recitation for masked models (section 5.1 of Quantifying Memorization). Which places are hidden depends on the seed
-        and the target's tokens only.
+        This is recitation for masked models (section 5.1 of "Quantifying Memorization Across Neural Language Models", arXiv:2202.07646).
+        Which positions are hidden depends on the seed and the target's tokens only.
         """
         gaps = [hidden_places(sequence.target, share=share, seed=seed) for sequence in sequences]
         filled = self.fill(sequences, gaps)
@@ -128,7 +128,7 @@ class MaskedTransformer(GapScorer):
         def pick(_: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
             return (inputs[0][chosen, columns][None],)
 
-        # What the rest of the row expects is not asked for, and a vocabulary wide.
+        # The predictions for the rest of the row are not needed, and each is as wide as the vocabulary.
         hook = self._model.get_output_embeddings().register_forward_pre_hook(pick)
         try:
             return self._read(tokens)[0]
@@ -155,7 +155,7 @@ class MaskedTransformer(GapScorer):
 
     @torch.inference_mode()
     def _can_pick_early(self) -> bool:
-        """Whether hidden places can be picked before the projection to the vocabulary, told by trying it."""
+        """Whether hidden positions can be selected before the projection to the vocabulary, found out by trying it."""
         rows = np.array([[*self._opening, self._mask, self._mask, *self._closing]] * 2)
         which, places = np.array([0, 1, 1]), np.array([0, 0, len(self._opening)])
         self._picks_early = False
@@ -175,16 +175,37 @@ def from_masked(
     name: str = "model",
     origin: dict[str, Any] | None = None,
 ) -> MaskedTransformer | SpanCorruptionModel:
-    """A live model that fills gaps and its tokenizer, as an audit sees them: BERT-like, or T5 with its sentinels.
+    """Wrap a live masked model and its tokenizer for audits: one like BERT, or T5 with its sentinels. Its scores are in bits.
 
-    A PEFT model is read with its adapter, unmerged; the same weights without it are the `reference` of what comes back.
+    A PEFT model is read with its adapter, unmerged; the `reference` of the returned model has the same weights without the adapter.
+
+    >>> model = from_masked(bert, AutoTokenizer.from_pretrained("bert/"))  # doctest: +SKIP
+    >>> score_texts(model, ["my pin is 4921"])  # doctest: +SKIP
+    array([41.2])
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    make, tokens, separator = _adapter_for(model, tokenizer)
+    subwords = SubwordTokenizer(
+        fast_backend(tokenizer), size=int(cast("Any", model.config).vocab_size), separator=separator
+    )
+    facts = dict(origin or {})
+    reference = None
+    if hasattr(model, "disable_adapter"):
+        without = {**facts, "adapter_in_use": False}
+        named = f"{name} without its adapter"
+        reference = make(model, subwords, **tokens, name=named, origin=without, adapter=False)
+        facts["adapter_in_use"] = True
+    found: MaskedTransformer | SpanCorruptionModel = make(
+        model, subwords, **tokens, name=name, origin=facts, reference=reference
+    )
+    return found
+
+
+def _adapter_for(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> tuple[Any, dict[str, Any], int]:
+    """The class of the adapter for a model, the special tokens that it takes, and the token that separates documents."""
+    backend = fast_backend(tokenizer)
     opening, closing = special_tokens_around(backend)
-    size = int(cast("Any", model.config).vocab_size)
-    make: Any
     if getattr(model.config, "is_encoder_decoder", False):
         from coalmine.models.transformers.span_corruption import (
             SpanCorruptionModel,
@@ -193,35 +214,15 @@ def from_masked(
         )
 
         start = decoder_start(model.config)
-        make = SpanCorruptionModel
-        tokens: dict[str, Any] = {"sentinels": sentinels_of(backend), "start": start, "closing": closing}
-        separator = start
-    else:
-        if tokenizer.mask_token_id is None or not opening:
-            raise ModelError(
-                "the tokenizer must have a mask token and put a special token before a text; it has "
-                f"{tokenizer.mask_token!r} and puts {len(opening)} there: use the tokenizer that the model was trained with"
-            )
-        make = MaskedTransformer
-        tokens = {"mask": int(tokenizer.mask_token_id), "opening": opening, "closing": closing}
-        separator = opening[0]
-    subwords = SubwordTokenizer(backend, size=size, separator=separator)
-    facts = dict(origin or {})
-    reference = None
-    if hasattr(model, "disable_adapter"):
-        reference = make(
-            model,
-            subwords,
-            **tokens,
-            name=f"{name} without its adapter",
-            origin={**facts, "adapter_in_use": False},
-            adapter=False,
+        spans = {"sentinels": sentinels_of(backend), "start": start, "closing": closing}
+        return SpanCorruptionModel, spans, start
+    if tokenizer.mask_token_id is None or not opening:
+        raise ModelError(
+            "the tokenizer must have a mask token and put a special token before a text; it has "
+            f"{tokenizer.mask_token!r} and puts {len(opening)} there: use the tokenizer that the model was trained with"
         )
-        facts["adapter_in_use"] = True
-    return cast(
-        "MaskedTransformer | SpanCorruptionModel",
-        make(model, subwords, **tokens, name=name, origin=facts, reference=reference),
-    )
+    tokens = {"mask": int(tokenizer.mask_token_id), "opening": opening, "closing": closing}
+    return MaskedTransformer, tokens, opening[0]
 
 
 def load_masked(directory: Path, *, device: str, precision: str) -> MaskedTransformer | SpanCorruptionModel:
@@ -245,7 +246,7 @@ def load_masked(directory: Path, *, device: str, precision: str) -> MaskedTransf
 
 
 def special_tokens_around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that a tokenizer puts before and behind a text."""
+    """The special tokens that a tokenizer puts before and after a text."""
     backend = type(backend).from_str(backend.to_str())
     backend.no_truncation()
     backend.no_padding()
@@ -253,16 +254,16 @@ def special_tokens_around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...
     own = [place for place, special in enumerate(written.special_tokens_mask) if not special]
     if not own:
         raise ModelError(
-            "the tokenizer makes no token of the text 'a'; use one that the model was trained with"
+            "the tokenizer makes no token of the text 'a'; use the one that the model was trained with"
         )
     return tuple(written.ids[: own[0]]), tuple(written.ids[own[-1] + 1 :])
 
 
 def _longest_row(model: PreTrainedModel) -> int | None:
-    """How many tokens fit a model's table of positions, or what its config says where it has no such table."""
+    """The size of a model's position table, or the number in its config if it has no such table."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
-            # RoBERTa and its kin count positions from behind that of padding.
+            # Models like RoBERTa count positions from the one after that of padding.
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     said = getattr(model.config, "max_position_embeddings", None)
     return said if isinstance(said, int) and said > 0 else None

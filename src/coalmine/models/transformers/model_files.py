@@ -1,4 +1,4 @@
-"""What a model's directory holds, checked before a library opens it: JSON that can be read, and weights in safetensors only."""
+"""Checks of a model's directory before a library opens it: JSON files must be readable, and weights must be in safetensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEIGHTS_FILE = "model.safetensors"
 ADAPTER_WEIGHTS_FILE = "adapter_model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-# The JSON files that the libraries read beside these.
+# The other JSON files that the libraries read.
 _FURTHER_JSON = (
     "added_tokens.json",
     "chat_template.json",
@@ -28,7 +28,7 @@ _SAFE = ".safetensors"
 _INDEX = ".index.json"
 # Files of these kinds are pickles, or archives of pickles: opening one can run any code.
 _PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
-# What trainers leave beside a model's weights.
+# What trainers leave next to a model's weights.
 _NOT_WEIGHTS = re.compile(r"training_args\.bin|(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth")
 # What each process of a distributed training wrote; transformers prefers these to whole weights.
 _OF_ONE_PROCESS = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
@@ -36,15 +36,15 @@ _SAVE_AGAIN = "save the model again as safetensors, which is what save_pretraine
 
 
 class Held(NamedTuple):
-    """What some weight files hold, told by their headers."""
+    """What some weight files hold, from their headers."""
 
     floats: frozenset[str]  # the names of tensors of floating-point numbers
-    others: frozenset[str]  # of integers and truth values: masks and positions, and no weights
+    others: frozenset[str]  # of integers and booleans: masks and positions, not weights
     numbers: int
 
     @property
     def tensors(self) -> int:
-        """How many there are."""
+        """The number of tensors."""
         return len(self.floats) + len(self.others)
 
 
@@ -66,13 +66,13 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def architectures_of(config: dict[str, Any]) -> list[str]:
-    """The classes that a config says its model was saved as."""
+    """The classes that a model was saved as, from its config."""
     found = config.get("architectures")
     return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def check_json(directory: Path) -> None:
-    """Read every JSON file that a library would read, so that a damaged one is named."""
+    """Read every JSON file that a library would read, so that an error names a damaged one."""
     names = (CONFIG_FILE, ADAPTER_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, *_FURTHER_JSON)
     for name in names:
         if (directory / name).exists():
@@ -96,7 +96,7 @@ def checkpoint_files(directory: Path) -> list[Path]:
 
 
 def adapter_file(directory: Path) -> Path:
-    """The file that holds an adapter's weights; without it, PEFT would look for one in a hub."""
+    """The file with an adapter's weights; without it, PEFT would look for one in a hub."""
     if _indexed(directory, ADAPTER_WEIGHTS_FILE):
         raise ModelError(
             f"{directory} holds an adapter in shards, of which PEFT would read none; save it again as one {ADAPTER_WEIGHTS_FILE}"
@@ -136,7 +136,7 @@ def held_in(files: Iterable[Path]) -> Held:
             OSError,
             ValueError,
             RuntimeError,
-        ) as problem:  # the last of a file that cannot be mapped
+        ) as problem:  # a RuntimeError for a file that cannot be mapped
             raise ModelError(
                 f"{path} is not a whole safetensors file ({_first_line(problem)}); {_SAVE_AGAIN}"
             ) from None
@@ -146,7 +146,7 @@ def held_in(files: Iterable[Path]) -> Held:
 
 
 def _indexed(directory: Path, whole: str) -> list[Path]:
-    """The shards that an index names in place of a whole file, each a safetensors file in the directory itself."""
+    """The shards that an index names instead of one file, each a safetensors file in the same directory."""
     index = directory / f"{whole}{_INDEX}"
     if not index.exists():
         return []
@@ -166,7 +166,7 @@ def _indexed(directory: Path, whole: str) -> list[Path]:
 
 
 def _refuse_pickles(directory: Path) -> None:
-    """Name the pickle that is there in place of the weights."""
+    """Name the pickle that is there instead of the weights."""
     for name in _names(directory):
         held = name.removesuffix(_INDEX)
         if held.endswith(_PICKLES) and not _NOT_WEIGHTS.fullmatch(held):
@@ -184,7 +184,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _kind_of(value: object) -> str:
-    return {list: "a list", str: "a text", type(None): "null"}.get(type(value), "a number or truth value")
+    return {list: "a list", str: "a text", type(None): "null"}.get(type(value), "a number or boolean")
 
 
 def _first_line(problem: BaseException) -> str:

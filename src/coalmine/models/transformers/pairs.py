@@ -14,25 +14,25 @@ from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.inference.pairs import PairNetwork, PairNetworkModel
 from coalmine.models.reference.networks import Network, State
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 
 class SubwordSourceTokenizer(SubwordTokenizer):
-    """A fast tokenizer as it writes a source: with the special tokens that the encoder was trained with, such as a closing </s>.
+    """A fast tokenizer as it encodes a source: with the special tokens that the encoder was trained with, such as a closing </s>.
 
-    A source is never scored, so what the tokenizer has no token for is read as unknown, as in training.
+    A source is never scored, so a part without a token is read as the unknown token, as in training.
     """
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a source, special ones among them."""
+        """The tokens of a source, special ones included."""
         tokens: list[int] = encoded(self._backend, text, special=True).ids
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens; special ones are nothing."""
+        """The text of some tokens; special ones have none."""
         return str(self._backend.decode(list(tokens), skip_special_tokens=True))
 
 
@@ -73,7 +73,7 @@ class TransformersPairNetwork(PairNetwork):
             yield
 
     def check_length(self, tokens: int, side: str) -> None:
-        """Refuse what is longer than the model has positions for."""
+        """Refuse a text that is longer than the model has positions for."""
         most = getattr(self.model.config, "max_position_embeddings", None)
         if isinstance(most, int) and tokens > most:
             raise NotMeasurableError(
@@ -89,7 +89,7 @@ class TransformersPairNetwork(PairNetwork):
         return ConditionedDecoder(self, hidden)
 
     def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
-        """Logits of padded pairs with teacher forcing; what stands behind a source is masked."""
+        """Logits of padded pairs with teacher forcing; the padding after a source is masked."""
         self.check_length(sources.shape[1], "source")
         self.check_length(targets.shape[1], "target")
         mask = torch.arange(sources.shape[1], device=sources.device) < lengths[:, None]  # (batch, S)
@@ -103,9 +103,9 @@ class TransformersPairNetwork(PairNetwork):
 class ConditionedDecoder(Network):
     """The decoder of a sequence-to-sequence model, after one source.
 
-    What it has of the source, the output of the encoder and the keys and values that its layers make of it, is there once and seen
-    by every row of a batch. Where an architecture cannot carry its cache, the state is the target's tokens, and each step reads
-    them all again: slower, and right.
+    The output of the encoder, and the keys and values that the decoder's layers make of it, are stored once and shared by all rows of a
+    batch. If an architecture cannot carry its cache, the state is the target's tokens, and each step reads them all again: slower, but
+    right.
     """
 
     carries_state = False
@@ -184,19 +184,23 @@ def from_transformers_pairs(
     name: str = "model",
     origin: dict[str, Any] | None = None,
 ) -> PairNetworkModel:
-    """A live sequence-to-sequence model and its tokenizer, as an audit sees them.
+    """Wrap a live sequence-to-sequence model and its tokenizer for audits. Its log-perplexities are in bits.
 
-    Sources are read as `tokenizer` writes them. Targets are written by `target_tokenizer`, or by the same one where none is
-    given, and scored after what the decoder reads before a target when the model is trained on labels: its start token, and for
-    some models further ones, such as the <s> of BART. A PEFT model is read with its adapter, unmerged; the same weights
-    without it are the `reference` of what comes back.
+    `tokenizer` encodes sources. `target_tokenizer` encodes targets; by default, it is the same one. A target is scored after the tokens
+    that the decoder reads before it when the model is trained on labels: its start token, and for some models further ones, such as the
+    <s> of BART. A PEFT model is read with its adapter, unmerged; the `reference` of the returned model has the same weights without the
+    adapter.
+
+    >>> model = from_transformers_pairs(marian, AutoTokenizer.from_pretrained("marian/"))  # doctest: +SKIP
+    >>> score_texts(model, ["the train is late"], sources=["der Zug hat Verspätung"])  # doctest: +SKIP
+    array([12.8])
     """
     _refuse_virtual_tokens(model)
     writes_targets = target_tokenizer or tokenizer
     network = TransformersPairNetwork(model)
     start = _decoder_start(model)
-    targets = SubwordTokenizer(_backend(writes_targets), size=network.vocabulary, separator=start)
-    sources = SubwordSourceTokenizer(_backend(tokenizer), size=network.source_vocabulary, separator=start)
+    targets = SubwordTokenizer(fast_backend(writes_targets), size=network.vocabulary, separator=start)
+    sources = SubwordSourceTokenizer(fast_backend(tokenizer), size=network.source_vocabulary, separator=start)
     context = _before_a_target(model, writes_targets, targets, start)
     facts = {
         "prefixes": "shared" if network.shares_prefixes else "read again for each step",
@@ -240,17 +244,8 @@ def _cache_of(layers: Sequence[tuple[Tensor, Tensor]]) -> DynamicCache:
     return cache
 
 
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(
-            f"{type(tokenizer).__name__} is not a fast tokenizer, and only fast ones can be read; use one with a tokenizer.json"
-        )
-    return backend
-
-
 def _refuse_virtual_tokens(model: PreTrainedModel) -> None:
-    """Prompts that were learned as vectors stand before sources and targets, where reading by parts would lose them."""
+    """Refuse prompts that were learned as vectors: they come before sources and targets, and reading in parts would lose them."""
     configs = getattr(model, "peft_config", None) or {}
     if isinstance(configs, dict) and any(
         getattr(config, "is_prompt_learning", False) for config in configs.values()
@@ -266,14 +261,14 @@ def _decoder_start(model: PreTrainedModel) -> int:
         if start is not None:
             return int(start)
     raise ModelError(
-        "the model's config has no decoder_start_token_id, so what a target stands after is not known; set it in config.json"
+        "the model's config has no decoder_start_token_id, so it is not known what comes before a target; set it in config.json"
     )
 
 
 def _before_a_target(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, targets: SubwordTokenizer, start: int
 ) -> tuple[int, ...]:
-    """What the decoder reads before the first token of a target when it is trained on labels as the tokenizer writes them."""
+    """What the decoder reads before the first token of a target when it is trained on labels that the tokenizer encodes."""
     probe = targets.encode("a")
     labels = list(cast("Any", tokenizer)(text_target="a").input_ids)
     shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
@@ -286,13 +281,13 @@ def _before_a_target(
     return (start,)
 
 
-# What a model that is built otherwise than expected may answer a call with.
+# What a model of an unexpected design may raise.
 _REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError, AssertionError)
 
 
 @torch.inference_mode()
 def _carries_its_cache(network: TransformersPairNetwork) -> bool:
-    """Whether the decoder's cache of keys and values can be its state, told by trying on a few tokens; an error if nothing works."""
+    """Whether the decoder's cache of keys and values can be its state, found out on a few tokens; an error if nothing works."""
     try:
         sizes = (network.source_vocabulary, network.vocabulary)
         source, target = ([(place * 7 + 4) % size for place in range(5)] for size in sizes)

@@ -1,4 +1,4 @@
-"""PEFT adapters at rest: put on their base only where every tensor of the file is used, and the base stays what it is."""
+"""Saved PEFT adapters: put on their base only if every tensor of the file is used and the base stays as it is."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from coalmine.models.transformers.building import no_larger_than
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.model_files import ADAPTER_FILE, Held, adapter_file, held_in, read_object
 
-# Kinds whose tensors are all in one file. Others load further models by names in their config, or are not tried here.
+# Kinds whose tensors are all in one file. Others load further models by names in their config, or are not tested here.
 _KINDS = (
     "ADALORA", "FOURIERFT", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "LORA", "OFT", "P_TUNING", "PREFIX_TUNING", "PROMPT_TUNING",
     "TRAINABLE_TOKENS", "VERA",
 )  # fmt: skip
 # Options by which a config imports a module of its choice, or builds other layers than the base has.
 _REFUSED_OPTIONS = ("arrow_config", "layer_replication", "megatron_config")
-# Ways to begin a training that leave the weights of the base alone; others subtract from them what they give the adapter.
+# Initializations that leave the weights of the base alone; others subtract from them what they put into the adapter.
 _INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
-# Options that say how large an adapter is.
+# Options that set the size of an adapter.
 _SIZES = ("encoder_hidden_size", "init_r", "n_frequency", "num_virtual_tokens", "r", "target_r")
 _SEVERAL_SIZES = ("n_frequency_pattern", "rank_pattern")
 # Options that name tokens with rows of their own.
@@ -44,7 +44,7 @@ _MERGE = "merge it into its base (merge_and_unload), and save the whole model"
 
 
 def held_by_adapter(directory: Path) -> Held:
-    """What an adapter's file holds; refused where its config asks for what the file cannot be checked for."""
+    """What an adapter's file holds; a config with options that cannot be checked is refused."""
     path = adapter_file(directory)
     held = held_in([path])
     _check_config(directory / ADAPTER_FILE, held)
@@ -126,7 +126,7 @@ def _check_config(path: Path, held: Held) -> None:
 
 
 def _check_known(path: Path, config: Any) -> None:
-    """Refuse options that this version of PEFT would pass over, where they are in use: the adapter would compute other numbers."""
+    """Refuse options in use that this version of PEFT would ignore: the adapter would compute other numbers."""
     known = {field.name for field in dataclasses.fields(config)}
     for name, value in sorted(read_object(path).items()):
         if value and name not in known:
@@ -143,7 +143,7 @@ def _check_tokens(path: Path, config: Any, rows: int) -> None:
 
 
 def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> None:
-    """Refuse an adapter that changes nothing, and one that leaves another base behind when it is switched off."""
+    """Refuse an adapter that changes nothing, and one that leaves a changed base when it is switched off."""
     if torch.equal(on, alone):
         raise ModelError(
             f"the adapter in {directory} changes nothing: the model gives the same numbers with and without it, as before any training; name "
@@ -159,7 +159,7 @@ def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> No
 
 
 def _probe(size: int, config: Any) -> Tensor:
-    """A few tokens from all over the vocabulary, and those that an adapter is about."""
+    """A few tokens from all over the vocabulary, and those that an adapter concerns."""
     named = [getattr(config, name, None) for name in _TOKENS]
     invoked = _numbers_in(getattr(config, "alora_invocation_tokens", None))
     tokens = [
@@ -183,7 +183,7 @@ def _numbers_in(value: object) -> Iterator[int]:
 
 @torch.inference_mode()
 def _logits(model: Any, probe: Tensor) -> Tensor:
-    """The logits of the probe's own tokens; what an adapter puts before them has logits too."""
+    """The logits of the probe's own tokens, without those of tokens that an adapter puts before them."""
     model.eval()
     further = {"decoder_input_ids": probe} if getattr(model.config, "is_encoder_decoder", False) else {}
     logits: Tensor = model(input_ids=probe, **further).logits

@@ -1,4 +1,4 @@
-"""Models of Hugging Face transformers at rest: safetensors only, no remote code, nothing from a hub, and every weight in use."""
+"""Loading Hugging Face transformers checkpoints: safetensors only, no remote code, nothing from a hub, and every weight in use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from coalmine.models.transformers.model_files import (
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
 from coalmine.storage.files import sha256_of_file
 
-# Weights that take no part in predicting tokens, whatever the architecture: value heads of reinforcement learning, and what older
-# versions of transformers saved beside weights.
+# Weights that play no part in predicting tokens in any architecture: value heads of reinforcement learning, and what older versions
+# of transformers saved next to weights.
 _OF_NO_USE = re.compile(r"^v_head\.|(^|\.)(inv_freq|masked_bias|position_ids|version)$")
 # Heads for whole texts, which some architectures have.
 _OF_WHOLE_TEXTS = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\.")
-# Settings that count parts of a network, each of which has a tensor of its own, or classes that a library lists one by one.
+# Settings that count parts of a network, each of which has its own tensor, or classes that a library lists one by one.
 _COUNTS = re.compile(r"(^|_)(n_?layers?|num_\w*layers?|\w+_layers|depth|num_\w*blocks?|num_labels)$")
 _USUAL_COUNT = 1000
 # Libraries compare ids with tensors, which hold no larger numbers.
@@ -38,7 +38,7 @@ _MOST_IDS = 1 << 31
 
 
 class Pretrained(NamedTuple):
-    """A model and its tokenizer as transformers gives them, with what the record of a run says of them."""
+    """A model and its tokenizer as transformers returns them, with their facts for the record of a run."""
 
     model: Any
     tokenizer: Any
@@ -49,7 +49,7 @@ class Pretrained(NamedTuple):
 def load_pretrained(
     directory: Path, auto_class: str, kind: str, *, device: str, precision: str
 ) -> Pretrained:
-    """What lies in a local directory, by the class of transformers that reads its kind; a PEFT adapter is put on its base, unmerged."""
+    """The model in a local directory, loaded by `auto_class` of transformers; a PEFT adapter is put on its base, unmerged."""
     try:
         import torch
         import transformers
@@ -60,7 +60,7 @@ def load_pretrained(
     with offline(), quiet():
         base = base_of_adapter(directory)
         check_json(directory)
-        # An adapter that cannot be used is told before its base, which may be large, is loaded.
+        # An adapter that cannot be used is reported before its base, which may be large, is loaded.
         adapter = None if base is None else held_by_adapter(directory)
         files = checkpoint_files(base or directory)
         model = _checkpoint(
@@ -82,7 +82,7 @@ def load_pretrained(
 
 
 def _rows(model: Any) -> int | None:
-    """How many tokens a model has rows for; None for models of pairs, whose two sides may differ."""
+    """The number of tokens that a model has rows for; None for models of pairs, whose two sides may differ."""
     config = model.config
     return None if getattr(config, "is_encoder_decoder", False) else int(config.get_text_config().vocab_size)
 
@@ -109,7 +109,7 @@ def load_tokenizer(directory: Path) -> Any:
 
 
 def _check_vocabulary(directory: Path, tokenizer: Any) -> None:
-    """Refuse a tokenizer without its files: transformers makes one without words, which writes no text, or a text as single letters."""
+    """Refuse a tokenizer without its files: transformers would make one without words, which encodes nothing or single letters."""
     needed = {
         str(name)
         for role, name in tokenizer.vocab_files_names.items()
@@ -118,7 +118,7 @@ def _check_vocabulary(directory: Path, tokenizer: Any) -> None:
     missing = sorted(name for name in needed or {TOKENIZER_FILE} if not (directory / name).is_file())
     if missing:
         raise ModelError(
-            f"{directory} has no {TOKENIZER_FILE}, and no {missing[0]} to make one from; save the tokenizer beside the model"
+            f"{directory} has no {TOKENIZER_FILE}, and no {missing[0]} to make one from; save the tokenizer with the model"
         )
 
 
@@ -145,7 +145,7 @@ def _checkpoint(directory: Path, files: list[Path], auto_class: Any, kind: str, 
 
 
 def _check_settings(path: Path, held: Held) -> None:
-    """Refuse settings by which a library would read other files than were checked, or build without end."""
+    """Refuse settings that make a library read files that were not checked, or build without end."""
     from transformers import CONFIG_MAPPING
 
     document = read_object(path)
@@ -181,7 +181,7 @@ def _check_settings(path: Path, held: Held) -> None:
 
 
 def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every setting of a config, those of its parts among them."""
+    """Every setting of a config, those of its parts included."""
     waiting: list[Any] = [document]
     while waiting:
         one = waiting.pop()
@@ -193,17 +193,17 @@ def _settings(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _check_all_used(directory: Path, kind: str, model: Any, loading: dict[str, Any], held: Held) -> None:
-    """Refuse weights that are missing, of another shape, or not used: another model than the file's would be measured."""
+    """Refuse weights that are missing, of another shape, or not used: the measured model would not be that of the file."""
     cannot = f"{directory} cannot be loaded as {kind}"
     missing = set(loading["missing_keys"])
-    if missing:  # they would be made of random numbers, and every score with them
+    if missing:  # they would be random numbers, and so would every score
         raise ModelError(f"{cannot} (its weights have no {min(missing)}); save the whole model again")
     for name, *shapes in loading["mismatched_keys"]:
         written, built = (" x ".join(map(str, shape)) for shape in shapes)
         raise ModelError(
             f"{cannot} (its weights have {name} as {written}, and {CONFIG_FILE} describes it as {built}); save the model again"
         )
-    # Names may have been converted, so that one that is not in the file counts as a weight.
+    # Names may have been converted, so a name that is not in the file counts as a weight.
     unused = {
         name for name in loading["unexpected_keys"] if name not in held.others and not _OF_NO_USE.search(name)
     }
@@ -217,7 +217,7 @@ def _check_all_used(directory: Path, kind: str, model: Any, loading: dict[str, A
 
 
 def _heads_for_whole_texts(model: Any) -> set[str]:
-    """The tensors of the heads that a model's architecture has for whole texts, which models of tokens are saved with and do not use."""
+    """The tensors of an architecture's heads for whole texts, which models of tokens are saved with and do not use."""
     import torch
     from transformers import MODEL_FOR_PRETRAINING_MAPPING, MODEL_MAPPING
 

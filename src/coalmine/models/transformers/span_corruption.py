@@ -1,4 +1,4 @@
-"""T5 and its kin, trained to restore spans that were cut out of a text: their scores of tokens, and what they put into gaps."""
+"""Models trained by span corruption, such as T5: pseudo-log-perplexities, fillings of gaps, and whether they restore cut-out spans."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from coalmine.models.transformers.subwords import SubwordTokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# As T5 writes them; the vocabulary of mT5 marks them as words.
+# As T5 writes them; in the vocabulary of mT5 they are marked as words.
 _SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
 
 
 class _Cut(NamedTuple):
-    """A text with spans cut out, as training shows it."""
+    """A text with spans cut out, as in training."""
 
     row: NDArray[np.int32]  # what the encoder reads: a sentinel in place of each span
     script: NDArray[
         np.int64
     ]  # what the decoder reads: its start, then each sentinel with the tokens of its span
-    asked: NDArray[np.bool_]  # which places of the script hold such tokens
+    asked: NDArray[np.bool_]  # which positions of the script hold such tokens
 
 
 class SpanCorruptionModel(GapScorer):
     """A T5-like model of transformers; a MaskedModel.
 
-    The encoder reads the text with a sentinel in place of each gap, and the decoder is asked what stood there. A text is scored
+    The encoder reads the text with a sentinel in place of each gap, and the decoder predicts what was there. A text is scored
     after the token that the decoder starts with, which the encoder never sees.
     """
 
@@ -60,7 +60,7 @@ class SpanCorruptionModel(GapScorer):
         adapter: bool = True,
         reference: SpanCorruptionModel | None = None,
     ) -> None:
-        """`sentinels` stand for gaps, the first for the first; `start` is what the decoder starts with; `closing` ends a text."""
+        """`sentinels` mark gaps, in order; `start` is what the decoder starts with; `closing` ends a text."""
         super().__init__(
             model, tokenizer, mask=sentinels[0], closing=closing, name=name, origin=origin, adapter=adapter
         )
@@ -69,7 +69,7 @@ class SpanCorruptionModel(GapScorer):
 
     @property
     def context(self) -> tuple[int, ...]:
-        """What the decoder starts with."""
+        """The token that the decoder starts with."""
         return (self._start,)
 
     def describe(self) -> dict[str, Any]:
@@ -82,9 +82,9 @@ class SpanCorruptionModel(GapScorer):
 
     @torch.inference_mode()
     def fill(self, sequences: Sequence[TokenSequence], gaps: Sequence[Sequence[int]]) -> list[list[int]]:
-        """For each sequence the greedy filling of some places of its target, all cut out at once; among equals, the lowest id.
+        """For each sequence, the greedy filling of some positions of its target, all cut out at once; among equals, the lowest id.
 
-        Neighboring places are one span. The decoder is told how long each span is, and which sentinel comes next.
+        Neighboring positions are one span. The decoder is given the length of each span, and the next sentinel.
         """
         self._check_at_rest()
         cuts = [self._cut(sequence, own) for sequence, own in zip(sequences, gaps, strict=True)]
@@ -109,9 +109,9 @@ class SpanCorruptionModel(GapScorer):
     ) -> list[bool]:
         """Whether each target is restored without an error when a `share` of its tokens is cut out, in spans of a mean length.
 
-        This is recitation for masked models (section 5.1 of Quantifying Memorization). Which spans are cut out depends on the seed
-        and the target's tokens only. One pass tells: greedy decoding writes the truth exactly if each token of the truth is the
-        likeliest after those before it.
+        This is recitation for masked models (section 5.1 of "Quantifying Memorization Across Neural Language Models", arXiv:2202.07646).
+        Which spans are cut out depends on the seed and the target's tokens only. One pass is enough: greedy decoding writes the truth
+        exactly if each token of the truth is the likeliest after those before it.
         """
         gaps = [
             hidden_spans(sequence.target, share=share, mean_span=mean_span, seed=seed)
@@ -123,7 +123,9 @@ class SpanCorruptionModel(GapScorer):
         for batch in self._batches([len(cut.row) for cut in cuts], answers=longest):
             scripts = _side_by_side([cuts[i].script for i in batch], self._start)
             logits = self._logits(np.stack([cuts[i].row for i in batch]), scripts[:, :-1])
-            expected = likeliest(logits).cpu().numpy()  # (batch, script - 1): what follows each place
+            expected = (
+                likeliest(logits).cpu().numpy()
+            )  # (batch, script - 1): the prediction after each position
             for i, tokens in zip(batch, expected, strict=True):
                 truth, asked = cuts[i].script[1:], cuts[i].asked[1:]
                 solved[i] = bool((tokens[: len(truth)] == truth)[asked].all())
@@ -133,7 +135,7 @@ class SpanCorruptionModel(GapScorer):
         return self._logits(rows, np.array([[self._start, self._mask]] * len(places)))[:, -1]
 
     def _logits(self, rows: IntArray, scripts: IntArray) -> Tensor:
-        """What the decoder expects behind each place of its scripts, (batch, script, vocabulary)."""
+        """The (batch, script, vocabulary) logits after each position of the decoder's scripts."""
         tokens = self._tensor(rows)
         with self._as_chosen():
             logits: Tensor = self._model(
@@ -145,11 +147,11 @@ class SpanCorruptionModel(GapScorer):
         return logits
 
     def _decode(self, rows: IntArray, scripts: IntArray, asked: NDArray[np.bool_]) -> IntArray:
-        """The scripts with what the decoder writes, token by token, where it is asked."""
+        """The scripts, with what the decoder writes token by token at the asked positions."""
         tokens = self._tensor(rows)
         seen = torch.ones_like(tokens)
         open_places = torch.from_numpy(asked).to(self._device)
-        # The truth at open places is never read: each is overwritten before its turn, and blank from the start.
+        # The truth at open positions is never read: they are blank from the start, and each is overwritten before its turn.
         written = self._tensor(np.where(asked, self._start, scripts))
         with self._as_chosen():
             memory = self._model.get_encoder()(input_ids=tokens, attention_mask=seen)
@@ -209,7 +211,7 @@ class SpanCorruptionModel(GapScorer):
 
 
 def hidden_spans(tokens: Sequence[int], *, share: float, mean_span: float, seed: int) -> list[int]:
-    """The places to cut out of a text, in order: a `share` of them, at least one, in spans of `mean_span` on average.
+    """The positions to cut out of a text, in order: a `share` of them, at least one, in spans of `mean_span` tokens on average.
 
     Spans never touch; all ways to cut a text into as many spans are equally likely.
 
@@ -224,7 +226,7 @@ def hidden_spans(tokens: Sequence[int], *, share: float, mean_span: float, seed:
     spans = min(max(1, round(hidden / mean_span)), kept + 1)
     draws = masking_draws(tokens, seed)
     ends = [*sorted(draws.sample(range(1, hidden), spans - 1)), hidden]
-    # A span stands behind so many kept tokens; no two stand behind the same number, so that kept tokens are between them.
+    # The number of kept tokens before each span; no two are equal, so that there are kept tokens between spans.
     before = sorted(draws.sample(range(kept + 1), spans))
     places, done = [], 0
     for end, kept_before in zip(ends, before, strict=True):
@@ -234,7 +236,7 @@ def hidden_spans(tokens: Sequence[int], *, share: float, mean_span: float, seed:
 
 
 def sentinels_of(backend: Any) -> tuple[int, ...]:
-    """The sentinels of a tokenizer, from the first on."""
+    """The sentinels of a tokenizer, in order."""
     found = {
         int(match[1]): token
         for written, token in backend.get_vocab(with_added_tokens=True).items()
@@ -261,7 +263,7 @@ def decoder_start(config: Any) -> int:
 
 
 def _side_by_side(rows: Sequence[NDArray[Any]], filler: int) -> NDArray[np.int64]:
-    """Rows as one array; what stands behind a shorter one is read after it and reaches no number that is used."""
+    """Rows as one array; the padding after a shorter one is read after it, and cannot change a number that is used."""
     array = np.full((len(rows), max(len(row) for row in rows)), filler, dtype=np.int64)
     for row, own in zip(array, rows, strict=True):
         row[: len(own)] = own

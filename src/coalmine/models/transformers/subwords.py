@@ -1,4 +1,4 @@
-"""Subword tokenizers of the Hugging Face kind, as the search sees them: ids, their bytes, and the one way to cut a text."""
+"""Hugging Face subword tokenizers: their ids, the bytes of each token, and the canonical tokens of a text."""
 
 from __future__ import annotations
 
@@ -12,30 +12,34 @@ from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.token_ids import check_ids
 
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
-# Texts that show what a tokenizer puts before a word; the first that it can write is used.
+# Texts that show what a tokenizer puts before a word; the first one that it can encode is used.
 _PROBES = ("a", "e", "0", "1", "A", ".")
-# What a decoder of word pieces puts behind a word without a space.
+# What a decoder of word pieces attaches to a word without a space.
 _ATTACHED = (".", "?", "!", ",")
 
 
 class SubwordTokenizer:
-    """A fast tokenizer with the document separator that its model was trained with.
+    """A fast tokenizer (of the tokenizers library) with the document separator that its model was trained with.
 
-    `size` is that of the model's vocabulary, which may be larger than the tokenizer's: ids beyond it stand for no text. Added
-    tokens, special or not, stand for their own text, as they do when it occurs in a document; only the separator stands for none.
+    `size` is that of the model's vocabulary, which may be larger than the tokenizer's: ids beyond it have no text. Added tokens, special
+    or not, have their own text, as they do when it occurs in a document; only the separator has none.
+
+    >>> backend = AutoTokenizer.from_pretrained("model/").backend_tokenizer  # doctest: +SKIP
+    >>> SubwordTokenizer(backend, size=50257, separator=50256).decode([262, 4512])  # doctest: +SKIP
+    ' the train'
 
     Attributes:
-        decided_by_pairs: whether tokens are those of a text exactly when each pair of neighbors is (true of byte-pair encodings,
-            but for what is done to a text before these see it).
-        byte_tokens: the tokens by which a character without a token is written in bytes.
-        added_tokens: the tokens that are found in a text before anything else is, with their texts.
-        marks_after_added: whether the space that marks the first word also stands behind each added token.
+        decided_by_pairs: whether tokens are canonical exactly if each pair of neighbors is (true of byte-pair encodings, apart from
+            what is done to a text before they see it).
+        byte_tokens: the tokens that encode a character without its own token byte by byte.
+        added_tokens: the tokens that are found in a text before all others, with their texts.
+        marks_after_added: whether the space that marks the first word also follows each added token.
     """
 
     unambiguous: ClassVar[bool] = False
 
     def __init__(self, backend: Any, *, size: int, separator: int) -> None:
-        # A copy that neither truncates nor pads: what the tokenizer was last used for must not cut a text that is scored.
+        # A copy that neither truncates nor pads: earlier use of the tokenizer must not cut a text that is scored.
         check_ids(backend, size)
         with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
             backend = type(backend).from_str(backend.to_str())
@@ -52,7 +56,7 @@ class SubwordTokenizer:
         self._byte_level = "ByteLevel" in decoder
         self._is_word_pieces = model.get("type") == "WordPiece"
         falls_back = bool(model.get("byte_fallback"))
-        # Such an encoding leaves out what it has no token for, without a trace.
+        # Such an encoding silently drops what it has no token for.
         self._drops = self.decided_by_pairs and not (
             falls_back or self._byte_level or self._unknown is not None
         )
@@ -69,20 +73,20 @@ class SubwordTokenizer:
         first = self._probe("")
         self._marks_first_word = first is not None and (self._further[first] or b"").startswith(b" ")
         self.marks_after_added = not self._is_word_pieces and any(
-            (behind := self._probe(content)) is not None and (self._further[behind] or b"").startswith(b" ")
+            (after := self._probe(content)) is not None and (self._further[after] or b"").startswith(b" ")
             for content in added.values()
         )
         self._first = self._first_pieces()
 
     def encode(self, text: str) -> list[int]:
-        """The canonical tokens of a text, without special ones but for those that the text itself names."""
+        """The canonical tokens of a text, without special ones except those that the text itself names."""
         tokens: list[int] = encoded(self._backend, text).ids
         if (self._unknown is not None and self._unknown in tokens) or (
             self._drops and self.decode(tokens) != text
         ):
             raise ModelError(
                 "the model's tokenizer has no token for a part of a text, so the text cannot be scored; choose a format that "
-                "it can write"
+                "it can encode"
             )
         return tokens
 
@@ -97,18 +101,18 @@ class SubwordTokenizer:
         return b"".join(parts).decode("utf-8", "replace")
 
     def pieces(self, *, first: bool) -> list[bytes | None]:
-        """The bytes of each token; a leading space that only marks the first word is none there."""
+        """The bytes of each token; a leading space that only marks the first word is left out there."""
         return self._first if first else self._further
 
     def in_bytes(self, character: str) -> tuple[int, ...]:
-        """The tokens by which a character is written in bytes; none where it has a token of its own, or is not written so."""
+        """The tokens that encode a character byte by byte; none if it has its own token, or is not encoded in this way."""
         if not self.byte_tokens:
             return ()
         tokens = tuple(token.id for token in self._backend.model.tokenize(character))
         return tokens if tokens and self.byte_tokens.issuperset(tokens) else ()
 
     def stays_apart(self, *tokens: int) -> bool:
-        """Whether tokens that stand within one word, or within one character, are what the encoding makes of them together."""
+        """Whether tokens within one word, or within one character, are what the encoding makes of their joint text."""
         written = "".join(self._backend.id_to_token(token) or "" for token in tokens)
         return [token.id for token in self._backend.model.tokenize(written)] == list(tokens)
 
@@ -148,7 +152,7 @@ class SubwordTokenizer:
         ]
 
     def _probe(self, before: str) -> int | None:
-        """The token that a word begins with behind a text that is one token, or none."""
+        """The first token of a word after a text of one token, or at the start."""
         length = 1 if before else 0
         for probe in _PROBES:
             tokens = encoded(self._backend, before + probe).ids
@@ -157,10 +161,18 @@ class SubwordTokenizer:
         return None
 
 
+def fast_backend(tokenizer: Any) -> Any:
+    """The tokenizer of the tokenizers library inside one of transformers."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with AutoTokenizer")
+    return backend
+
+
 def encoded(backend: Any, text: str, *, special: bool = False) -> Any:
-    """A text as the library encodes it, with the special tokens that it puts around one, or without."""
+    """A text as the library encodes it, with or without the special tokens that it puts around a text."""
     with as_model_error(
-        "the model's tokenizer cannot write a text", "choose another format, or check the tokenizer"
+        "the model's tokenizer cannot encode a text", "choose another format, or check the tokenizer"
     ):
         return backend.encode(text, add_special_tokens=special)
 
@@ -174,7 +186,7 @@ def _unknown_token(backend: Any, model: dict[str, Any]) -> int | None:
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """The characters by which byte-level vocabularies write bytes: printable ones as themselves, the rest from 256 on."""
+    """The characters that represent bytes in byte-level vocabularies: printable ones represent themselves, the rest start at 256."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {

@@ -1,4 +1,4 @@
-"""Whether a tokenizer's ids can be told apart, and whether the model has a row for each of them."""
+"""Checks that a tokenizer's ids are unique and that the model has a row for each of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from coalmine.errors import ModelError
 from coalmine.models.transformers.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
 
-# Far above any vocabulary, and few enough to list the text of each.
+# Far more than any vocabulary has, and few enough to list the text of each.
 _MOST_IDS = 1 << 24
 
 
 def check_ids(backend: Any, rows: int | None = None, where: str = "the tokenizer") -> int:
-    """The number of ids, which is one more than the highest; a ModelError where two tokens share one, or the model has fewer rows.
+    """The number of ids, which is one more than the highest; a ModelError if two tokens share one, or the model has fewer rows.
 
     A model may have more rows than there are ids: vocabularies are padded to round numbers.
     """
@@ -29,7 +29,7 @@ def check_ids(backend: Any, rows: int | None = None, where: str = "the tokenizer
 
 
 def check_vocabulary(directory: Path) -> None:
-    """The same of a tokenizer's file, before a library reads it: some list every id up to the highest, or do not end."""
+    """The same for a tokenizer's file, before a library reads it: some libraries list every id up to the highest, or never finish."""
     path = directory / TOKENIZER_FILE
     if path.is_file():
         model = read_object(path).get("model")
@@ -39,9 +39,9 @@ def check_vocabulary(directory: Path) -> None:
 
 
 def check_written_ids(directory: Path, backend: Any) -> None:
-    """That the ids in a tokenizer's files are those that the library gives the tokens.
+    """Check that the ids in a tokenizer's files are those that the library gives the tokens.
 
-    The library numbers added tokens anew where their ids are taken or leave a gap, and says nothing.
+    The library silently renumbers added tokens if their ids are taken or leave a gap.
     """
     path = directory / TOKENIZER_FILE
     if path.is_file():
@@ -70,7 +70,7 @@ def _check(path: Path, token: object, text: object, backend: Any, *, gaps: bool)
 
 
 def _checked(where: str, ids: Iterable[int]) -> int:
-    """One more than the highest id; a ModelError where two are the same, or where there are too many to list."""
+    """One more than the highest id; a ModelError if two are the same, or if there are too many to list."""
     highest = -1
     for one, next_one in itertools.pairwise([-1, *sorted(ids)]):
         if one == next_one:
@@ -85,7 +85,7 @@ def _checked(where: str, ids: Iterable[int]) -> int:
 
 def _shared(where: str, token: int) -> str:
     return (
-        f"{where} gives the id {token} to two different tokens, so that a model cannot tell their texts apart; use the tokenizer that the "
+        f"{where} gives the id {token} to two different tokens, so that a model cannot distinguish their texts; use the tokenizer that the "
         "model was trained with"
     )
 
