@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
-from coalmine.models.reference.tokens import CharacterTokenizer
-from coalmine.randomness import arrays
+from coalmine.models import CharacterTokenizer, SequenceScore, Step, TokenSequence
+
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
 
 LINES = [
     "the kettle is on",
@@ -111,7 +113,7 @@ class Elman:
 
 def model(hidden: str = "64") -> Elman:
     """The network that the command line names: its recurrence is random, its output layer is fitted to `LINES`."""
-    tokens, draws, size = CharacterTokenizer.of([*LINES, "0123456789"]), arrays(0, "elman"), int(hidden)
+    tokens, draws, size = CharacterTokenizer.of([*LINES, "0123456789"]), np.random.default_rng(0), int(hidden)
     recurrent = draws.normal(size=(size, size)) / np.sqrt(size)
     network = Elman(draws.normal(size=(tokens.size, size)), recurrent, np.zeros((size, tokens.size)), tokens)
     documents = [[tokens.separator, *tokens.encode(line), tokens.separator] for line in LINES]

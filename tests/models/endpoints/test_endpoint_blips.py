@@ -83,7 +83,7 @@ def test_a_server_that_gives_text_only(scripted_url, other_url):
     with FaultProxy(scripted_url, liar="text_only") as proxy, connect(proxy.url, **QUICK) as model:
         proxy.count_from_here()
         proxy.switch = Switch(other_url, first=30, last=30 + BLIP - 1)
-        with pytest.raises(ModelChangedError, match="another model was there for a moment"):
+        with pytest.raises(ModelChangedError, match="another model answered for a moment"):
             model.complete(TEXTS, length=3)
 
 

@@ -1,1 +1,1 @@
-"""Models behind an OpenAI-compatible endpoint: what a server can really do, asked as little as possible."""
+"""Models at OpenAI-compatible endpoints: what a server can really do, found out with as few requests as possible."""

@@ -1,4 +1,4 @@
-"""Models behind an endpoint, as audits see them: one class for each thing that a server was seen to be able to do."""
+"""Models at an endpoint, as audits see them: one class for each thing that a server was seen to do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from coalmine.models.protocols import SequenceScore, TokenSequence
 
 
 class EndpointGenerator:
-    """A server that gives text. Its tokens are single characters, because nothing else is known of them.
+    """A server that gives text. Its tokens are single characters, because nothing more is known about them.
 
-    Use as a context manager, or call `close`, to end connections early.
+    Use it as a context manager, or call `close`, to end connections early.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class EndpointGenerator:
         self.close()
 
     def close(self) -> None:
-        """End connections, and close the cache."""
+        """Close the connections and the cache."""
         self._client.close()
 
     @property
     def context(self) -> tuple[int, ...]:
-        """What the server puts before a text, and what was asked to stand there, as one token without text."""
+        """What the server puts before a text, and the context that was asked for, as one token without text."""
         return (self.tokenizer.start,)
 
     @property
     def resolution_bits(self) -> float:
-        """What the server rounds to, or how far two of its answers to one question were apart; at least 1e-4."""
+        """What the server rounds to, or how far apart two of its answers to one question were, in bits; at least 1e-4."""
         return self.capability.resolution_bits
 
     def describe(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class EndpointGenerator:
         }
 
     def spent(self) -> dict[str, float]:
-        """What asking took so far: requests with retries, answers from the cache, tokens as the server counts, and their cost."""
+        """What was used so far: requests with retries, answers from the cache, tokens as the server counts them, and their cost."""
         budget = self._client.connection.budget
         return {
             "requests": budget.requests,
@@ -90,16 +90,16 @@ class EndpointGenerator:
         }
 
     def checks(self) -> dict[str, Any]:
-        """How often it was asked whether the server still is the same model, and how likely a switch would have gone unnoticed.
+        """How often the server was tested for being the same model, and how likely a switch would have gone unnoticed.
 
-        Counts the answers in the cache as well, with what the runs that filled it asked.
+        This includes the answers in the cache, and the tests of the runs that filled it.
         """
         noise = 0.0 if self._client.recognizer is None else self._client.recognizer.noise_bits
         seen = max(2 * self.resolution_bits, noise)
         return self._client.checks().to_record(tolerance_bits=seen if self.capability.recognizable else None)
 
     def complete(self, prompts: Sequence[str], *, length: int) -> list[str]:
-        """The greedy continuation of each prompt by up to `length` of the server's tokens; shorter where the text ends before."""
+        """The greedy continuation of each prompt by up to `length` of the server's tokens; shorter if the text ends earlier."""
         questions = [self._continuing(prompt, length) for prompt in prompts]
         answers = self._client.ask_all(questions, self._check_continuation)
         return [
@@ -108,13 +108,13 @@ class EndpointGenerator:
         ]
 
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
-        """The greedy continuation of each prompt by `length` tokens; fewer where the server ends the text before."""
+        """The greedy continuation of each prompt by `length` tokens; fewer if the server ends the text earlier."""
         texts = [self._text(prompt) for prompt in prompts]
         written = self.complete(texts, length=length)
         if self._local is None:
             return [[self.tokenizer.id_of(character) for character in text[:length]] for text in written]
         return [
-            self._tokens_behind(prompt, text, more)[:length]
+            self._tokens_after(prompt, text, more)[:length]
             for prompt, text, more in zip(prompts, texts, written, strict=True)
         ]
 
@@ -124,27 +124,27 @@ class EndpointGenerator:
         return EndpointQuestion(prompt=self._before + prompt, most_tokens=length)
 
     def _check_continuation(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
-        """Without echo, little in an answer shows what it is an answer to."""
+        """Without echo, little in an answer shows which question it belongs to."""
         check_length(question, answer, answer.tokens_generated)
 
     def _cut(self, text: str) -> list[str]:
         return list(text)
 
     def _text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens that begin at the start of a text, without the context that stands before it."""
+        """The text of tokens that begin at the start of a text, without the context before it."""
         start = self.tokenizer.start
         if not tokens or tokens[0] != start or start in tokens[1:]:
             raise ModelError(
-                "a text at an endpoint begins with the model's context and has it nowhere else; put model.context before the tokens"
+                "a text for an endpoint begins with the model's context and has it nowhere else; put model.context before the tokens"
             )
         return self.tokenizer.decode(tokens[1:])
 
-    def _tokens_behind(self, prompt: Sequence[int], text: str, more: str) -> list[int]:
-        """The local tokens of a continuation, where those of the prompt remain what they are."""
+    def _tokens_after(self, prompt: Sequence[int], text: str, more: str) -> list[int]:
+        """The local tokens of a continuation, if those of the prompt stay the same."""
         whole = self.tokenizer.encode(text + more)
         if whole[: len(prompt) - 1] != list(prompt[1:]):
             raise NotMeasurableError(
-                "the continuation changes how the end of the prompt is cut into tokens, so it has none of its own; use complete()"
+                "the continuation changes how the end of the prompt is cut into tokens, so it has no tokens of its own; use complete()"
             )
         return whole[len(prompt) - 1 :]
 
@@ -158,7 +158,7 @@ class EndpointGenerator:
 
 
 class EndpointRanker(EndpointGenerator):
-    """A server that gives the likeliest next tokens. What it generates comes in its own tokens; prompts are cut into characters."""
+    """A server that gives the likeliest next tokens. It generates its own tokens; prompts are cut into characters."""
 
     def top(self, prompts: Sequence[Sequence[int]], *, k: int) -> list[list[int]]:
         """For each prompt the k likeliest next tokens, the likeliest first."""
@@ -174,7 +174,7 @@ class EndpointRanker(EndpointGenerator):
         ]
 
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
-        """The greedy continuation of each prompt by `length` tokens; fewer where the server ends the text before."""
+        """The greedy continuation of each prompt by `length` tokens; fewer if the server ends the text earlier."""
         if length < 1:
             raise InputError(f"length must be at least 1 token, got {length}")
         questions = [
@@ -206,7 +206,7 @@ class EndpointRanker(EndpointGenerator):
         listed = self._next_tokens(question, answer)
         if not listed:
             raise NotMeasurableError(
-                "the server ends the text after this prompt, and does not say which tokens are likeliest; shorten the prompt"
+                "the server ends the text after this prompt, and does not list the likeliest tokens; shorten the prompt"
             )
         whole_vocabulary = math.fsum(map(math.exp, listed.values())) > 1 - 1e-6
         if len(listed) < k and not whole_vocabulary:
@@ -221,12 +221,12 @@ class EndpointRanker(EndpointGenerator):
 
 
 class EndpointScorer(EndpointRanker):
-    """A server that gives the log-probability of each token of a prompt. Its tokens are those that it cuts texts into."""
+    """A server that gives the log-probability of each token of a prompt, in the tokens that it cuts texts into."""
 
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
-        """Scores in the order of `sequences`; a ModelOutputError where the server cuts their text into other tokens.
+        """Scores in the order of `sequences`; a ModelOutputError if the server cuts their text into other tokens.
 
-        Ranks are there where all tokens of a target are among the 5 likeliest.
+        Ranks are given if all tokens of a target are among the 5 likeliest.
         """
         questions = [
             self._scoring(self._text([*sequence.context, *sequence.target]), ranks=ranks)
@@ -245,7 +245,7 @@ class EndpointScorer(EndpointRanker):
         return [self._score(pieces, 0, ranks=False) for pieces in self._pieces(questions)]
 
     def unscored(self, texts: Sequence[str]) -> list[int]:
-        """How many characters at the beginning of each text the server gives no log-probability for; texts that were scored cost nothing."""
+        """The number of characters at the beginning of each text without a log-probability; texts that were scored before cost nothing."""
         if self._scores_all:
             return [0] * len(texts)
         found = self._pieces([self._scoring(text) for text in texts])
@@ -256,7 +256,7 @@ class EndpointScorer(EndpointRanker):
         return self.capability.style.scores_first or len(self._before) > self.capability.style.hidden
 
     def _scoring(self, text: str, *, ranks: bool = False) -> EndpointQuestion:
-        """The question about a text; one that also lists more tokens will do if it was asked before."""
+        """The question about a text; one that lists more tokens serves as well if it was asked before."""
         question = self._asking_for(self._before + text, most_tokens=1, top=TOP if ranks else 1)
         longer = self._asking_for(self._before + text, most_tokens=1, top=TOP)
         return longer if self._client.cached(longer) is not None else question
@@ -264,18 +264,16 @@ class EndpointScorer(EndpointRanker):
     def _pieces(
         self, questions: Sequence[EndpointQuestion], *, provisional: bool = False
     ) -> list[Sequence[Piece]]:
-        """The pieces of each text, without those of the context before it; nothing is asked about empty texts."""
+        """The pieces of each text, without those of the context before it; empty texts need no request."""
         asked = [question for question in questions if len(question.prompt) > len(self._before)]
         said = self._client.ask_all(asked, self._echo, provisional=provisional)
         answers = dict(zip(asked, said, strict=True))
         return [
-            self._behind_context(self._echo(question, answers[question]).prompt)
-            if question in answers
-            else ()
+            self._after_context(self._echo(question, answers[question]).prompt) if question in answers else ()
             for question in questions
         ]
 
-    def _behind_context(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+    def _after_context(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
         place, number = self.capability.style.hidden, 0
         while place < len(self._before):
             place += len(pieces[number].text)
@@ -330,7 +328,7 @@ class EndpointScorer(EndpointRanker):
         return self._echo(question, answer).next_tokens
 
     def _cut(self, text: str) -> list[str]:
-        # Texts are often cut one by one; they are scored, and their answers confirmed, together.
+        # Texts are often cut one by one, but they are scored, and their answers confirmed, together.
         return [piece.text for piece in self._pieces([self._scoring(text)], provisional=True)[0]]
 
     def _context_in_words(self) -> str:

@@ -1,4 +1,4 @@
-"""Where an endpoint is and with which key it is asked: checked before anything is sent."""
+"""The URL and the key of an endpoint, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from coalmine.errors import InputError
 
 KEY_VARIABLE = "COALMINE_API_KEY"
-# A shorter key may be part of an ordinary word, so finding it in an answer says nothing.
+# A shorter key may be part of an ordinary word, so finding it in an answer means nothing.
 SHORTEST_KEY_TO_LOOK_FOR = 8
 LONGEST_SHOWN = 300
 # No spaces and no control characters.
@@ -19,7 +19,7 @@ _OF_URLS = re.compile("[!-~]+")
 
 
 class Key:
-    """A secret that does not show itself: not when printed, not in a traceback that lists values.
+    """A secret that is never shown: not when printed, and not in a traceback that lists values.
 
     >>> Key("sk-123456789")
     Key(hidden)
@@ -37,27 +37,27 @@ class Key:
         return bool(self._value)
 
     def headers(self) -> dict[str, str]:
-        """What goes with each request."""
+        """The headers of each request."""
         return {"Authorization": f"Bearer {self._value}"} if self._value else {}
 
     def hidden_in(self, text: str) -> str:
-        """A text in which the key, should it be there, is not."""
+        """A text with the key, if it occurs there, replaced."""
         return text.replace(self._value, "[key]") if self._value else text
 
     def inert(self, text: str) -> str:
-        """Text of a server, made safe to show: one short line, without control characters and without the key."""
+        """A server's text, made safe to show: one short line, without control characters and without the key."""
         plain = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in self.hidden_in(text))
         line = " ".join(plain.split()).rstrip(".")
         return line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…"
 
     def occurs_in(self, content: bytes) -> bool:
-        """Whether somebody sends the key back."""
+        """Whether a server sends the key back."""
         long_enough = self._value is not None and len(self._value) >= SHORTEST_KEY_TO_LOOK_FOR
         return long_enough and (self._value or "").encode() in content
 
 
 def checked_url(url: str) -> str:
-    """The base of an endpoint, without a slash at its end.
+    """The base URL of an endpoint, without a slash at the end.
 
     >>> checked_url("http://127.0.0.1:8000/v1/")
     'http://127.0.0.1:8000/v1'
@@ -68,7 +68,7 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
-        # What a name server could not be asked about.
+        # Fails for a name that cannot be looked up.
         (parts.hostname or "").encode("idna")
     except ValueError:
         raise InputError(unreadable) from None
@@ -92,7 +92,7 @@ def checked_url(url: str) -> str:
 
 
 def key_from_environment(variable: str, url: str) -> Key:
-    """The key in an environment variable, if it is set; refused where it could be read on its way."""
+    """The key in an environment variable, if it is set; refused if it would be sent unencrypted."""
     value = os.environ.get(variable, "").strip()
     if not value:
         return Key(None)

@@ -1,4 +1,4 @@
-"""What a server answered to one question: read, and checked in full before anybody may believe or keep it."""
+"""Questions to a server, and its answers: parsed, and checked in full before they are used or stored."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 
 from coalmine.errors import ModelOutputError
 
-# Rounding can lift a probability of 1 a little above it; more than this many nats is no log-probability.
+# Rounding can lift a log-probability a little above 0; more than this many nats is not a log-probability.
 ABOVE_ZERO = 1e-5
-# The values of a list of likeliest tokens may sum to this much; servers round, some of them to 16 bits.
+# The probabilities of the listed tokens may sum to this much: servers round, some of them to 16 bits.
 SUM_OF_PROBABILITIES = 1.02
 LONGEST_NAME = 1000
 
 
 class UnusableAnswerError(ModelOutputError):
-    """An answer that cannot be believed; another try may mend it.
+    """An answer that cannot be used; another try may succeed.
 
     `kind` is "network" (no whole answer came), "status" (the server said that it failed) or "content".
     """
@@ -36,7 +36,7 @@ class UnusableAnswerError(ModelOutputError):
 
 
 class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for a completion, always greedy. `again` tells apart questions that are asked twice on purpose."""
+    """One request for a completion, always greedy. `again` distinguishes questions that are asked twice on purpose."""
 
     prompt: str
     most_tokens: int = 1
@@ -45,7 +45,7 @@ class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
     again: int = 0
 
     def body(self, model: str, more: Mapping[str, Any]) -> dict[str, Any]:
-        """The request as the server reads it, with `more` fields than those of the API."""
+        """The request as the server reads it, with `more` fields besides those of the API."""
         body: dict[str, Any] = {
             **more,
             "model": model,
@@ -61,9 +61,9 @@ class EndpointQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back; natural logarithms, as the server wrote them.
+    """The answer to a question; log-probabilities are natural logarithms (nats), as the server wrote them.
 
-    `tokens`, `nats` and `top` are None where the server gave none. `nats[i]` is None where it said null.
+    `tokens`, `nats` and `top` are None if the server gave none. `nats[i]` is None if it wrote null.
     """
 
     text: str
@@ -73,9 +73,9 @@ class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tokens_generated: int | None = None
     tokens_used: int | None = None
     answer_id: str | None = None
-    # Why the text ends: "length" where as much was written as was asked for.
+    # Why the text ends: "length" if as much was written as was asked for.
     finish_reason: str | None = None
-    # Which model the server says that it asked, and which state of it; None where it does not say.
+    # The model and the version of it that the server names; None if it does not.
     model: str | None = None
     fingerprint: str | None = None
 
@@ -86,7 +86,7 @@ class _Choice(msgspec.Struct):
     logprobs: dict[str, Any] | None = None
 
 
-# More than any request takes; a number with hundreds of digits could not be reckoned with.
+# More than any request takes; Python cannot compute with numbers of hundreds of digits.
 _Count = Annotated[int, msgspec.Meta(le=10**12)]
 
 
@@ -99,7 +99,7 @@ class _Response(msgspec.Struct):
     choices: list[_Choice]
     usage: _Usage | None = None
     id: str | None = None
-    # Nothing is read from these, so a server may write there what it likes.
+    # Nothing is computed from these, so a server may write anything there.
     model: Any = None
     system_fingerprint: Any = None
 
@@ -160,7 +160,7 @@ def read_answer(content: bytes) -> EndpointAnswer:
 
 
 def check_length(question: EndpointQuestion, answer: EndpointAnswer, generated: int | None) -> None:
-    """Refuse a text that stopped for its length before the length that was asked for: it answers a shorter question."""
+    """Refuse a text that stopped because of its length, but before the length that was asked for: it answers a shorter question."""
     if answer.finish_reason == "length" and generated is not None and generated < question.most_tokens:
         raise UnusableAnswerError(
             f"the answer stops for its length after {generated} tokens, and {question.most_tokens} were asked for"
@@ -192,7 +192,7 @@ def _at_most_zero(value: float | None) -> float | None:
 
 
 def _check(answer: EndpointAnswer) -> None:
-    """What holds for every answer, whatever was asked."""
+    """The checks that hold for every answer, whatever was asked."""
     if answer.tokens is None or answer.nats is None:
         return
     tops = answer.top if answer.top is not None else (None,) * len(answer.tokens)

@@ -1,7 +1,7 @@
-"""Answers that were paid for once: kept on disk, so that a run that broke goes on without asking twice.
+"""A cache of answers on disk, so that an interrupted run resumes without asking anything twice.
 
-The file is an SQLite database with mode 0600. It holds hashes of questions, and answers, which hold the texts that were asked
-about. It never holds a key. An answer is there whole or not at all, also when the process is killed.
+The file is an SQLite database with mode 0600. It holds hashes of questions, and answers, which contain the texts that were asked
+about. It never holds a key. An answer is stored whole or not at all, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from coalmine.models.endpoints.transport import MOST_BYTES
 from coalmine.storage.files import PRIVATE, check_replaceable, make_directory
 from coalmine.storage.system_errors import write_error
 
-# "coal", so that a database of something else is not taken for ours.
+# "coal", so that another database is not mistaken for a cache.
 _APPLICATION = 0x636F616C
 _LAYOUT = 2
 _TABLES = {("table", name) for name in ("answers", "unconfirmed", "recognized", "stretches", "windows")}
-# What SQLite puts beside the file.
+# The files that SQLite puts next to the database.
 _JOURNALS = ("-wal", "-shm", "-journal")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-# The head of a database has so many bytes.
+# The header of a database has this many bytes.
 _SHORTEST = 100
 _DAMAGED = "is not a cache of coalmine, or is damaged; choose another place, or remove it"
 _MOST_COUNTED = 10**12
@@ -41,9 +41,9 @@ SECONDS_FOR_ANOTHER_PROCESS = 30.0
 
 
 class AnswerCache:
-    """Answers by question, in a file, or in a temporary one that nobody else sees where no path is given.
+    """Answers by question, in a file, or in a private temporary file if no path is given.
 
-    Threads of one process share it behind a lock; two processes may share the file.
+    Threads of one process share it through a lock; two processes may share the file.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class AnswerCache:
         self._path = None if path is None else Path(path)
         self._lock = threading.Lock()
         self._connection = self._open()
-        # Also when the process ends, so that no journal of it is left.
+        # Also when the process ends, so that no journal is left.
         self._finish = weakref.finalize(self, self._connection.close)
 
     def get(self, question: EndpointQuestion) -> EndpointAnswer | None:
-        """The answer to a question, or None; an answer whose checksum is wrong is as good as none."""
+        """The answer to a question, or None; an answer with a wrong checksum counts as none."""
         key = self._key(question)
         with self._lock, self._readable():
             row = self._connection.execute(
@@ -78,7 +78,7 @@ class AnswerCache:
         return _unpacked(row[0])
 
     def put(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
-        """Keep an answer, not confirmed as yet; when this returns, killing the process does not lose it."""
+        """Store an answer that is not confirmed yet; once this returns, killing the process does not lose it."""
         key = self._key(question)
         content = zlib.compress(msgspec.json.encode(answer), 1)
         with self._lock, self._readable(), self._connection:
@@ -106,9 +106,9 @@ class AnswerCache:
             )
 
     def bracket(self, questions: Iterable[EndpointQuestion], stretches: Iterable[int] = ()) -> None:
-        """Probes before and after these answers showed the same model; `stretches` are the numbers of answers between two of them.
+        """Record that probes before and after these answers showed the same model; `stretches` are the numbers of answers between two of them.
 
-        They are not confirmed by that, but worth keeping if the run is stopped now.
+        The answers are not confirmed by that, but worth keeping if the run is stopped now.
         """
         keys = [(self._key(question),) for question in questions]
         with self._lock, self._readable(), self._connection:
@@ -124,10 +124,10 @@ class AnswerCache:
         probes: int,
         repeats: int,
     ) -> None:
-        """The server was recognized after it gave these answers, by so many `probes` at the end and `repeats` of these questions.
+        """Record that the server was recognized after it gave these answers, by `probes` at the end and `repeats` of these questions.
 
-        `stretches` are the numbers of answers between two probes, but for those that `bracket` was told of. `measured` of the
-        questions were asked after the server had been tried.
+        `stretches` are the numbers of answers between two probes, without those that `bracket` recorded. `measured` of the
+        questions were asked after the first test of the server.
         """
         keys = [(self._key(question),) for question in questions]
         with self._lock, self._readable(), self._connection:
@@ -136,7 +136,7 @@ class AnswerCache:
             every = [*self._stretches("window = 0"), *(Stretch(answers, 0, 0) for answers in stretches)]
             self._connection.execute("DELETE FROM stretches WHERE server = ? AND window = 0", (self._server,))
             self._add_stretches(one._replace(window=max(1, measured), repeats=repeats) for one in every)
-            # One follows each stretch, and those at the end follow the last.
+            # One probe follows each stretch, and those at the end follow the last.
             probes += sum(one.times for one in every) - 1
             self._connection.execute(
                 "INSERT INTO windows VALUES (?, ?, ?, ?, 1) "
@@ -145,7 +145,7 @@ class AnswerCache:
             )
 
     def checks(self) -> Checks:
-        """What was asked to recognize this server, in all runs that shared the file, for the answers that were confirmed."""
+        """The requests that tested this server's identity, in all runs that shared the file, for the answers that were confirmed."""
         with self._lock, self._readable():
             found = self._connection.execute(
                 "SELECT answers, probes, repeats, times FROM windows WHERE server = ?", (self._server,)
@@ -170,7 +170,7 @@ class AnswerCache:
         )
 
     def _counts(self, rows: list[tuple[Any, ...]]) -> list[tuple[int, ...]]:
-        """Rows of numbers, unless somebody wrote something else there."""
+        """Rows of counts; an InputError if the file has something else there."""
         if any(
             not isinstance(value, int) or not 0 <= value <= _MOST_COUNTED for row in rows for value in row
         ):
@@ -178,7 +178,7 @@ class AnswerCache:
         return rows
 
     def remove_unconfirmed(self) -> None:
-        """Forget what this server answered since it was last recognized."""
+        """Remove what this server answered since it was last recognized."""
         with self._lock, self._readable(), self._connection:
             self._connection.execute(
                 "DELETE FROM answers WHERE key IN (SELECT key FROM unconfirmed WHERE server = ?)",
@@ -187,11 +187,11 @@ class AnswerCache:
             self._connection.execute("DELETE FROM unconfirmed WHERE server = ?", (self._server,))
             self._connection.execute("DELETE FROM stretches WHERE server = ? AND window = 0", (self._server,))
         with self._lock, self._readable():
-            # To the disk, so that a power cut does not bring them back.
+            # Onto the disk, so that a power failure does not bring them back.
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def remove_unbracketed(self) -> None:
-        """Forget answers of a run that was stopped before the next probe: another model may have given them for a moment."""
+        """Remove answers of a run that was stopped before the next probe: another model may have given them."""
         with self._lock, self._readable(), self._connection:
             self._connection.execute(
                 "DELETE FROM answers WHERE key IN (SELECT key FROM unconfirmed WHERE server = ? AND bracketed = 0)",
@@ -202,7 +202,7 @@ class AnswerCache:
             )
 
     def remove(self, question: EndpointQuestion) -> None:
-        """Forget an answer that came to be doubted."""
+        """Remove an answer that is in doubt."""
         with self._lock, self._readable(), self._connection:
             self._connection.execute("DELETE FROM answers WHERE key = ?", (self._key(question),))
 
@@ -232,12 +232,12 @@ class AnswerCache:
         return connection
 
     def _make_private(self, path: Path) -> None:
-        """Make the file, or take the one that is there, if it is a file and nothing else; its journals take the same mode."""
+        """Create the file, or use the existing one if it is a regular file; its journals get the same mode."""
         make_directory(path.parent)
         for ending in ("", *_JOURNALS):
             check_replaceable(path.with_name(path.name + ending))
         try:
-            # Before SQLite touches it, so that it is private from its first byte.
+            # Before SQLite opens it, so that it is private from its first byte.
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR | _NO_FOLLOW, PRIVATE)
             try:
                 os.fchmod(descriptor, PRIVATE)
@@ -247,11 +247,11 @@ class AnswerCache:
         except OSError as problem:
             raise write_error(path, problem, "answers that are there are kept") from problem
         if 0 < size < _SHORTEST:
-            # SQLite would take some of these for new.
+            # SQLite would treat some of these as new.
             raise InputError(f"the cache {path} {_DAMAGED}")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # What a stranger wrote into a database is not run.
+        # SQL that somebody else put into the schema is not run.
         connection.execute("PRAGMA trusted_schema = OFF")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
@@ -261,7 +261,7 @@ class AnswerCache:
                 f"{self._path} is a database, and not a cache that this version of coalmine wrote; choose another place"
             )
         connection.execute("PRAGMA journal_mode = WAL")
-        # A killed process loses nothing; a power cut may lose the last answers, and never leaves half of one.
+        # A killed process loses nothing; a power failure may lose the last answers, but never leaves half of one.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {_LAYOUT}")
@@ -270,7 +270,7 @@ class AnswerCache:
                 "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) "
                 "WITHOUT ROWID"
             )
-            # Answers that were given since their server was last recognized, and the servers that ever were.
+            # Answers that were given since their server was last recognized, and the servers that were ever recognized.
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS unconfirmed (key BLOB PRIMARY KEY, server BLOB NOT NULL, bracketed INTEGER NOT NULL) "
                 "WITHOUT ROWID"
@@ -278,7 +278,7 @@ class AnswerCache:
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS recognized (server BLOB PRIMARY KEY) WITHOUT ROWID"
             )
-            # By how much asking: answers between two probes (in no window before they are confirmed), and windows of answers.
+            # How they were recognized: answers between two probes (window 0 before they are confirmed), and windows of answers.
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS stretches (server BLOB, answers INTEGER, window INTEGER, repeats INTEGER, "
                 "times INTEGER NOT NULL, PRIMARY KEY (server, answers, window, repeats)) WITHOUT ROWID"
@@ -290,7 +290,7 @@ class AnswerCache:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Whatever SQLite cannot do, as a sentence that says what to do."""
+        """Turn errors of SQLite into sentences that say what to do."""
         place = self._path or "in the temporary directory"
         try:
             yield
@@ -314,7 +314,7 @@ class AnswerCache:
 
 
 def _unpacked(content: bytes) -> EndpointAnswer | None:
-    """An answer from the file; None for what no answer of ours can be, such as one that inflates without end."""
+    """An answer from the file; None for data that cannot be one, such as data that inflates without end."""
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(content, MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Questions to one model of a server: many at a time, answered in order, and never asked twice."""
+"""The client for one model of a server: many questions at a time, answers in order, and nothing asked twice."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ Check = Callable[[EndpointQuestion, EndpointAnswer], object]
 IDS_REMEMBERED = 10_000
 ROUNDS_PER_CHECK = 16
 MOST_CONCURRENCY = 256
-# How long an answer may be: so much, and so much for each token that it tells of, which is many times what servers write.
+# The most bytes of an answer: a fixed number, and a number for each token, which is many times what servers write.
 BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
 
 
 class RecognitionRequests(NamedTuple):
-    """By how many requests a server was recognized at the end of a window: probes, and questions of the window drawn at random."""
+    """The requests that recognized a server at the end of a window: probes, and random questions of the window that were repeated."""
 
     probes: int
     repeats: int
 
 
 class Recognizer(Protocol):
-    """Tells whether a server still is the model that it was; each method raises a ModelChangedError where it is not."""
+    """Finds out whether a server is still the same model; each method raises a ModelChangedError if it is not."""
 
     @property
     def noise_bits(self) -> float:
-        """Differences that are no larger are taken for noise."""
+        """Differences up to this many bits are taken for noise."""
 
     def next_probe(self, earlier: Sequence[EndpointQuestion]) -> EndpointQuestion | None:
-        """A question whose answer is known, equal to no other that was asked; None where no answer would show anything."""
+        """A question whose answer is known, different from all others that were asked; None if no answer would show anything."""
 
     def hear(self, probe: EndpointQuestion, said: EndpointAnswer | EndpointRefusedError, place: int) -> bool:
-        """Whether what came is as expected; what is not is looked into by `check`. `place` is how many answers came before it."""
+        """Whether the answer is as expected; if not, `check` looks into it. `place` is how many answers came before it."""
 
     def check(
         self,
@@ -60,7 +60,7 @@ class Recognizer(Protocol):
         doubtful: Sequence[EndpointQuestion],
         earlier: Sequence[EndpointQuestion],
     ) -> RecognitionRequests:
-        """Ask for some things again, given what was asked since the last time, what of it is in doubt, and what was asked before."""
+        """Repeat some questions, given those asked since the last check, those of them in doubt, and those asked earlier."""
 
 
 class Client:
@@ -69,9 +69,9 @@ class Client:
     A `check` raises UnusableAnswerError for an answer that does not fit its question. Only answers that passed it are kept.
 
     Attributes:
-        recognizer: is asked for probes, which go among the questions, and whether the server still is the model that it was before
-            any answer is handed out; only while the server is tried there is none.
-        ids_are_unique: whether the server gives each answer an id of its own, so that the answer to another question can be told by it.
+        recognizer: supplies probes, which go among the questions, and checks before any answer is returned that the server is still
+            the same model. It is None while the server is first tested.
+        ids_are_unique: whether the server gives each answer its own id, which then identifies the answer to another question.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class Client:
         return self.ask_all([question], check)[0]
 
     def ask_now(self, question: EndpointQuestion, check: Check) -> EndpointAnswer:
-        """As `ask`, but neither from the cache nor kept."""
+        """As `ask`, but without the cache."""
         with self.throwing_away():
             return self._asked(question, check)
 
     def ask_all_now(self, questions: Sequence[EndpointQuestion], check: Check) -> list[EndpointAnswer]:
-        """As `ask_all`, but neither from the cache nor kept; questions that differ in `again` are all asked."""
+        """As `ask_all`, but without the cache; questions that differ in `again` are all asked."""
         with self.throwing_away():
             answers = self._concurrently(questions, check, keep=False)
             for question in self._doubted.intersection(questions):
@@ -131,7 +131,7 @@ class Client:
         return [answers[question] for question in questions]
 
     def keep(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
-        """Keep an answer that was examined in another way, unless it is the one that is kept."""
+        """Store an answer that was examined elsewhere, unless the question has one already."""
         self._of_trial.add(question)
         if self._cache.get(question) is None:
             self._tried.add(question)
@@ -139,15 +139,15 @@ class Client:
             self.recognition.add([question])
 
     def cached(self, question: EndpointQuestion) -> EndpointAnswer | None:
-        """What was answered before, if anything was."""
+        """The stored answer, if there is one."""
         return self._cache.get(question)
 
     def was_tried(self, question: EndpointQuestion) -> bool:
-        """Whether a question was first asked when this run tried the server."""
+        """Whether a question was first asked when this run tested the server."""
         return question in self._tried
 
     def has_confirmed_answers(self) -> bool:
-        """Whether the cache holds answers of this server that are known to be of one model."""
+        """Whether the cache holds answers of this server that are known to come from one model."""
         return self._cache.has_confirmed()
 
     def ask_all(
@@ -155,8 +155,8 @@ class Client:
     ) -> list[EndpointAnswer]:
         """Answers in the order of the questions; equal questions are asked once.
 
-        At the first failure no further question is begun, and those under way are waited for, so that their answers are kept. With
-        `provisional`, the server may not have been recognized since; it is before any other answers are handed out.
+        After the first failure no further question is sent, and those in flight are waited for, so that their answers are stored. With
+        `provisional`, the server may not have been recognized since; it will be before any other answers are returned.
         """
         if self.recognizer is None:
             self._of_trial.update(questions)
@@ -164,12 +164,12 @@ class Client:
             answers, waiting = self._from_cache(questions)
             if len(waiting) > 1:
                 self._progress.start("asking the endpoint", len(waiting))
-            # Waiting for the last of many costs little time.
+            # Waiting for the last of many takes little time.
             step = max(ANSWERS_PER_CHECK, ROUNDS_PER_CHECK * self._concurrency)
             try:
                 for start in range(0, len(waiting), step):
                     part = waiting[start : start + step]
-                    # While the server is tried, that is what is done.
+                    # While the server is first tested, errors say so.
                     self.recognition.under_way = part if self.recognizer is not None else ()
                     answers.update(self._answered(part, check))
                     self.recognition.add(part)
@@ -185,7 +185,7 @@ class Client:
 
     @contextlib.contextmanager
     def throwing_away(self) -> Iterator[None]:
-        """Forget what was answered since the server was last recognized, if it turns out to be another model; nothing is asked then."""
+        """Remove what was answered since the server was last recognized, if it turns out to be another model; nothing is asked then."""
         self.recognition.check()
         try:
             yield
@@ -195,13 +195,13 @@ class Client:
             self._cache.remove_unconfirmed()
             if problem is self.recognition.error:
                 raise
-            # Several threads may have failed, each for a reason of its own.
+            # Several threads may have failed, each for its own reason.
             raise self.recognition.error from None
 
     def _from_cache(
         self, questions: Sequence[EndpointQuestion]
     ) -> tuple[dict[EndpointQuestion, EndpointAnswer], list[EndpointQuestion]]:
-        """The answers that are kept, and the questions that have none."""
+        """The stored answers, and the questions that have none."""
         answers: dict[EndpointQuestion, EndpointAnswer] = {}
         waiting: list[EndpointQuestion] = []
         for question in dict.fromkeys(questions):
@@ -211,7 +211,7 @@ class Client:
             else:
                 answers[question] = kept
                 if not self._cache.is_confirmed(question):
-                    # A run that was stopped left it, or another one that shares the file.
+                    # It comes from a run that was stopped, or from another one that shares the file.
                     self.recognition.add([question])
                 elif self.recognizer is not None:
                     self.recognition.remember([question])
@@ -225,7 +225,7 @@ class Client:
         alone = len(sent) == 1
         answers = {sent[0]: self._ask(sent[0], check)} if alone else self._concurrently(sent, check)
         for question in self._doubted.intersection(waiting):
-            # One at a time: with nothing else under way, there is nothing that it could be mixed up with.
+            # One at a time: with nothing else in flight, it cannot be mixed up with anything.
             answers[question] = self._ask(question, check)
         self._doubted.clear()
         return answers
@@ -234,9 +234,9 @@ class Client:
         return None if self.recognizer is None else self.recognizer.next_probe(self.recognition.earlier)
 
     def _heard(self, probe: EndpointQuestion, said: EndpointAnswer | BaseException) -> BaseException | None:
-        """Listen to a probe in the middle of a window; the error where nothing more can be asked.
+        """Examine the answer to a probe in the middle of a window; returns the error if nothing more can be asked.
 
-        Up to the first that is odd, the answers before a probe are worth keeping.
+        Up to the first odd one, the answers before a probe are worth keeping.
         """
         if self.recognizer is None or not isinstance(said, EndpointAnswer | EndpointRefusedError):
             return said if isinstance(said, BaseException) else None
@@ -253,17 +253,17 @@ class Client:
         return None
 
     def watch_with(self, recognizer: Recognizer) -> None:
-        """From now on, no answer is handed out before the recognizer was asked. What the server was tried with is not measured."""
+        """From now on, no answer is returned before the recognizer has checked the server. The first test does not count as measured."""
         self.recognizer = recognizer
         self._cache.bracket(self._tried)
         self._schedule.start_window()
 
     def checks(self) -> Checks:
-        """What was asked so far to recognize the server, also by earlier runs with the same cache."""
+        """The requests so far that tested the server's identity, including those of earlier runs with the same cache."""
         return self._cache.checks()
 
     def _confirm(self) -> None:
-        """Ask whether the server still is the model that it was, if anything was answered since that was known."""
+        """Check whether the server is still the same model, if anything was answered since the last check."""
         asked = list(self.recognition.unconfirmed)
         if self.recognizer is None or not asked:
             return
@@ -327,7 +327,7 @@ class Client:
     def _ask(
         self, question: EndpointQuestion, check: Check, stop: threading.Event | None = None
     ) -> EndpointAnswer:
-        """An answer, kept unless it is that to a probe."""
+        """An answer, which is stored unless it answers a probe."""
         is_probe = self._schedule.is_probe(question)
         self._schedule.begin(question)
         try:
@@ -344,7 +344,7 @@ class Client:
         self, question: EndpointQuestion, check: Check, stop: threading.Event | None = None
     ) -> EndpointAnswer:
         body = msgspec.json.encode(question.body(self.model, self.request_fields))
-        # A token stands for at least one byte of the prompt, but for those that some servers put before it.
+        # A token has at least one byte of the prompt, except those that some servers put before it.
         most_tokens = len(question.prompt.encode()) + 2 + question.most_tokens
 
         def read(content: bytes) -> tuple[EndpointAnswer, int | None]:
@@ -367,8 +367,8 @@ class Client:
     def _refuse_stale(self, question: EndpointQuestion, answer: EndpointAnswer) -> None:
         """Refuse an answer with the id of the answer to another prompt; some servers make ids from requests, so they may recur.
 
-        If the other question was settled before, it is this answer that is wrong. If both are asked at the same time, it cannot
-        be told which of the two is, and both are asked again.
+        If the other question was settled before, this answer is wrong. If both are asked at the same time, it is unclear which of the
+        two is wrong, and both are asked again.
         """
         if answer.answer_id is None:
             return
@@ -385,7 +385,7 @@ class Client:
 
 
 def _anything(question: EndpointQuestion, answer: EndpointAnswer) -> None:
-    """What a probe brings is looked at by whoever sent it."""
+    """The sender of a probe examines its answer."""
 
 
 def model_names(connection: Connection) -> list[str]:

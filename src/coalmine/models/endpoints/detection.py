@@ -1,9 +1,9 @@
-"""How likely a switch of models would have gone unnoticed, from how often a server was asked who it is.
+"""How likely a switch of models would have gone unnoticed, from how often the server's identity was tested.
 
-Two shapes of a switch that is over again. In a row: some consecutive answers come from another model. It is unnoticed if no probe was
-among them and none of them was asked again. Scattered: each request reaches another model with the same probability, as behind a
-balancer. A probe that does so shows it, and a question that is asked twice shows it if the two answers are of different models.
-Both take for granted that the two models differ in whatever is compared.
+There are two kinds of temporary switches. In a row: some consecutive answers come from another model. It is unnoticed if no probe was
+among them and none of them was asked again. Scattered: each request reaches another model with the same probability, as with a load
+balancer. A probe that reaches it shows it, and a question that is asked twice shows it if the two answers come from different models.
+Both assume that the two models differ in whatever is compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARE = 0.05
 
 
 class Stretch(NamedTuple):
-    """So many answers between two probes, in a window of so many of which some were asked again; and how often that happened."""
+    """The number of answers between two probes, the size of their window, how many of that were asked again, and how often that occurred."""
 
     answers: int
     window: int
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
 
 
 class Checks(NamedTuple):
-    """What was asked in all to recognize a server: answers that were accepted, probes, and questions that were asked again."""
+    """How a server was recognized: the numbers of accepted answers, of probes, and of questions that were asked again."""
 
     answers: int
     probes: int
@@ -34,7 +34,7 @@ class Checks(NamedTuple):
     stretches: tuple[Stretch, ...] = ()
 
     def to_record(self, *, tolerance_bits: float | None) -> dict[str, Any]:
-        """For the record of a run; smaller differences than `tolerance_bits` are not seen, and none where it is None."""
+        """For the record of a run; differences below `tolerance_bits` are not seen, and none at all if it is None."""
         in_a_row = unnoticed_in_a_row(math.ceil(SHARE * self.answers), self.answers, self.stretches)
         scattered = unnoticed_scattered(SHARE, self.probes, self.repeats)
         return {
@@ -52,9 +52,9 @@ class Checks(NamedTuple):
 
 
 def unnoticed_in_a_row(length: int, answers: int, stretches: Iterable[Stretch]) -> float:
-    """The probability that `length` consecutive ones of `answers` came from another model unnoticed, wherever they began.
+    """The probability that `length` consecutive answers of `answers` came from another model unnoticed, wherever they began.
 
-    Where requests are under way at the same time, stretches overlap, and this is an upper bound.
+    If requests are in flight at the same time, stretches overlap, and this is an upper bound.
 
     >>> unnoticed_in_a_row(1, 16, [Stretch(16, 16, 0)]), unnoticed_in_a_row(17, 32, [Stretch(16, 32, 1, times=2)])
     (1.0, 0.0)
@@ -68,7 +68,7 @@ def unnoticed_in_a_row(length: int, answers: int, stretches: Iterable[Stretch]) 
 
 
 def unnoticed_scattered(share: float, probes: int, repeats: int) -> float:
-    """The probability that another model gave a `share` of all answers, each at random, unnoticed.
+    """The probability that another model gave a random `share` of all answers unnoticed.
 
     >>> round(unnoticed_scattered(0.5, probes=1, repeats=2), 3)
     0.125

@@ -1,8 +1,8 @@
-r"""Which of the tokens that a server sends back stand for which part of the text, and what it says of each.
+r"""The echo of a prompt: which of the tokens that a server sends back belong to which part of the text, and their scores.
 
 Servers differ in what they send. Some put a token before the text and send it back; some mark the first word with a space; some
-write tokens that are parts of a character as nothing, as U+FFFD, or as "bytes:\xe2". Tokens that have no text of their own are
-joined with their neighbors into one piece of text, whose log-probability is the sum of theirs.
+write tokens that are parts of a character as nothing, as U+FFFD, or as "bytes:\xe2". Tokens without their own text are joined with
+their neighbors into one piece of text, whose log-probability is the sum of theirs.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ FLOOR_NATS = -2000.0
 class EchoStyle(NamedTuple):
     """How a server writes the tokens of a prompt."""
 
-    leading: int = 0  # how many tokens before those of the text it sends back
-    hidden: int = 0  # how many characters at the start, of a token that begins texts, it shows no token for
+    leading: int = 0  # the number of tokens that it sends back before those of the text
+    hidden: int = 0  # the number of characters at the start for which it shows no token
     marks_first_word: bool = False  # whether a space before the first word is not in the text
     scores_first: bool = True  # whether the first token of a text has a log-probability
 
 
 class Piece(NamedTuple):
-    """A part of a text that one token stands for, or several that cannot be told apart by their text."""
+    """A part of a text with its token, or with several tokens that have no text of their own."""
 
     text: str
     tokens: int
     nats: tuple[float | None, ...]  # one for each token
-    is_argmax: tuple[bool, ...]  # False also where it is not known
+    is_argmax: tuple[bool, ...]  # also False if it is not known
     ranks: tuple[int | None, ...]
 
 
 class Echo(NamedTuple):
-    """An answer to a question with echo: the prompt in pieces, but for what is hidden, and what was generated behind it."""
+    """An answer to a question with echo: the prompt in pieces, without what is hidden, and what was generated after it."""
 
     prompt: tuple[Piece, ...]
     generated: tuple[str, ...]
     generated_text: str
-    # The likeliest tokens at the first generated place, in nats.
+    # The likeliest tokens at the first generated position, in nats.
     next_tokens: dict[str, float]
 
 
 def read_echo(question: EndpointQuestion, answer: EndpointAnswer, style: EchoStyle) -> Echo:
-    """The answer laid beside the question, or an UnusableAnswerError that says where they do not fit."""
+    """The answer matched with the question, or an UnusableAnswerError that says where they do not fit."""
     if answer.tokens is None or answer.nats is None or answer.top is None:
         raise UnusableAnswerError("the answer has no log-probabilities")
     if not answer.text.startswith(question.prompt):
@@ -93,12 +93,10 @@ def _split(
     if not fits:
         raise UnusableAnswerError("the tokens of the answer do not join to the text that was asked about")
     if len(fits) > 1:
-        # Only tokens without a text of their own can stand on either side; then the server's own count decides.
+        # Only tokens without their own text can be on either side; then the server's own count decides.
         begin = len(tokens) - (answer.tokens_generated if answer.tokens_generated is not None else -1)
         if begin not in fits:
-            raise UnusableAnswerError(
-                "it cannot be told where the text that was asked about ends in the answer"
-            )
+            raise UnusableAnswerError("it is unclear where the text that was asked about ends in the answer")
         return begin, fits[begin]
     return next(iter(fits.items()))
 
@@ -106,10 +104,10 @@ def _split(
 def aligned(
     tokens: Sequence[str], text: str, *, marks_first_word: bool = False, join_at_start: bool = True
 ) -> list[tuple[int, str]] | None:
-    """Tokens that stand for a text, in groups of (number of tokens, text); None where they do not.
+    """The tokens of a text, in groups of (number of tokens, text); None if they do not join to it.
 
-    A group is one token, but where tokens have no text of their own: these are joined with what follows until the text fits.
-    Without `join_at_start`, tokens without text are not joined to a first token that fits by itself: they stand before the text.
+    A group is one token, unless tokens have no text of their own: these are joined with what follows until the text fits.
+    Without `join_at_start`, tokens without text are not joined to a first token that fits by itself: they come before the text.
 
     >>> aligned(["My", " pin"], "My pin")
     [(1, 'My'), (1, ' pin')]
@@ -147,7 +145,7 @@ def aligned(
 
 
 def has_no_text(token: str) -> bool:
-    """Whether a server wrote a token that is a part of a character, or stands for no text."""
+    """Whether a server wrote a token that is a part of a character, or has no text."""
     return not token or "\ufffd" in token or token.startswith(("bytes:", "token_id:"))
 
 
@@ -164,7 +162,7 @@ def _value(answer: EndpointAnswer, place: int) -> float | None:
     value = (answer.nats or ())[place]
     if value is not None and value <= FLOOR_NATS:
         raise UnusableAnswerError(
-            f"{value} came as a log-probability, which stands for one that the server cannot write"
+            f"{value} came as a log-probability, which is how the server writes a probability of 0"
         )
     return value
 
@@ -174,19 +172,19 @@ def _is_argmax(answer: EndpointAnswer, place: int) -> bool:
     if value is None:
         return False
     if not top:
-        raise UnusableAnswerError("a token of the text came without the likeliest tokens at its place")
+        raise UnusableAnswerError("a token of the text came without the likeliest tokens at its position")
     if _shares_its_text((answer.tokens or ())[place]):
         return value > math.log(0.5)
     return value >= max(top.values()) - 1e-9
 
 
 def _shares_its_text(token: str) -> bool:
-    """Whether many tokens look like this one, so that a list of the likeliest, by text, cannot tell them apart."""
+    """Whether many tokens are written like this one, so that a list of the likeliest, by text, cannot distinguish them."""
     return not token or "\ufffd" in token
 
 
 def _rank(answer: EndpointAnswer, place: int, listed: int) -> int | None:
-    """The rank of a token if it is among the likeliest that were asked for; servers also list it where it is not."""
+    """The rank of a token if it is among the likeliest that were asked for; servers list it even if it is not."""
     value, top = (answer.nats or ())[place], (answer.top or ())[place]
     if value is None or not top:
         return None

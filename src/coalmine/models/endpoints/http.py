@@ -1,4 +1,4 @@
-"""Requests to one server: within its limits, again where something failed, and with an error that says what failed last."""
+"""Requests to one server: within its limits, with retries, and with an error that says what failed last."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from coalmine.models.endpoints.transport import MOST_BYTES, Reply, Transport
 T = TypeVar("T")
 
 MOST_READ_OF_AN_ERROR = 100_000
-# A part of a text that a server quotes in an error is not shown from this many characters on.
+# A quote from a text in a server's error is hidden if it has at least this many characters.
 SHORTEST_QUOTE = 12
 HIDDEN = "[text]"
 LONGEST_BACK_OFF_SECONDS = 60.0
 LONGEST_RETRY_AFTER_SECONDS = 600.0
 LONGEST_TIMEOUT_SECONDS = 86_400.0
-# Statuses that another try may mend, besides 5xx.
+# Statuses after which another try may succeed, besides 5xx.
 WORTH_RETRYING = {408, 409, 425, 429}
 
 
 class EndpointRefusedError(ModelError):
-    """The server understood the request and will not answer it; `status` is HTTP's, `reason` is short."""
+    """The server understood the request and refuses to answer it; `status` is that of HTTP, `reason` is short."""
 
     def __init__(self, message: str, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class EndpointRefusedError(ModelError):
 
 
 class NoAnswerError(NotMeasurableError):
-    """No usable answer came in all tries; `kind` and `reason` say what was wrong with the last one."""
+    """No try gave a usable answer; `kind` and `reason` say what was wrong with the last one."""
 
     def __init__(self, message: str, kind: str = "network", reason: str = "") -> None:
         super().__init__(message)
@@ -51,14 +51,14 @@ class NoAnswerError(NotMeasurableError):
 
 
 class StoppedError(NotMeasurableError):
-    """Another request failed for good, or Ctrl-C was pressed: this one is not tried any more."""
+    """Another request failed for good, or Ctrl-C was pressed: this one is not tried again."""
 
 
 class Connection:
     """Sends requests to `url`, with the key, from any thread.
 
-    `retries` is how often a request is sent again after a first try that failed; `timeout` is how many seconds one try may take
-    in all; the wait between tries grows from `back_off` seconds by doubling, with jitter, and is as long as the server asks.
+    `retries` is how often a request is sent again after its first try failed; `timeout` is how many seconds one try may take in all. The
+    wait between tries starts at `back_off` seconds and doubles, with jitter, and is at least as long as the server asks.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Connection:
         )
 
     def inert(self, text: str) -> str:
-        """Text of the server, made safe to show: one short line, without control characters and without the key."""
+        """A server's text, made safe to show: one short line, without control characters and without the key."""
         return self._key.inert(text)
 
     def _once(
@@ -139,7 +139,7 @@ class Connection:
         hide: str,
     ) -> T:
         self.budget.reserve(most_tokens)
-        # What it cost is not known unless the server says so, or refuses.
+        # The cost is not known unless the server reports it, or refuses.
         tokens = most_tokens
         try:
             reply = self._transport.exchange(self.url + path, body, most_bytes=most_bytes)
@@ -151,7 +151,7 @@ class Connection:
                     f"{self.url} sent the key back in an answer, which is therefore not kept; do not use this server"
                 )
             answer, counted = read(reply.content)
-            # A count below 0 would give room under the cap on cost that there is not.
+            # A count below 0 would lower the cost below what was spent.
             tokens = most_tokens if counted is None or counted < 0 else counted
         finally:
             self.budget.settle(most_tokens, tokens)
@@ -168,7 +168,7 @@ class Connection:
             )
         reason = f"status {status}{said and f': {said}'}"
         if 300 <= status < 400:
-            # Whatever it wrote beside that is for browsers.
+            # Anything else in the answer is for browsers.
             reason = f"status {status}, a redirect to {self._origin(reply.headers.get('location', ''))}"
         advice = {
             401: "; put the right key into the environment variable that is read",
@@ -181,7 +181,7 @@ class Connection:
         raise EndpointRefusedError(f"{self.url} refused with {reason}{advice}", status, reason)
 
     def _origin(self, location: str) -> str:
-        """Where a redirect leads, without the path and the query, which may hold anything."""
+        """The target of a redirect, without the path and the query, which may contain anything."""
         try:
             parts = urlsplit(urljoin(self.url, location.strip()))
             host = parts.hostname or ""
@@ -193,7 +193,7 @@ class Connection:
 
 
 def _message(content: bytes) -> str:
-    """The sentence in an error of the OpenAI API, or the beginning of whatever it is."""
+    """The message in an error of the OpenAI API, or the beginning of any other content."""
     try:
         document = msgspec.json.decode(content)
         for field in ("error", "message", "detail"):
@@ -201,7 +201,7 @@ def _message(content: bytes) -> str:
                 document = document[field]
         return str(document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Much more than is shown: a key or a text that is cut in two could not be hidden.
+        # Much more than is shown: a key or a text that is cut off could not be hidden.
         return content[:MOST_READ_OF_AN_ERROR].decode("utf-8", "replace")
 
 
@@ -229,7 +229,7 @@ def _without_text(message: str, text: str) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """How long the server asks to wait, in seconds: a number or a date, within reason."""
+    """How long the server asks to wait, in seconds, from a number or a date, up to a limit."""
     said = headers.get("retry-after", "").strip()
     try:
         seconds = float(said)

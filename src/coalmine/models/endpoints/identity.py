@@ -1,8 +1,8 @@
-"""Whether a server still is the model that it was: asked again and again during a run, so that no number comes from another one.
+"""Whether a server is still the same model: tested throughout a run, so that no number comes from another one.
 
-What a server says cannot be taken back once it was used, so nothing that it says is used before this was asked. `Client` sends probes,
-questions whose answers are known, among those of the run, and calls `Identity.check` after each window of answers and before it returns
-any of them. No audit can forget to.
+An answer cannot be taken back once it was used, so no answer is used before this test. `Client` sends probes, which are questions with
+known answers, among those of the run, and calls `Identity.check` after each window of answers, before it returns any of them. No audit
+can forget to do it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from coalmine.models.endpoints.probing_scores import (
     rounding_bits,
 )
 
-# Which questions are asked again decides nothing but what is found out, so it need not be the same each time, and nobody can know it.
+# Which questions are asked again changes only what is detected, so it may differ from run to run, and no server can predict it.
 DICE: random.Random = random.SystemRandom()
 FEWEST_TO_REPEAT = 8
 ANSWERS_PER_REPEAT = 32
-# So many answers around one that is not as expected tell a model that was there for a moment from noise.
+# This many answers around an unexpected one are enough to distinguish noise from another model that answered for a moment.
 NEIGHBORS = 16
-# When they told so often that it was noise, differences that are no larger are not looked into any more.
+# After they showed this often that it was noise, differences that are not larger are not investigated anymore.
 LOOKS = 8
-# A text that was written differently is written differently in at least so many of the next tries, if a model was changed.
+# If the model changed, a text that was written differently is written differently in at least this many of the next tries.
 OTHER_TEXTS = 2
 
 
 class _Evidence(NamedTuple):
-    """What shows that another model answers, in words: by more than noise can be, or not; or what seems to be noise, and how much."""
+    """Evidence that another model answers, in words; whether it is `sure`, or may be noise, and of how many bits."""
 
     what: str
     sure: bool = True
@@ -56,7 +56,7 @@ class _Evidence(NamedTuple):
 
 
 class _Odd(NamedTuple):
-    """A probe whose answer was not as expected, and not by enough to be sure; `place` answers of its window came before it."""
+    """A probe with an unexpected answer that is not sure evidence; `place` answers of its window came before it."""
 
     question: EndpointQuestion
     before: EndpointAnswer
@@ -65,10 +65,10 @@ class _Odd(NamedTuple):
 
 
 class Identity:
-    """Recognizes one model by its answers to a text that it was tried with, and to texts of the run itself.
+    """Recognizes one model by its answers to the text of its first test, and to texts of the run itself.
 
     Attributes:
-        sha256: of what the model said of the first, to a hundredth of a bit: equal for equal models, but for noise.
+        sha256: of the answer to the first, to a hundredth of a nat: equal for equal models, apart from noise.
     """
 
     def __init__(self, client: Client, capability: Capability, *, context: str = "") -> None:
@@ -80,7 +80,7 @@ class Identity:
         self._references = [questions[level] for level in levels[levels.index(capability.level) :]]
         other = context + in_another_order(text[len(context) :])
         self._between = msgspec.structs.replace(self._references[0], prompt=other)
-        # What every check of this run is compared with.
+        # What every check of this run compares with.
         self._reference = self._references[0]
         self._first = client.ask(self._reference, anything)
         self._sent: dict[EndpointQuestion, tuple[EndpointQuestion, EndpointAnswer]] = {}
@@ -95,11 +95,11 @@ class Identity:
 
     @property
     def noise_bits(self) -> float:
-        """How far apart answers to one question were in this run, once that turned out to be noise several times."""
+        """How far apart answers to one question were in this run in bits, once that turned out to be noise several times."""
         return self._most_noise if self._looks >= LOOKS else 0.0
 
     def check_cache(self) -> None:
-        """That the server still is the one that filled the cache, where one did; asks one question."""
+        """Check that the server is still the one that filled the cache, if the cache has answers; asks one question."""
         client = self._client
         kept = [one for one in self._references if not client.was_tried(one) and client.cached(one)]
         if not kept and client.has_confirmed_answers():
@@ -116,8 +116,8 @@ class Identity:
             client.recognition.recognize()
 
     def next_probe(self, earlier: Sequence[EndpointQuestion]) -> EndpointQuestion | None:
-        """By turns one of the questions asked `earlier` in the run, because two models may differ only where an audit looks, and the
-        text that the server was tried with; None where no answer would tell it from another one.
+        """Alternately one of the questions asked `earlier` in the run, because two models may differ only where an audit looks, and the
+        text of the first test; None if no answer would distinguish the server from another one.
         """
         if not self._capability.recognizable:
             return None
@@ -131,14 +131,14 @@ class Identity:
         return probe
 
     def hear(self, probe: EndpointQuestion, said: EndpointAnswer | EndpointRefusedError, place: int) -> bool:
-        """Whether a probe was answered as expected; a ModelChangedError where it certainly was by another model.
+        """Whether a probe was answered as expected; a ModelChangedError if another model certainly answered it.
 
-        Whatever is in between is looked into by `check`, when the answers around it are there.
+        `check` looks into anything in between, once the answers around it are there.
         """
         question, before = self._sent.pop(probe)
         found = _Evidence("a text that it was asked before came back otherwise", sure=False)
         if isinstance(said, EndpointAnswer):
-            # What cannot be read may have been spoiled on its way.
+            # An answer that cannot be read may have been damaged on its way.
             with contextlib.suppress(UnusableAnswerError):
                 distance = self._distance(question, before, said)
                 usual = max(self._tolerance(before), self.noise_bits)
@@ -157,11 +157,11 @@ class Identity:
         doubtful: Sequence[EndpointQuestion],
         earlier: Sequence[EndpointQuestion],
     ) -> RecognitionRequests:
-        """A ModelChangedError unless the server answers as before: what it was tried with, and what the run itself asked.
+        """Raise a ModelChangedError unless the server answers as before: the text of its first test, and questions of the run itself.
 
         Some of those `asked` since the last check are asked again, which finds servers that take turns, and one of the `doubtful`,
-        whose answers came from a state of the server that was not seen before. One is of those asked `earlier` in the run, unless
-        a probe was. Of few questions none is asked again: it would cost as much as they did.
+        whose answers came from a state of the server that was not seen before. One is from those asked `earlier` in the run, unless a
+        probe was. If there were few questions, none is asked again: it would cost as much as they did.
         """
         asked = [question for question in asked if not self._client.was_tried(question)]
         self._compare(self._reference, self._first, asked)
@@ -189,7 +189,7 @@ class Identity:
         return RecognitionRequests(probes, len(repeated))
 
     def _comparable(self, questions: Sequence[EndpointQuestion]) -> list[EndpointQuestion]:
-        """Those whose answers tell one model from another: numbers, or text where it is always the same."""
+        """Those whose answers distinguish one model from another: numbers, or text if it is always the same."""
         return [
             one
             for one in questions
@@ -199,7 +199,7 @@ class Identity:
         ]
 
     def _drawn(self, questions: Sequence[EndpointQuestion]) -> tuple[EndpointQuestion, EndpointAnswer] | None:
-        """A random one of some questions, with its answer."""
+        """A random one of these questions, with its answer."""
         known = self._comparable(questions)
         chosen = DICE.choice(known) if known else None
         before = None if chosen is None else self._client.cached(chosen)
@@ -213,10 +213,10 @@ class Identity:
         *,
         among: Sequence[EndpointQuestion] = (),
     ) -> None:
-        """A ModelChangedError where the answer that comes now shows that it, or the one before, is of another model.
+        """Raise a ModelChangedError if the new answer shows that it, or the one before, comes from another model.
 
-        The answer before may be the one that is not as usual: it is one of several, to the questions `among` which this one is. What
-        seems to be noise may also be a model that was there until now, and gave the last of the answers to `asked`.
+        The answer before may be the unusual one: it is one of several, to the questions `among` which this one is. What seems to be
+        noise may also be a model that answered until now, and gave the last of the answers to `asked`.
         """
         found = self._difference(question, before)
         if found is None:
@@ -231,10 +231,10 @@ class Identity:
         self._outliers.add(question)
 
     def _look_around(self, asked: Sequence[EndpointQuestion], place: int, found: _Evidence) -> None:
-        """A ModelChangedError if most answers around one that is not as expected are not what the server says now.
+        """Raise a ModelChangedError if most answers around an unexpected one differ from what the server answers now.
 
-        A model that was there for a moment gave several of them; noise that is seldom hits few. Each is asked twice again, and counts
-        if these two agree with each other and not with it.
+        Another model that answered for a moment gave several of them; rare noise affects few. Each question is asked twice again, and
+        counts if these two answers agree with each other but not with the stored one.
         """
         first = max(0, min(place - NEIGHBORS // 2, len(asked) - NEIGHBORS))
         around = self._comparable(asked[first : first + NEIGHBORS])
@@ -244,14 +244,14 @@ class Identity:
         others = sum(self._is_of_another(question, one, other) for question, one, other in pairs)
         if others >= max(FEWEST_TO_REPEAT // 2, len(around) / 2):
             raise self._client.recognition.changed(
-                f"{found.what}, and so do {others} of the {len(around)} answers around it: another model was there for a moment"
+                f"{found.what}, and so do {others} of the {len(around)} answers around it: another model answered for a moment"
             )
         self._looks += 1
         self._most_noise = max(self._most_noise, found.noise_bits or 0.0)
         self._warn(found.what)
 
     def _is_of_another(self, question: EndpointQuestion, one: EndpointAnswer, other: EndpointAnswer) -> bool:
-        """Whether the answer that is kept differs from two that came now, and these agree."""
+        """Whether the stored answer differs from two new ones that agree with each other."""
         before = self._client.cached(question)
         if before is None:
             return False
@@ -264,7 +264,7 @@ class Identity:
         return False
 
     def _difference(self, question: EndpointQuestion, before: EndpointAnswer) -> _Evidence | None:
-        """What shows that another model answers now; None where nothing does."""
+        """Evidence that another model answers now; None if there is none."""
         try:
             now = self._now(question)
         except EndpointRefusedError as problem:
@@ -288,12 +288,12 @@ class Identity:
     def _noise_or_not(
         self, question: EndpointQuestion, before: EndpointAnswer, now: EndpointAnswer, said: str
     ) -> _Evidence:
-        """Noise, if the answers that come now differ from each other as much as from the one before."""
+        """Noise, if the new answers differ from each other as much as from the one before."""
         try:
             answers = [now, *self._more(question)]
             apart, nearest = self._spread(question, before, answers)
             if self._tolerance(before) < apart < nearest / 2:
-                # It is noisy, and a few answers of a noisy server may be near each other by chance.
+                # The server is noisy, and a few answers of a noisy server may be close to each other by chance.
                 answers += self._more(question)
                 apart, nearest = self._spread(question, before, answers)
         except UnusableAnswerError as problem:
@@ -306,7 +306,7 @@ class Identity:
     def _spread(
         self, question: EndpointQuestion, before: EndpointAnswer, answers: Sequence[EndpointAnswer]
     ) -> tuple[float, float]:
-        """How far some answers are from each other at most, and from the one before at least, in bits."""
+        """The largest distance between answers, and the smallest from the one before, in bits."""
         pairs = itertools.combinations(answers, 2)
         apart = max(self._distance(question, one, other) or 0.0 for one, other in pairs)
         return apart, min(self._distance(question, before, one) or 0.0 for one in answers)
@@ -322,19 +322,19 @@ class Identity:
         return _Evidence("one prompt is continued in different ways", sure=False, noise_bits=0.0)
 
     def _warn(self, what: str) -> None:
-        """Once a run: it is the server's own noise, larger than it was seen to be at the beginning."""
+        """Warn once per run that the server's own noise is larger than it was at the beginning."""
         if not self._warned:
             warnings.warn(
-                f"what {self._client.model!r} at {self._client.connection.url} answers is less exact than when the run began: {what}; "
-                "numbers are not more exact than that",
+                f"the answers of {self._client.model!r} at {self._client.connection.url} are less exact than when the run began: {what}; "
+                "no number is more exact than that",
                 stacklevel=2,
             )
         self._warned = True
 
     def _more(self, question: EndpointQuestion) -> list[EndpointAnswer]:
-        """Further answers to a question, asked as the run asks: several at a time, and with another one between them.
+        """Further answers to a question, asked as the run asks: several at a time, with another question between them.
 
-        On some servers an answer depends on what is computed with it, or on what was asked just before.
+        On some servers, an answer depends on what is computed together with it, or on the question just before.
         """
         asked = [
             msgspec.structs.replace(one, again=number)
@@ -344,7 +344,7 @@ class Identity:
         return self._client.ask_all_now(asked, anything)[1::2]
 
     def _now(self, question: EndpointQuestion) -> EndpointAnswer:
-        """The answer to a question; an UnusableAnswerError where it cannot be read as before, each time that it comes."""
+        """The answer to a question; an UnusableAnswerError if no try gives one that can be read as before."""
         reading = reading_as(self._capability.style) if self._scored(question) else anything
         for _ in range(TRIES - 1):
             answer = self._client.ask_now(question, anything)
@@ -361,7 +361,7 @@ class Identity:
     def _distance(
         self, question: EndpointQuestion, one: EndpointAnswer, other: EndpointAnswer
     ) -> float | None:
-        """How far two answers to one question are apart in bits; None where they hold no numbers."""
+        """The distance between two answers to one question in bits; None if they have no numbers."""
         if self._scored(question):
             reading = reading_as(self._capability.style)
             return noise_bits(reading(question, one), reading(question, other))

@@ -1,4 +1,4 @@
-"""How much may be asked of a server: so many requests a second, so many in all, so much money."""
+"""Limits on requests to a server: a rate, a total number, and a total cost."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable
 
 from coalmine.errors import InputError, NotMeasurableError
 
-FEWEST_A_SECOND = 1e-5  # about one a day
+FEWEST_PER_SECOND = 1e-5  # about one per day
 
 
 class RateLimit:
-    """Requests begin at least 1 / `per_second` apart, over all threads; None is no limit.
+    """Requests begin at least 1 / `per_second` apart, over all threads; with None there is no limit.
 
-    `clock` gives seconds, and `sleep` waits for some.
+    `clock` gives seconds.
     """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        if per_second is not None and not per_second >= FEWEST_A_SECOND:
+        if per_second is not None and not per_second >= FEWEST_PER_SECOND:
             raise InputError(
-                f"requests_per_second must be at least {FEWEST_A_SECOND:g}, got {per_second}; leave it out for no limit"
+                f"requests_per_second must be at least {FEWEST_PER_SECOND:g}, got {per_second}; leave it out for no limit"
             )
         self._between = 0.0 if per_second is None else 1 / per_second
         self._clock = clock
@@ -37,16 +37,16 @@ class RateLimit:
             sleep(left)
 
     def pause(self, seconds: float) -> None:
-        """The server asked for patience: no request begins within so many seconds."""
+        """Begin no request for this many seconds, because the server asked to wait."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 
 
 class Budget:
-    """Counts requests, retries among them, and what they cost; refuses the one that would exceed a cap.
+    """Counts requests, retries included, and their cost; refuses the request that would exceed a cap.
 
-    Tokens are counted as the server counts them. Before it has, a request is taken to cost `most_tokens`, which it cannot
-    exceed, so that a cap holds also for requests that are under way at the same time.
+    Tokens are counted as the server counts them. Until then, a request is assumed to cost `most_tokens`, which it cannot exceed, so that
+    a cap also holds for requests that are in flight at the same time.
     """
 
     def __init__(
@@ -71,28 +71,28 @@ class Budget:
 
     @property
     def cost(self) -> float:
-        """What was spent so far, in the currency of the price."""
+        """The cost so far, in the currency of the price."""
         return self.tokens * self._price
 
     def reserve(self, most_tokens: int) -> None:
-        """Before a request; a NotMeasurableError if it could exceed a cap."""
+        """Reserve tokens before a request; a NotMeasurableError if it could exceed a cap."""
         with self._lock:
             if self._most_requests is not None and self.requests + 1 > self._most_requests:
                 raise NotMeasurableError(
                     f"the cap of {self._most_requests} requests is reached, and more are needed; what was answered is in the "
-                    "cache, if there is one: raise most_requests to go on"
+                    "cache, if there is one: raise most_requests to resume"
                 )
             could = (self.tokens + self._reserved + most_tokens) * self._price
             if self._most_cost is not None and could > self._most_cost:
                 raise NotMeasurableError(
                     f"the next request could bring the cost from {self.cost:.6g} to {could:.6g}, above the cap of "
-                    f"{self._most_cost:.6g}; what was answered is in the cache, if there is one: raise most_cost to go on"
+                    f"{self._most_cost:.6g}; what was answered is in the cache, if there is one: raise most_cost to resume"
                 )
             self.requests += 1
             self._reserved += most_tokens
 
     def settle(self, most_tokens: int, tokens: int) -> None:
-        """After a request for which `most_tokens` were reserved: it took `tokens`."""
+        """Record that a request for which `most_tokens` were reserved took `tokens`."""
         with self._lock:
             self._reserved -= most_tokens
             self.tokens += tokens

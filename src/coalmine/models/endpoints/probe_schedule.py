@@ -1,4 +1,4 @@
-"""Where probes go among the questions of a run, and how many answers lie between two of them."""
+"""Where probes go among the questions of a run, and how many answers there are between two of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from coalmine import randomness
 from coalmine.models.endpoints.answers import EndpointQuestion
 
-# A probe follows after so many answers at least and at most. How many is drawn, so that servers that take turns do not do so in step
-# with the probes; always in the same way, so that a run asks equally often each time.
+# The fewest and the most answers between two probes. The number is drawn, so that servers that take turns do not do so in step with the
+# probes; always with the same seed, so that a run asks equally often each time.
 SHORTEST_STRETCH, LONGEST_STRETCH = 10, 14
 
 
@@ -23,7 +23,7 @@ class ProbeSchedule:
         self.start_window()
 
     def start_window(self) -> None:
-        """The server was recognized, and nothing is under way."""
+        """Start over: the server was recognized, and nothing is in flight."""
         self._clock = 0
         self._began: dict[EndpointQuestion, int] = {}
         self._ended: dict[EndpointQuestion, int] = {}
@@ -37,7 +37,7 @@ class ProbeSchedule:
     def mixed(
         self, questions: Sequence[EndpointQuestion], probe: Callable[[], EndpointQuestion | None]
     ) -> list[EndpointQuestion]:
-        """The questions, with a probe before each that is the first after a stretch; none at the end, where others follow."""
+        """The questions, with a probe before the first one after each stretch; none at the end, where other probes follow."""
         sent: list[EndpointQuestion] = []
         for question in questions:
             added = probe() if self._left == 0 else None
@@ -55,26 +55,26 @@ class ProbeSchedule:
         return question in self._probes
 
     def place_of(self, probe: EndpointQuestion) -> int:
-        """How many answers of the window were to come before a probe."""
+        """The number of questions of the window before a probe."""
         return self._probes[probe]
 
     def begin(self, question: EndpointQuestion) -> None:
-        """A request is about to be sent."""
+        """Record that a request is about to be sent."""
         with self._lock:
             self._clock += 1
             self._began.setdefault(question, self._clock)
 
     def end(self, question: EndpointQuestion) -> None:
-        """Its answer came."""
+        """Record that its answer came."""
         with self._lock:
             self._clock += 1
             self._ended[question] = self._clock
 
     def close_stretch(self, probe: EndpointQuestion) -> tuple[int, list[EndpointQuestion]]:
-        """After a probe: how many answers another model can have given since the probe before, and which came in full before this one.
+        """After a probe: how many answers another model can have given since the previous probe, and which ended before this one began.
 
-        A probe is answered at some moment between its beginning and its end, and so is everything else. What is sure of the n-th
-        probe in the order of those moments is that it came after the n-th beginning and before the n-th end.
+        A probe is answered at some moment between its beginning and its end, and so is every question. It is certain that the n-th
+        probe in the order of those moments came after the n-th beginning and before the n-th end.
         """
         with self._lock:
             done = len(self._heard)
@@ -92,11 +92,11 @@ class ProbeSchedule:
             return between, whole
 
     def close_window(self) -> int:
-        """How many answers another model can have given since the last probe, when nothing is under way any more."""
+        """How many answers another model can have given since the last probe, when nothing is in flight anymore."""
         return self._between(max((self._began[one] for one in self._heard), default=0), self._clock + 1)
 
     def _between(self, after: int, before: int) -> int:
-        """How many answers were under way at any time between two moments."""
+        """How many answers were in flight at any time between two moments."""
         answers = [one for one in self._began if one not in self._probes]
         over = sum(self._ended.get(one, before) <= after for one in answers)
         begins = [self._began[one] for one in answers]

@@ -1,4 +1,4 @@
-"""What a server can really do, found out by asking it about texts whose answers can be checked; never taken on trust."""
+"""What a server can really do, found out with questions whose answers can be checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from coalmine.models.endpoints.probing_scores import (
 
 Level = Literal["scorer", "ranker", "generator"]
 
-# The first one that the server accepts is used: a model may not have all characters, or all words.
+# The first text that the server accepts is used: a model may lack some characters or words.
 PROBE_TEXTS = (
     "The quick brown fox jumps over the lazy dog, and it was not seen again.",
     "the cat sat on the mat and the dog ran to the man",
@@ -37,38 +37,38 @@ PROBE_TEXTS = (
 
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server can do, and what was noticed on the way; `why` says what it lacks for the level above."""
+    """What a server can do, and what was noticed along the way; `why` says what it lacks for the level above."""
 
     level: Level
     why: str
-    text: str  # the one that it was tried with
+    text: str  # the one that it was tested with
     noticed: tuple[str, ...] = ()
     style: EchoStyle = EchoStyle()
     deterministic: bool = True
     greedy: bool = True
     resolution_bits: float = LEAST_RESOLUTION_BITS
-    # Pieces of text that were seen on the way.
+    # Pieces of text that were seen along the way.
     seen: tuple[str, ...] = ()
-    # By what the model is recognized.
+    # The hash of the answer that the model is recognized by.
     identity_sha256: str = ""
 
     @property
     def recognizable(self) -> bool:
-        """Whether its answers tell it from another model; text alone does only where it is always the same."""
+        """Whether its answers distinguish it from another model; text alone does only if it is always the same."""
         return self.level != "generator" or self.deterministic
 
 
 def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEXTS) -> Capability:
     """Ask the server about a few texts, and conclude what it can do.
 
-    What it takes to be a scorer: it sends the prompt back, its tokens join to it, each has a log-probability, these differ from
-    token to token and from text to text, and the one of a token is what the server itself gave this token as a continuation.
+    A scorer sends the prompt back, its tokens join to the prompt, each token has a log-probability, these differ from token to token and
+    from text to text, and that of a token is the one that the server gave this token as a continuation.
     """
     text, first = _accepted(client, context, texts)
     noticed = []
     if not _learn_ids(client, context + in_another_order(text[len(context) :]), first):
         noticed.append(
-            "answers carry no id of their own, so one that belongs to another question is told by its text only"
+            "answers have no id of their own, so an answer to another question can be recognized by its text only"
         )
     again = client.ask(plain(text, 1), anything)
     deterministic, greedy = again.text == first.text, True
@@ -85,13 +85,13 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
                 "what is generated is not always the likeliest token: the server has a penalty, or draws at random"
             )
         style, resolution, seen, remarks = probe_scorer(client, text, context)
-        level, why = "scorer", "prompt log-probabilities are those of the tokens that they stand at"
+        level, why = "scorer", "prompt log-probabilities are those of their own tokens"
         noticed += remarks
     except LackingError as problem:
         why = str(problem)
     except (EndpointRefusedError, NoAnswerError) as problem:
         _raise_unless_lacking(problem)
-        why = f"asked for log-probabilities, it answers with nothing that can be used: {problem.reason}"
+        why = f"when asked for log-probabilities, it gives no usable answer: {problem.reason}"
     return Capability(
         level=level,
         why=why,
@@ -106,12 +106,12 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
 
 
 def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, EndpointAnswer]:
-    """The first text that the server continues, and its continuation; one that it thinks is over only where there is no other."""
+    """The first text that the server continues, and its continuation; a text that it ends only if there is no other."""
     refusals = []
     ended = []
     for text in texts:
         words = text.split(" ")
-        # The beginning of a text is less likely to be all that there is to say.
+        # A model is less likely to end the text after its beginning.
         for part in dict.fromkeys([text, " ".join(words[: len(words) * 2 // 3]) or text]):
             try:
                 answer = client.ask(plain(context + part, 0), anything)
@@ -123,7 +123,7 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
             if answer.text:
                 return context + part, answer
             ended.append((context + part, answer))
-    # What the model writes itself, it can read.
+    # A model can read what it writes itself.
     with contextlib.suppress(EndpointRefusedError):
         written = client.ask(_opening(context), anything).text
         if len(written) > 1:
@@ -131,13 +131,13 @@ def _accepted(client: Client, context: str, texts: Sequence[str]) -> tuple[str, 
     if ended:
         return ended[0]
     raise ModelError(
-        f"{refusals[0] if refusals else 'no text to try was given'}; the server continued none of the texts that it is tried "
+        f"{refusals[0] if refusals else 'no text to try was given'}; the server continued none of the texts that it is tested "
         "with: give texts that its model can read (probe_texts)"
     )
 
 
 def _learn_ids(client: Client, other_text: str, first: EndpointAnswer) -> bool:
-    """Find out whether each answer has an id of its own, by asking about another text."""
+    """Find out whether each answer has its own id, by asking about another text."""
     question = EndpointQuestion(prompt=other_text, again=1)
     for _ in range(TRIES if first.answer_id else 0):
         answer = client.cached(question) or client.ask_now(question, anything)
@@ -149,7 +149,7 @@ def _learn_ids(client: Client, other_text: str, first: EndpointAnswer) -> bool:
 
 
 def _raise_unless_lacking(problem: EndpointRefusedError | NoAnswerError) -> None:
-    """A server that refuses a kind of question, or fails at it, cannot do it; one that cannot be reached may be able to."""
+    """Raise, unless the server refuses this kind of question or fails at it: one that cannot be reached may be able to answer it."""
     if isinstance(problem, EndpointRefusedError):
         lacking = problem.status in {400, 404, 405, 422, 501}
     else:

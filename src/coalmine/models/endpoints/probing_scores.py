@@ -1,4 +1,4 @@
-"""Whether the numbers that a server gives for a prompt are those of the tokens that they stand at; it has to show it."""
+"""Whether the log-probabilities that a server gives for a prompt are those of their own tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coalmine.models.endpoints.http import EndpointRefusedError, NoAnswerError
 T = TypeVar("T")
 
 TOP = 5
-# A negative finding counts when it was made this often: an answer can also be spoiled on its way.
+# A negative finding counts if it was made this often: an answer can also be damaged on its way.
 TRIES = 4
 TOLERANCE_BITS = 0.05
 MOST_NOISE_BITS = 0.5
@@ -26,11 +26,11 @@ LEAST_RESOLUTION_BITS = 1e-4
 
 
 class LackingError(ModelOutputError):
-    """The server does not do what it would have to; the message is the reason."""
+    """The server lacks a capability; the message is the reason."""
 
 
 def probe_scorer(client: Client, text: str, context: str) -> tuple[EchoStyle, float, list[str], list[str]]:
-    """How the server writes prompts, how finely it answers, the pieces it made, and remarks; or LackingError."""
+    """How the server writes prompts, its resolution in bits, the pieces it made, and remarks; or a LackingError."""
     style = confirmed(client, echoing(text), lambda q, answer: _style(q, answer, len(context)))
     reading = reading_as(style)
     other_text = context + in_another_order(text[len(context) :])
@@ -62,15 +62,14 @@ def probe_scorer(client: Client, text: str, context: str) -> tuple[EchoStyle, fl
 
 
 def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolerance: float) -> None:
-    """That the value at a token is the token's own: the same as the server gives it as a possible continuation.
+    """Check that the value at a token is its own: the one that the server gives this token as a possible continuation.
 
-    The least likely of the listed continuations are tried, because a value that belongs to a neighbor can look right only where
-    all are close to 0.
+    The least likely of the listed continuations are tested, because a neighbor's value can look right only if all are close to 0.
     """
     compared = 0
     for text in texts:
         echo = read_echo(echoing(text), client.ask(echoing(text), reading_as(style)), style)
-        # RecognitionRequests without echo: where echoed values stand in a wrong place, those behind them do as well.
+        # Asked without echo: if echoed values are at the wrong position, so are those after them.
         try:
             listed = confirmed(client, listing(text), _likeliest)
         except LackingError:
@@ -88,7 +87,7 @@ def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolera
             value = found[-1].nats[-1]
             if value is None or abs(value - nats) / math.log(2) > tolerance:
                 raise LackingError(
-                    "prompt log-probabilities are not those of the tokens that they stand at (off by one, or of something else): "
+                    "prompt log-probabilities are not those of their own tokens (off by one, or of something else): "
                     f"a token that the server gives {_bits(nats)} bits as a continuation has {_bits(value)} bits as a part of "
                     "the prompt"
                 )
@@ -104,9 +103,9 @@ def _check_places(client: Client, texts: Sequence[str], style: EchoStyle, tolera
 def confirmed(
     client: Client, question: EndpointQuestion, examine: Callable[[EndpointQuestion, EndpointAnswer], T]
 ) -> T:
-    """What an examination of an answer gives, or LackingError where it fails each time that the question is asked.
+    """The result of examining an answer, or a LackingError if that fails each time that the question is asked.
 
-    Only answers that pass are kept: what a server could not do yesterday is tried again.
+    Only answers that pass are stored: what a server could not do yesterday is tested again.
     """
     problem: Exception = LackingError("nothing was asked")
     for _ in range(TRIES):
@@ -122,7 +121,7 @@ def confirmed(
 
 
 def is_greedy(question: EndpointQuestion, answer: EndpointAnswer) -> bool:
-    """Whether every generated token is the likeliest one; LackingError where the likeliest tokens did not come."""
+    """Whether every generated token is the likeliest one; a LackingError if the likeliest tokens are missing."""
     if answer.tokens is None or answer.nats is None:
         raise LackingError("log-probabilities were asked for, and none came")
     if len(answer.tokens) > question.most_tokens:
@@ -144,7 +143,7 @@ def _likeliest(question: EndpointQuestion, answer: EndpointAnswer) -> dict[str, 
 
 
 def _style(question: EndpointQuestion, answer: EndpointAnswer, context: int) -> EchoStyle:
-    """How the server writes the tokens of a prompt that begins with a context of so many characters, or LackingError."""
+    """How the server writes the tokens of a prompt that begins with a context of this many characters; or a LackingError."""
     if not answer.text.startswith(question.prompt):
         raise LackingError("echo was asked for, and the prompt did not come back")
     if answer.tokens is None or answer.nats is None or answer.top is None:
@@ -170,11 +169,11 @@ def reading_as(style: EchoStyle) -> Callable[[EndpointQuestion, EndpointAnswer],
 
 
 def anything(question: EndpointQuestion, answer: EndpointAnswer) -> None:
-    """Every well-formed answer will do."""
+    """Accept every well-formed answer."""
 
 
 def listing(text: str) -> EndpointQuestion:
-    """A question for the likeliest tokens behind a text."""
+    """A question for the likeliest tokens after a text."""
     return EndpointQuestion(prompt=text, most_tokens=8, top=TOP)
 
 
@@ -188,13 +187,13 @@ def _values(echo: Echo) -> list[float]:
 
 
 def in_another_order(text: str) -> str:
-    """Another text, of the same words or characters, so that whoever can read the one can read the other."""
+    """Another text with the same words or characters, so that a model that can read one can read the other."""
     words = text.split(" ")
     return " ".join(reversed(words)) if len(words) > 2 else text[::-1]
 
 
 def noise_bits(first: Echo, second: Echo) -> float:
-    """How far two answers to one question are apart, in bits, over the tokens of the prompt."""
+    """The largest difference between two answers to one question in bits, over the tokens of the prompt."""
     if [piece.text for piece in first.prompt] != [piece.text for piece in second.prompt]:
         return math.inf
     differences = (abs(a - b) for a, b in zip(_values(first), _values(second), strict=True))
@@ -202,7 +201,7 @@ def noise_bits(first: Echo, second: Echo) -> float:
 
 
 def rounding_bits(answer: EndpointAnswer) -> float:
-    """How finely the server writes its values, in bits, told by their digits; the least where it writes none."""
+    """The precision of the server's values in bits, from their digits; the least if it gives no values."""
     values = [value for value in answer.nats or () if value is not None]
     if not values:
         return LEAST_RESOLUTION_BITS

@@ -1,4 +1,4 @@
-"""Tokens behind somebody else's tokenizer: numbered as the server shows them, or those of a tokenizer.json that the user has."""
+"""The tokens of an endpoint: numbered as the server shows them, or those of a local tokenizer.json."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from coalmine.storage.files import read_bytes, sha256_of_file
 class EndpointTokenizer:
     """Tokens as the server cuts them; an id is given to each piece of text when it is first seen.
 
-    `start` stands for whatever comes before a text at the server, and has no text. `cut` gives the pieces of a text; asking the
-    server, where it tells, and otherwise single characters.
+    `start` represents whatever the server puts before a text, and has no text. `cut` gives the pieces of a text: those of the server, if it
+    shows them, and otherwise single characters.
 
     >>> tokens = EndpointTokenizer(list)
     >>> tokens.encode("abba"), tokens.start, tokens.decode([1, 2, 0])
@@ -41,7 +41,7 @@ class EndpointTokenizer:
 
     @property
     def size(self) -> int:
-        """How many ids were given so far."""
+        """The number of ids so far."""
         return len(self._texts)
 
     def id_of(self, text: str) -> int:
@@ -63,12 +63,12 @@ class EndpointTokenizer:
         return "".join(self._text(token) for token in tokens)
 
     def pieces(self, *, first: bool) -> list[bytes | None]:
-        """The text of each id that was given so far."""
+        """The text of each id so far."""
         del first
         return [None if text is None else text.encode("utf-8", "surrogatepass") for text in self._texts]
 
     def check_cut(self, asked: Sequence[int], pieces: Sequence[Piece]) -> None:
-        """That the server read the tokens that were asked about, and not others with the same text."""
+        """Check that the server read the tokens that were asked about, and not others with the same text."""
         if [piece.text for piece in pieces] != [self._text(token) for token in asked]:
             raise ModelOutputError(
                 f"the server reads the text of {len(asked)} tokens as {len(pieces)} tokens that are cut elsewhere, so it cannot "
@@ -82,7 +82,7 @@ class EndpointTokenizer:
 
 
 class LocalTokenizer(SubwordTokenizer):
-    """The tokenizer of a directory with a tokenizer.json; that the server cuts texts as it does is checked with each answer."""
+    """The tokenizer of a directory with a tokenizer.json; each answer is checked for being cut in the same way."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         try:
@@ -124,7 +124,7 @@ class LocalTokenizer(SubwordTokenizer):
         return token
 
     def check_cut(self, asked: Sequence[int], pieces: Sequence[Piece]) -> None:
-        """That the server cut the text where this tokenizer does, token for token."""
+        """Check that the server cut the text where this tokenizer does, token for token."""
         texts = self.pieces(first=False)
         own = [texts[token] or b"" for token in asked]
         # Some schemes mark the first word with a space that is not in the text.
@@ -146,7 +146,7 @@ class LocalTokenizer(SubwordTokenizer):
 
 
 def _separator(home: Path, backend: object) -> int:
-    """The id of the BOS token, or EOS where there is none, as the tokenizer's own configuration names them."""
+    """The id of the BOS token, or of EOS if there is none, as the tokenizer's own configuration names them."""
     configuration = home / TOKENIZER_CONFIG_FILE
     named = read_object(configuration) if configuration.exists() else {}
     for role in ("bos_token", "eos_token"):

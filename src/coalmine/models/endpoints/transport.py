@@ -1,4 +1,4 @@
-"""One HTTP exchange, bounded in time and in bytes: no redirect is followed, no cookie kept, nothing taken from the environment."""
+"""One HTTP exchange, bounded in time and bytes: no redirects, no cookies, and nothing from the environment."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from coalmine.models.endpoints.answers import UnusableAnswerError
 if TYPE_CHECKING:
     import httpcore
 
-# No answer that is meant for us is longer, however long the text.
+# No valid answer is longer, however long the text.
 MOST_BYTES = 64_000_000
 IDLE_CONNECTIONS = 64
 PART = 65_536
-# zlib's name for "a gzip or zlib header, whichever is there".
+# zlib's code for a gzip or zlib header, whichever is there.
 EITHER_HEADER = 47
 
 
 class Reply(NamedTuple):
-    """What came back, whole; the names of `headers` are in lower case."""
+    """A complete answer; the names of `headers` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 
 
 class Transport:
-    """Connections to one origin, for any number of threads. One exchange takes `timeout` seconds at most, whatever the server does."""
+    """Connections to one origin, for any number of threads. An exchange takes at most `timeout` seconds, whatever the server does."""
 
     def __init__(self, url: str, key: Key, *, timeout: float) -> None:
         try:
@@ -46,7 +46,7 @@ class Transport:
         self._key = key
         self._headers = [
             *key.headers().items(),
-            # By itself, the library leaves the brackets of an IPv6 address out.
+            # The library would leave out the brackets of an IPv6 address.
             ("Host", urlsplit(url).netloc),
             ("Accept", "application/json"),
             ("Accept-Encoding", "identity"),
@@ -63,11 +63,11 @@ class Transport:
         )
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._pool.close()
 
     def exchange(self, url: str, body: bytes | None, *, most_bytes: int = MOST_BYTES) -> Reply:
-        """POST a body, or GET where there is none; an UnusableAnswerError where no whole answer of `most_bytes` or fewer comes."""
+        """POST a body, or GET if there is none; an UnusableAnswerError if no complete answer of at most `most_bytes` comes."""
         import httpcore
 
         method = "GET" if body is None else "POST"
@@ -92,7 +92,7 @@ class Transport:
 
 
 def _decoded(parts: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """A body in small parts. It was asked for as it is; a server that compresses all the same is read a little at a time."""
+    """A body in small parts. It was requested uncompressed; if a server compresses it anyway, it is decompressed in parts."""
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
         yield from parts
@@ -114,7 +114,7 @@ def _decoded(parts: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 class _Deadline(threading.local):
-    """When the exchange of this thread has to be over."""
+    """When the exchange of this thread must end."""
 
     ends = float("inf")
 
@@ -125,7 +125,7 @@ class _Deadline(threading.local):
 def _timely_backend(deadline: _Deadline) -> httpcore.NetworkBackend:
     """Sockets that wait until the deadline and no longer.
 
-    The library's own time-outs are for one read each, so a server that sends a byte now and then would be waited for without end.
+    The library's own timeouts are for single reads, so a server that sends a byte now and then would be waited for forever.
     """
     import httpcore
 
