@@ -1,4 +1,4 @@
-"""What a callback of any trainer does: measure without a trace, put it into numbers for a logger, and keep a file."""
+"""What the callbacks share: measuring a live model without disturbing its training, metrics for a logger, and the file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Of the audit directory.
+# The folder in the audit directory.
 FOLDER = "watching"
-# How much of a template is in the names of metrics.
+# The most characters of a template in the names of metrics.
 _ENDING = 40
 
 
@@ -41,7 +41,7 @@ def undisturbed(model: torch.nn.Module) -> Iterator[None]:
     import torch
 
     modes = [(module, module.training) for module in model.modules()]
-    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002  # the trainer's own, to give it back
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002  # the trainer's own, to restore it
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     try:
         with torch.random.fork_rng(devices=sorted(devices, key=str)):
@@ -56,7 +56,7 @@ def undisturbed(model: torch.nn.Module) -> Iterator[None]:
 
 
 class ExposureLog:
-    """Measures a live model at moments of its training and keeps what it saw in one file."""
+    """Measures a live model during its training and records the results in one file."""
 
     def __init__(self, watch: ExposureWatch, *, trainer: str) -> None:
         self.watch, self.trainer = watch, trainer
@@ -64,7 +64,7 @@ class ExposureLog:
         self.moments: list[Moment] = []
 
     def begin(self, path: Path, step: int) -> None:
-        """Start a file, or go on with that of the run that is resumed at `step`."""
+        """Start a file, or resume the file of the run that is resumed at `step`."""
         self.path, self.moments = path, []
         if step > 0 and path.is_file():
             earlier = read_watched(path)
@@ -72,9 +72,10 @@ class ExposureLog:
                 self.moments = [moment for moment in earlier.watched if moment.step <= step]
 
     def is_due(self, step: int, when: When) -> bool:
-        """Whether to look now: every so many steps, and otherwise whenever this step was not looked at.
+        """Whether to measure now: every `every` steps, and at other moments if this step was not measured yet.
 
-        Not before the first step of a run that is resumed: one that was never stopped has no look there, and the file should be its.
+        A resumed run is not measured before its first step: a run that was never stopped is not measured there, and its file should be
+        the same.
         """
         looked_at = bool(self.moments) and self.moments[-1].step == step
         resumed = when == "start" and bool(self.moments)
@@ -89,10 +90,10 @@ class ExposureLog:
         epoch: float,
         when: When,
     ) -> dict[str, float]:
-        """Measure, keep and write; returns numbers for a logger.
+        """Measure, record and write; returns metrics for a logger.
 
-        What cannot be measured or written at the start is an error, before any training is spent. Later it is a warning, and a
-        moment with its problem: a measurement must not end a training.
+        At the start, a failure to measure or write is an error, before any training is spent. Later it is a warning, and a moment with
+        its problem: a measurement must not end a training.
         """
         import torch
 
@@ -129,12 +130,12 @@ class ExposureLog:
         if tokenizer is None:
             raise InputError("the callback has no tokenizer; give it the one that the model is trained with")
         with undisturbed(model):
-            # Inside, because the adapter tries the model out, and a model in training mode draws its dropout.
+            # Inside, because the adapter tests the model, and a model in training mode draws its dropout.
             return self.watch.measure(from_transformers(model, _untruncated(tokenizer), name="training"))
 
 
 def _untruncated(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A copy that encodes texts whole: a call with truncation or padding leaves them switched on for later calls."""
+    """A copy that encodes whole texts: a call with truncation or padding leaves them switched on for later calls."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or (backend.truncation is None and backend.padding is None):
         return tokenizer
@@ -147,10 +148,10 @@ def _untruncated(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str, float]:
     """Medians over the canaries of one format that were trained on equally often, by the names that a logger shows.
 
-    For canaries planted 64 times: `coalmine/exposure_median_x64` (bits) and `coalmine/log_perplexity_bits_median_x64`. An
-    exposure of which only a lower bound is known enters with that bound, and `coalmine/lower_bounds_x64` is the share of
-    such canaries. Canaries without a number enter no median. Withheld canaries are `withheld` instead of `x64`. Formats are never
-    mixed: where there are several, each name ends in the words of the template, as in `exposure_median_x64_my_pin_is_digits_4`.
+    For canaries planted 64 times: `coalmine/exposure_median_x64` and `coalmine/log_perplexity_bits_median_x64`, both in bits. If only a
+    lower bound of an exposure is known, that bound is used, and `coalmine/lower_bounds_x64` is the share of such canaries. Canaries
+    without a number are in no median. Withheld canaries have `withheld` instead of `x64`. Formats are never mixed: if there are several,
+    each name ends in the words of the template, as in `exposure_median_x64_my_pin_is_digits_4`.
     """
     of_id = {canary.canary_id: canary for canary in canaries}
     endings = _endings(canaries)
@@ -174,10 +175,10 @@ def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str,
 
 
 def _endings(canaries: CanarySet) -> dict[str, str]:
-    """What ends the names of the metrics of each format: nothing where there is only one.
+    """The endings of the names of each format's metrics: empty if there is only one format.
 
-    Letters, digits and underscores are what all loggers take. A format that is only a list of known texts goes by its id, because its
-    template has these texts.
+    All loggers accept letters, digits and underscores. A format that is only a list of known texts is named by its id, because its
+    template contains these texts.
     """
     if len(canaries.formats) == 1:
         return dict.fromkeys(canaries.formats, "")

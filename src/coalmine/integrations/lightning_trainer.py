@@ -1,4 +1,4 @@
-"""Exposure while Lightning trains a transformers model."""
+"""`LightningExposureCallback`: exposure while Lightning trains a transformers model."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ except ImportError:
 
 
 class LightningExposureCallback(Callback):
-    """As `ExposureCallback`, for `lightning.pytorch.Trainer`; numbers go to all of its loggers.
+    """As `ExposureCallback`, for `lightning.pytorch.Trainer`; metrics (in bits) go to all of its loggers.
 
-        trainer = Trainer(callbacks=[LightningExposureCallback("planted/canaries.json", tokenizer, every=100)])
+    >>> callback = LightningExposureCallback("planted/canaries.json", tokenizer, every=100)  # doctest: +SKIP
+    >>> trainer = Trainer(callbacks=[callback])  # doctest: +SKIP
 
-    The model is the transformers model inside the module that is trained. Where there is more than one, `network` says which:
-    a function from the module to it. The file stands in the trainer's `default_root_dir` where `out` is not given.
+    The model is the transformers model inside the trained module. If there is more than one, `network` is a function from the module to
+    the model. If `out` is not given, the file is in the trainer's `default_root_dir`.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class LightningExposureCallback(Callback):
         )
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start the file and measure what is there before training."""
+        """Start the file, and measure the model before training."""
         if type(trainer.strategy).__name__ in {"FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"}:
             raise ModelError(
                 "exposure cannot be watched while the model is sharded over processes; remove the callback, and measure the "
@@ -64,9 +65,9 @@ class LightningExposureCallback(Callback):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Measure if it is time."""
+        """Measure if it is due."""
         del outputs, batch
-        # The number of batches is infinite for a stream, of which the fraction is 0.
+        # The number of batches is infinite for a stream; the fraction is then 0.
         done = (batch_idx + 1) / trainer.num_training_batches
         self._look(trainer, pl_module, "step", epoch=trainer.current_epoch + done)
 
@@ -90,11 +91,11 @@ class LightningExposureCallback(Callback):
 
 
 def _only_model(pl_module: Any) -> Any:
-    """The one transformers model inside a module that is not itself inside another; with its adapter, where PEFT put one around it."""
+    """The one transformers model in a module that is not inside another model; with its adapter, if PEFT wrapped it in one."""
     from transformers import PreTrainedModel
 
-    # The model inside an adapter of prompts or prefixes knows nothing of them, and would be measured as if it had not been trained.
-    peft = sys.modules.get("peft")  # where it was not imported, there is no adapter
+    # The model inside an adapter of prompts or prefixes does not use them, and would be measured as if it had not been trained.
+    peft = sys.modules.get("peft")  # if it was not imported, there is no adapter
     kinds = (PreTrainedModel,) if peft is None else (PreTrainedModel, peft.PeftModel)
     models = [module for module in pl_module.modules() if isinstance(module, kinds)]
     inside = {id(part) for model in models for part in model.modules() if part is not model}
@@ -102,6 +103,6 @@ def _only_model(pl_module: Any) -> Any:
     if len(outer) != 1:
         raise ModelError(
             f"{type(pl_module).__name__} holds {len(outer)} transformers models; "
-            "say with network= which one is measured, such as network=lambda module: module.model"
+            "choose the one to measure with network=, such as network=lambda module: module.model"
         )
     return outer[0]

@@ -3,7 +3,7 @@
     def test_model_keeps_secrets(coalmine_audit):
         coalmine_audit("out/model", "out/canaries.json").exposure.at_most(10)
 
-Nothing but pytest is imported until a test measures something. What is not shown to hold fails the test.
+Nothing but pytest is imported until a test measures something. A limit that is not shown to hold fails the test.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def coalmine_audit() -> Callable[..., Audit]:
     """Audits a model: `coalmine_audit(model, canaries, **options)`.
 
     `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
-    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`, `context`, `context_text`). The same model, canaries and options are
-    measured once a session, when a test first asks for the number.
+    `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`, `context`, `context_text`). The same model, canaries and
+    options are measured once per session, when a test first asks for the number.
     """
     audits: dict[Any, Audit] = {}
 
@@ -46,11 +46,11 @@ def coalmine_audit() -> Callable[..., Audit]:
 
 @pytest.fixture(scope="session")
 def coalmine_check() -> Callable[..., GateResult]:
-    """Checks results that are there already: `coalmine_check(run, policy="policy.toml")`, as `coalmine check` does."""
+    """Checks existing results: `coalmine_check(run, policy="policy.toml")`, as `coalmine check` does."""
 
     def check_run(*run: PathLike, policy: PathLike) -> GateResult:
         __tracebackhide__ = True
-        with _told():
+        with _reported():
             from coalmine.audits.runs import read_run
             from coalmine.reports.gate.checking import check
             from coalmine.reports.gate.policy import read_policy
@@ -63,7 +63,7 @@ def coalmine_check() -> Callable[..., GateResult]:
 
 
 class Audit:
-    """One model and its canaries; each audit is run when it is first asked for."""
+    """One model and its canaries; each audit runs when it is first asked for."""
 
     def __init__(self, model: Any, canaries: Any, options: dict[str, Any]) -> None:
         self._where, self.canaries = model, canaries
@@ -103,7 +103,7 @@ class Audit:
 
 
 class ExposureAssertions:
-    """What a test can ask of the exposures of planted canaries; a test passes only where the upper limits are within."""
+    """Assertions about the exposures of planted canaries; a test passes only if the upper limits are within the limit."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -117,12 +117,12 @@ class ExposureAssertions:
         all_at_once: bool = False,
         min_canaries: int = 1,
     ) -> None:
-        """Fail unless every planted canary's exposure is at most so many bits.
+        """Fail unless every planted canary's exposure is at most `bits`.
 
-        `repetitions` judges only those that were trained on so many times, `up_to_repetitions` those up to that.
+        `repetitions` selects canaries that were trained on exactly this many times, `up_to_repetitions` those up to this many times.
         """
         __tracebackhide__ = True
-        with _told():
+        with _reported():
             from coalmine.audits.exposure.policy import judge_exposures, planted_canaries
             from coalmine.evidence.words import times_in_words
 
@@ -151,7 +151,7 @@ class ExposureAssertions:
 
 
 class ExtractionAssertions:
-    """What a test can ask of the extraction of planted canaries."""
+    """Assertions about the extraction of planted canaries."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -179,7 +179,7 @@ class ExtractionAssertions:
         budget is enough. `options` are those of `coalmine.extract`.
         """
         __tracebackhide__ = True
-        with _told():
+        with _reported():
             from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
 
             _check_limit("count", count)
@@ -203,7 +203,7 @@ class ExtractionAssertions:
     def _chances(
         self, results: Sequence[CanaryExtraction], searches: dict[str, Extraction]
     ) -> dict[str, float]:
-        """How likely the place of each canary is without memorization: among the first k of |R| members, k / |R|."""
+        """How likely the rank of each canary is without memorization: among the first k of |R| members, k / |R|."""
         from coalmine.corpus.planting.manifest import as_canary_set
 
         formats = {one.canary_id: one.format_id for one in as_canary_set(self._audit.canaries)}
@@ -215,7 +215,7 @@ class ExtractionAssertions:
 
 
 def _check_limit(name: str, limit: Any) -> None:
-    """Nothing is above a limit that is not a number, so every model would pass."""
+    """Reject a limit that is not a number: nothing is above it, so every model would pass."""
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
         from coalmine.errors import InputError
 
@@ -223,8 +223,8 @@ def _check_limit(name: str, limit: Any) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turns our errors into failures that say why, without a stack trace through coalmine."""
+def _reported() -> Iterator[None]:
+    """Turn errors of coalmine into failures that say why, without a stack trace through coalmine."""
     from coalmine.errors import CoalmineError
 
     __tracebackhide__ = True
@@ -256,9 +256,9 @@ def _words(one: RuleOutcome) -> str:
 
 
 def _identity(given: Any) -> Any:
-    """Equal for two arguments that are the same thing, with the same bytes behind it as far as sizes and times tell."""
+    """Equal for two arguments that are the same thing, with the same bytes as far as sizes and times show."""
     if not isinstance(given, (str, os.PathLike)):
-        return id(given)  # the audit holds on to it, so that the number is not used again
+        return id(given)  # the audit keeps a reference to it, so that the number is not reused
     path = Path(given)
     if not path.exists():
         return os.fspath(given)

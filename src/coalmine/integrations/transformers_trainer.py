@@ -1,4 +1,4 @@
-"""Exposure while a Hugging Face `Trainer` trains, and so every trainer that is built on it."""
+"""`ExposureCallback`: exposure while a Hugging Face `Trainer`, or any trainer built on it, trains."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ except ImportError:
 
 
 class ExposureCallback(TrainerCallback):
-    """Measures the exposure of canaries before the first step, every so many steps, after each epoch and at the end.
+    """Measures the exposure of canaries in bits: before the first step, every `every` steps, after each epoch and at the end.
 
-        trainer = Trainer(..., callbacks=[ExposureCallback("planted/canaries.json", tokenizer, every=100)])
+    >>> callback = ExposureCallback("planted/canaries.json", tokenizer, every=100)  # doctest: +SKIP
+    >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[callback])  # doctest: +SKIP
 
-    Medians for each number of repetitions go where the trainer logs to, and all numbers to `out`. Where that is not given, it is
-    `watching/exposure-during-training.json` in the audit directory beside the trainer's output directory, which people upload:
-    for `model`, `model-audit`. The weights that the training
-    ends with are the same with it and without it.
+    The trainer logs medians for each number of repetitions, and all numbers go to `out`. The default is
+    `watching/exposure-during-training.json` in the audit directory next to the trainer's output directory, which people upload: for
+    `model`, that is `model-audit`. The final weights are the same with and without the callback.
 
     Args:
         canaries: the manifest of the planted corpus, or the set of canaries.
-        tokenizer: that of the model; None takes the trainer's own.
-        every: how many optimizer steps lie between two measurements.
+        tokenizer: that of the model; None uses the trainer's own.
+        every: the number of optimizer steps between two measurements.
         out: the file to write; it has mode 0600.
         method, samples, seed: as for `ExposureWatch`.
     """
@@ -59,7 +59,7 @@ class ExposureCallback(TrainerCallback):
         )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Start the file and measure what is there before training, which also shows that it can be measured at all."""
+        """Start the file, and measure the model before training, which also shows that it can be measured at all."""
         if getattr(args, "deepspeed", None) or getattr(args, "fsdp", None):
             raise ModelError(
                 "exposure cannot be watched while the model is sharded over processes (FSDP or DeepSpeed); remove the callback, "
@@ -68,12 +68,12 @@ class ExposureCallback(TrainerCallback):
         out = audit_directory(args.output_dir, FOLDER) / WATCHES.file if self.out is None else Path(self.out)
         self.log.begin(out, state.global_step)
         self._look(args, state, control, given, "start")
-        # The checkpoint of a last step of an epoch is written before the epoch is measured; a run that was stopped in between has both.
+        # The checkpoint of an epoch's last step is written before the epoch is measured; a run that was stopped in between needs both.
         if self.log.moments and state.global_step > 0 and float(state.epoch or 0.0).is_integer():
             self._look(args, state, control, given, "epoch")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Measure if it is time."""
+        """Measure if it is due."""
         self._look(args, state, control, given, "step")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -81,7 +81,7 @@ class ExposureCallback(TrainerCallback):
         self._look(args, state, control, given, "epoch")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Measure what the training ends with, again if these are not the weights of the last step but the best ones."""
+        """Measure the final weights, again if they are not those of the last step but the best ones."""
         replaced = bool(args.load_best_model_at_end and state.best_model_checkpoint)
         self._look(args, state, control, given, "end", always=replaced)
 
@@ -99,10 +99,10 @@ class ExposureCallback(TrainerCallback):
 
 
 def _hand_to_loggers(metrics: dict[str, float], args: Any, state: Any, control: Any) -> None:
-    """What `Trainer.log` does, by the handler of its callbacks.
+    """Log as `Trainer.log` does, through the handler of its callbacks.
 
-    A callback is given the trainer's state but not the trainer, and `Trainer.log` would be the wrong door anyway: subclasses
-    average what they collected since the last call and start over. So the handler, which is calling us, is asked itself.
+    A callback is given the trainer's state but not the trainer, and `Trainer.log` would not do anyway: subclasses average what they
+    collected since the last call and start over. So the calling handler is used directly.
     """
     if not metrics:
         return
@@ -110,15 +110,13 @@ def _hand_to_loggers(metrics: dict[str, float], args: Any, state: Any, control: 
     state.log_history.append({**logs, "step": state.global_step})
     handler = _calling_handler()
     if handler is not None:
-        wanted = (
-            control.should_log
-        )  # the handler takes any log for the one that is due, and would drop the loss
+        wanted = control.should_log  # the handler takes any log for the due one, and would drop the loss
         handler.on_log(args, state, control, logs)
         control.should_log = wanted
 
 
 def _calling_handler() -> CallbackHandler | None:
-    """The handler that called a callback, found among the callers; None where something else called it."""
+    """The handler that called a callback, found among the callers; None if something else called it."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")

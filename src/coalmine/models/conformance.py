@@ -101,7 +101,8 @@ def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
 
     Targets and sources should differ in length. Differences are judged by the model's `resolution_bits`.
 
-        check_pairs(load_model("translator/"), [("der Zug", "the train"), ("ein alter Zug", "an old train")])
+    >>> model = load_model("translator/")  # doctest: +SKIP
+    >>> check_pairs(model, [("der Zug", "the train"), ("ein alter Zug", "an old train")])  # doctest: +SKIP
     """
     targets = [target for _, target in pairs]
     sequences = [text_sequence(model, target, source) for source, target in pairs]

@@ -204,7 +204,9 @@ def test_an_id_that_no_token_can_have_is_refused(copied):
 def test_a_model_that_gives_no_numbers_is_refused(copied, name, file, changes):
     directory = copied(name)
     change_json(directory / file, **changes)
-    assert f"{directory} gives values that are not numbers (NaN) instead of probabilities" in refusal(directory)
+    assert f"{directory} gives values that are not numbers (NaN) instead of probabilities" in refusal(
+        directory
+    )
 
 
 VALUES = st.one_of(

@@ -37,5 +37,9 @@ WATCHES = Document(
 
 
 def read_watched(path: str | os.PathLike[str]) -> WatchedTraining:
-    """The exposure-during-training.json that a callback wrote."""
+    """Read the exposure-during-training.json that a callback wrote; exposures are in bits.
+
+    >>> [moment.step for moment in read_watched("model-audit/watching/exposure-during-training.json").watched]  # doctest: +SKIP
+    [0, 100, 200]
+    """
     return WATCHES.alone(path)

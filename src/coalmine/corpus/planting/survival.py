@@ -143,6 +143,9 @@ def check_survival(
             with `input_ids`, as transformers has them; -100 is left out of the loss) and `attention_mask`; lists or tensors.
             Without labels every token that is attended to is taken to be in the loss.
         tokenizer: the fast tokenizer of the model.
+
+    >>> check_survival("planted/canaries.json", trainer.get_train_dataloader(), tokenizer).warnings  # doctest: +SKIP
+    []
     """
     chosen = as_canary_set(canaries)
     reader = _reader(tokenizer)
