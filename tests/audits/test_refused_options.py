@@ -29,6 +29,11 @@ def recited(*, suffix=6, **options):
     return True
 
 
+def whole_reader(longest):
+    """A model that reads texts of up to so many tokens, after a context of one token."""
+    return reader(longest + 1)
+
+
 def reader(longest):
     """A model of which only matters how many tokens it can read."""
     return SimpleNamespace(
@@ -95,8 +100,8 @@ REFUSED = {
     "models that read nothing": (lambda: cut(4, lengths=[5, 9]), "no sequence of 5, 9"),
     "whole texts of nothing": (lambda: plan_whole([], lengths=[0]), "at least 1"),
     "no whole texts": (lambda: plan_whole([], lengths=[]), "at least 1"),
-    "whole texts that are not read": (lambda: plan_whole([reader(9), reader(7)], lengths=[5, 8]), "8 tokens.*up to 7"),
-    "models that read next to nothing": (lambda: plan_whole([reader(1)], lengths=None), "up to 1 tokens"),
+    "whole texts that are not read": (lambda: plan_whole([whole_reader(9), whole_reader(7)], lengths=[5, 8]), "8 tokens.*up to 7"),
+    "models that read next to nothing": (lambda: plan_whole([whole_reader(1)], lengths=None), "up to 1 tokens"),
     "less than a try": (lambda: log2_chance_in_tries(-1.0, 0.99), "got 0.99"),
     "endless tries": (lambda: log2_chance_in_tries(-1.0, math.inf), "got inf"),
     "no chance to need tries for": (lambda: tries_needed(-1.0, 0.0), "got 0.0"),
@@ -119,7 +124,7 @@ TAKEN = {
     "a suffix of one": lambda: cut(contexts=[1], suffix=1),
     "a context that just fits": lambda: cut(contexts=[6], lengths=[5, 10]),
     "a sequence with room for one": lambda: cut(lengths=[4, 5]),
-    "whole texts that are read": lambda: plan_whole([reader(9), reader(8)], lengths=[1, 8]),
+    "whole texts that are read": lambda: plan_whole([whole_reader(9), whole_reader(8)], lengths=[1, 8]),
     "one try": lambda: log2_chance_in_tries(-1.0, 1.0),
     "a probability of 1, but for rounding": lambda: tries_needed([0.0, 1e-4], 0.5),
 }
@@ -152,7 +157,7 @@ def test_usual_contexts_that_a_model_cannot_read_are_left_out_and_that_is_said()
 def test_usual_texts_that_a_model_cannot_read_whole_are_left_out_and_that_is_said():
     usual = plan_whole([], lengths=None).lengths
     most = usual[len(usual) // 2]
-    cuts = plan_whole([reader(most), SimpleNamespace(name="reads all")], lengths=None)
+    cuts = plan_whole([whole_reader(most), SimpleNamespace(name="reads all")], lengths=None)
     assert cuts.lengths == tuple(one for one in usual if one <= most)
     assert f"more than {most} tokens" in cuts.left_out[0]
 
