@@ -18,7 +18,7 @@ from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
 from coalmine.cli import serve
 from coalmine.errors import FormatError, InputError
 from coalmine.evidence import reading
-from coalmine.integrations.pytest_plugin import _told
+from coalmine.integrations.pytest_plugin import _reported
 
 # What these say is that the rule, or the comparison, cannot be decided.
 NOT_SHOWN = {"check", "compare"}
@@ -134,7 +134,7 @@ def test_an_end_of_file_is_a_bug_and_not_ctrl_c(tmp_path, monkeypatch):
 
 
 def test_pytest_and_serve_show_the_same(capsys):
-    with pytest.raises(pytest.fail.Exception) as failure, _told():
+    with pytest.raises(pytest.fail.Exception) as failure, _reported():
         raise InputError(HOSTILE)
     assert is_inert(str(failure.value))
     for json_wanted in (False, True):
