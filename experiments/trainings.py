@@ -19,7 +19,7 @@ import numpy as np
 
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Strategy, UtilityMeasure
-from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.exposure.results import ExposureResult, Exposures, FormatFacts
 from coalmine.formats.format import Format
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
@@ -71,7 +71,7 @@ def training(side: str, number: int, exposures: list[float]) -> Strategy:
         )
         for place, value in enumerate(exposures)
     )
-    document = ExposureDocument(
+    document = Exposures(
         seed=0,
         confidence=0.95,
         manifest_sha256="same",

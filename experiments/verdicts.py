@@ -230,8 +230,8 @@ def simulated_run(shape: Shape, memory: Memory, chance: np.random.Generator) -> 
             for number, (one, score, estimate) in enumerate(zip(times, scores, estimates, strict=True))
         ]
     found = Exposures(
-        results=results,
-        formats=[
+        results=tuple(results),
+        formats=tuple(
             FormatFacts(
                 format_id=f"f{place}",
                 template=f"secret {place} is {{digits:{round(math.log10(shape.size))}}}",
@@ -241,18 +241,17 @@ def simulated_run(shape: Shape, memory: Memory, chance: np.random.Generator) -> 
                 why="asked for",
             )
             for place in range(shape.formats)
-        ],
-        candidates=candidates,
-        fits={},
+        ),
+        tail_fits={},
         seed=0,
         confidence=0.95,
         model={"name": "simulated"},
         manifest_sha256="0" * 64,
         expansions=0,
         inclusion=0.5,
-    )
+    ).beside(candidates, {})
     memberships = (Located(Path("membership.json"), membership(found)),) if shape.membership else ()
-    exposures = (Located(Path("exposure.json"), found.to_document()),)
+    exposures = (Located(Path("exposure.json"), found),)
     return Run(paths=(Path(),), name="simulated", documents={EXPOSURES: exposures, MEMBERSHIPS: memberships})
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from coalmine.audits.comparison.results import Strategy
 from coalmine.audits.comparison.sources import given_utility
-from coalmine.audits.exposure.results import CandidateScores, ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.exposure.results import CandidateScores, ExposureResult, Exposures, FormatFacts
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
@@ -44,7 +44,7 @@ def document(values, *, manifest="same", repetitions=4, method="exact", template
                 estimate=estimate,
             )
         )
-    return ExposureDocument(
+    return Exposures(
         seed=0,
         confidence=0.95,
         manifest_sha256=manifest,
@@ -121,7 +121,7 @@ def strategy_among(
         method=method,
         why="asked for",
     )
-    document = ExposureDocument(
+    document = Exposures(
         seed=0,
         confidence=0.95,
         manifest_sha256=manifest,

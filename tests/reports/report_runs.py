@@ -8,8 +8,8 @@ import numpy as np
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.results import (
     EXPOSURES,
-    ExposureDocument,
     ExposureResult,
+    Exposures,
     FormatFacts,
     write_scores,
 )
@@ -242,7 +242,7 @@ def exposure_document(results, *, size=2**20, method="exact", **parts):
         method=method,
         why="asked for",
     )
-    return ExposureDocument(
+    return Exposures(
         seed=0,
         confidence=0.95,
         manifest_sha256="ab" * 32,

@@ -471,7 +471,7 @@ def test_exposures_of_other_canaries_are_not_passed_over(tmp_path):
     made.audited_run(tmp_path, remembered=0)
     others = made.canary_set(repetitions=(4,))
     model = made.scripted([canary for canary in others if canary.planted])
-    document = expose(model, others, method="references").to_document()
+    document = expose(model, others, method="references")
     # The same model, as far as its description goes.
     first = read_run(tmp_path).first(EXPOSURES)
     write_sealed(tmp_path / "other" / "exposure.json", msgspec.structs.replace(document, model=first.model))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from coalmine import CanarySet, Format
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult, FormatFacts
+from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures, FormatFacts
 from coalmine.audits.extraction.results import (
     EXTRACTIONS,
     VERIFIED,
@@ -79,7 +79,7 @@ def result(canary_id, estimate, *, times=4, planted=True, format_id="f0", planne
 
 def document(results, *, bits=20, formats=("f0",), manifest=MANIFEST, model=None, **parts):
     """Exposures in formats of 2^bits members each."""
-    return ExposureDocument(
+    return Exposures(
         seed=0,
         confidence=0.95,
         manifest_sha256=manifest,

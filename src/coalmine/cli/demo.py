@@ -80,7 +80,7 @@ def command(
             f"The results are in {visible(str(audit))}, separate from the model. Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
             f"Open the report: {visible(str(report))}",
         )
-        output.document(results.to_document())
+        output.document(results)
     return 0
 
 

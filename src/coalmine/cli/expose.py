@@ -92,5 +92,5 @@ def command(
             *exposure_warnings(results),
             f"Results: {visible(str(directory))}",
         )
-        output.document(results.to_document())
+        output.document(results)
     return 0

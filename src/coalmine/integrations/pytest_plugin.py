@@ -130,7 +130,7 @@ class ExposureAssertions:
             exposures = self._audit.exposures
             chosen = [
                 one
-                for one in planted_canaries(exposures.to_document())
+                for one in planted_canaries(exposures)
                 if repetitions in (None, one.result.repetitions)
                 and (up_to_repetitions is None or one.result.repetitions <= up_to_repetitions)
             ]

@@ -12,7 +12,6 @@ from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.sources import compare_runs
 from coalmine.audits.exposure.results import (
     CandidateScores,
-    Exposures,
 )
 from coalmine.records import Estimate
 from coalmine.statistics.differences import paired_difference, unpaired_difference
@@ -146,18 +145,8 @@ def test_what_could_not_be_measured_stays_so():
 def test_the_scores_of_references_are_read_from_the_results(tmp_path):
     runs = two_runs()
     for run in runs:
-        document = run.exposure
-        exposures = Exposures(
-            results=document.results,
-            formats=document.formats,
-            candidates=list(run.others.values()),
-            fits={},
-            seed=0,
-            confidence=0.95,
-            model={"name": run.name},
-            manifest_sha256="same",
-            expansions=0,
-        )
+        exposures = replace(run.exposure, model={"name": run.name})
+        exposures.beside(list(run.others.values()), {})
         exposures.save(tmp_path / run.name)
     paths = [tmp_path / run.name for run in runs]
     assert compare_runs(paths).pairs == compare(runs).pairs

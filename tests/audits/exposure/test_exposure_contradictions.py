@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coalmine import CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
 from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts, read_exposures
+from coalmine.audits.exposure.results import ExposureResult, Exposures, FormatFacts, read_exposures
 from coalmine.errors import ContradictionError
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.extrapolation import fit_tail
@@ -53,15 +53,13 @@ def documents(canaries):
         frequencies={str(digit): 3 + digit for digit in range(10)},
     )
     return {
-        method: json.loads(
-            msgspec.json.encode(expose(model, canaries, method=method, **options).to_document())
-        )
+        method: json.loads(msgspec.json.encode(expose(model, canaries, method=method, **options)))
         for method, options in OPTIONS.items()
     }
 
 
 def problems_of(document):
-    return list(exposure_problems(msgspec.convert(document, ExposureDocument)))
+    return list(exposure_problems(msgspec.convert(document, Exposures)))
 
 
 def test_every_method_is_known():
@@ -71,7 +69,7 @@ def test_every_method_is_known():
 @pytest.mark.parametrize("method", OPTIONS)
 def test_what_a_method_finds_is_without_contradiction(documents, canaries, method):
     assert problems_of(documents[method]) == []
-    document = msgspec.convert(documents[method], ExposureDocument)
+    document = msgspec.convert(documents[method], Exposures)
     assert list(manifest_problems(document, canaries)) == []
 
 
@@ -212,7 +210,7 @@ def test_what_the_manifest_says_otherwise(documents, canaries):
     ):
         changed = copy.deepcopy(documents["references"])
         change(changed, 2)
-        assert list(manifest_problems(msgspec.convert(changed, ExposureDocument), canaries))
+        assert list(manifest_problems(msgspec.convert(changed, Exposures), canaries))
 
 
 # Numbers of any size
@@ -238,7 +236,7 @@ def document_of(method, estimates, size, ranks=None, fits=None):
     facts = FormatFacts(
         format_id="f0", template="", size=str(size), size_bits=math.log2(size), method=method, why=""
     )
-    document = ExposureDocument(
+    document = Exposures(
         seed=0,
         confidence=0.95,
         manifest_sha256="",
@@ -249,7 +247,7 @@ def document_of(method, estimates, size, ranks=None, fits=None):
         results=tuple(results),
     )
     # As it is read back: floats as they are written.
-    return msgspec.json.decode(msgspec.json.encode(document), type=ExposureDocument)
+    return msgspec.json.decode(msgspec.json.encode(document), type=Exposures)
 
 
 def ranks_in(size):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.results import ExposureDocument, read_exposures
+from coalmine.audits.exposure.results import Exposures, read_exposures
 from coalmine.audits.exposure.table import exposure_in_plain_words, not_measured_in_words
 from coalmine.audits.membership.measuring import membership
 from coalmine.audits.runs import read_run, read_runs
@@ -94,7 +94,9 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
     assert [result.estimate.status for result in of_format(results, "f0")] == ["measured"] * 3
     results.save(tmp_path)
     document = read_exposures(tmp_path)
-    assert document == results.to_document(scores_sha256=sha256_of_file(tmp_path / "scores.parquet"))
+    assert document == msgspec.structs.replace(
+        results, scores_sha256=sha256_of_file(tmp_path / "scores.parquet")
+    )
     for row in json.loads((tmp_path / "exposure.json").read_text())["results"]:
         if row["format_id"] == "f1":
             estimate = row.pop("estimate")
@@ -103,7 +105,7 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
             assert row["log_perplexity_bits"] is row["rank"] is None
             assert [estimate[name] for name in ("value", "low", "high", "confidence")] == [None] * 4
     with pytest.raises(
-        NotMeasurableError, match="canary f1-0 has no log-perplexity to go on with: a text of"
+        NotMeasurableError, match="canary f1-0 has no log-perplexity: a text of"
     ):
         _ = of_format(results, "f1")[0].log_perplexity_bits
     page = report_page(read_runs(tmp_path))
@@ -129,7 +131,7 @@ def test_a_file_from_before_is_read_as_it_was(tmp_path):
     expose(MODEL, canaries_of({"f0": PIN}), method="references").save(tmp_path)
     kept = json.loads((tmp_path / "exposure.json").read_text())
     assert all(isinstance(row["log_perplexity_bits"], float) for row in kept["results"])
-    document = msgspec.json.decode((tmp_path / "exposure.json").read_bytes(), type=ExposureDocument)
+    document = msgspec.json.decode((tmp_path / "exposure.json").read_bytes(), type=Exposures)
     assert document == read_exposures(tmp_path)
     assert document.results[0].log_perplexity_bits == kept["results"][0]["log_perplexity_bits"]
 
@@ -199,7 +201,7 @@ def test_a_share_of_memorized_canaries_is_one_of_those_that_were_measured(tmp_pa
             whole, expose(MODEL, canaries_of({"f0": PIN, "f1": CODE}), method="references"), strict=True
         )
     ]
-    document = msgspec.structs.replace(whole.to_document(), results=tuple(results))
+    document = msgspec.structs.replace(whole, results=tuple(results))
     write_sealed(tmp_path / "exposure.json", document)
     findings = findings_of(read_run(tmp_path))
     (full,) = [one for one in findings if one.code == "CM101"]

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.results import CandidateScores, ExposureDocument
+from coalmine.audits.exposure.results import CandidateScores, Exposures
 from coalmine.records import Estimate
 from coalmine.records.contradictions import count_problems, estimate_problems, level_problems, share_problems
 from coalmine.records.documents import Document
@@ -32,7 +32,7 @@ class Strategy(NamedTuple):
     """One training: what it exposes, and how good its model is (None where that is not known)."""
 
     name: str
-    exposure: ExposureDocument
+    exposure: Exposures
     utility: UtilityMeasure | None
     # Format id to the scores of the references or samples that its canaries were placed among, where they are there.
     others: Mapping[str, CandidateScores] = MappingProxyType({})

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.results import ExposureDocument, ExposureResult
+from coalmine.audits.exposure.results import ExposureResult, Exposures
 from coalmine.records import Estimate
 from coalmine.statistics.exposure.order_tests import OrderTest, order_test, shared_order_test
 from coalmine.statistics.intervals import clopper_pearson
@@ -53,7 +53,7 @@ class Judged(NamedTuple):
         return (self.result.format_id, self.result.repetitions)
 
 
-def judged(document: ExposureDocument) -> list[Judged]:
+def judged(document: Exposures) -> list[Judged]:
     """All canaries of a document, in its order."""
     sizes = {facts.format_id: facts.size_bits for facts in document.formats}
     return [

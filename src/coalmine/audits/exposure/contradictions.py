@@ -19,7 +19,7 @@ from coalmine.records.contradictions import (
 )
 
 if TYPE_CHECKING:
-    from coalmine.audits.exposure.results import ExposureDocument, ExposureResult, FormatFacts
+    from coalmine.audits.exposure.results import ExposureResult, Exposures, FormatFacts
     from coalmine.corpus.planting.manifest import CanarySet
 
 # A log-perplexity is a sum of numbers of at least 0; a server may round each of them.
@@ -28,7 +28,7 @@ _LEAST_LOG_PERPLEXITY = -1e-3
 _SAME_BITS = 1e-6
 
 
-def exposure_problems(document: ExposureDocument) -> Iterator[str]:
+def exposure_problems(document: Exposures) -> Iterator[str]:
     """What cannot be true in the results of `expose`."""
     yield from level_problems("the confidence", document.confidence)
     yield from share_problems("the probability of being planted", document.inclusion)
@@ -135,7 +135,7 @@ def _apart(facts: FormatFacts, bits: float) -> float:
     return 2 * max(facts.resolution.least_bits, facts.resolution.relative * bits, _SAME_BITS)
 
 
-def manifest_problems(document: ExposureDocument, canaries: CanarySet) -> Iterator[str]:
+def manifest_problems(document: Exposures, canaries: CanarySet) -> Iterator[str]:
     """What the results of `expose` say of their canaries and formats, and the manifest that they were measured with does not."""
     known = {canary.canary_id: canary for canary in canaries}
     for facts in document.formats:

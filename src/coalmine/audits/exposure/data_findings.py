@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument
+from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.evidence.catalog import finding
@@ -39,7 +39,7 @@ def data_findings(run: Run) -> Iterator[Finding]:
     yield from _few(run)
 
 
-def _apart(run: Run, exposure: ExposureDocument) -> Iterator[Finding]:
+def _apart(run: Run, exposure: Exposures) -> Iterator[Finding]:
     """Results of other canaries than those of the exposures to go by."""
     others = [one for one in run.all(EXPOSURES) if one.document.manifest_sha256 != exposure.manifest_sha256]
     if others:

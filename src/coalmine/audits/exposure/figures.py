@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coalmine.audits.exposure.format_panels import by_format
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult
+from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
 from coalmine.audits.exposure.table import exposure_in_words, interval_in_words
 from coalmine.evidence.figures import (
     BAND,
@@ -67,9 +67,7 @@ def exposure_figure(run: Run) -> Figure | None:
     )
 
 
-def _panels(
-    document: ExposureDocument, names: FormatNames, points: list[dict[str, Any]]
-) -> tuple[Panel, ...]:
+def _panels(document: Exposures, names: FormatNames, points: list[dict[str, Any]]) -> tuple[Panel, ...]:
     """One panel per format, all with the same numbers of copies on their axis."""
     times = sorted({point["times"] for point in points})
     colors = copies_colors(times)
@@ -112,7 +110,7 @@ CANARY_COLUMNS = (
 )
 
 
-def most_exposed_first(document: ExposureDocument) -> list[ExposureResult]:
+def most_exposed_first(document: Exposures) -> list[ExposureResult]:
     """The canaries by what is known of their exposure at least; those without a number last."""
     return sorted(
         document.results, key=lambda result: (result.estimate.status == "not_measured", -_height(result))
@@ -138,7 +136,7 @@ def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | 
     )
 
 
-def _points(document: ExposureDocument, names: FormatNames) -> list[dict[str, Any]]:
+def _points(document: Exposures, names: FormatNames) -> list[dict[str, Any]]:
     measured = [result for result in document.results if result.estimate.status != "not_measured"]
     ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
     chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]

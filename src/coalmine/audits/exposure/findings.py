@@ -17,7 +17,7 @@ from coalmine.audits.exposure.chance import (
     share,
 )
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument
+from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
@@ -63,7 +63,7 @@ def _named_key(key: tuple[str, int]) -> tuple[str, str]:
     return (key[0], str(key[1]))
 
 
-def _trained(document: ExposureDocument, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+def _trained(document: Exposures, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
     known = [one for one in trained if one.known]
     shown = [one for one in known if decided.shown("canary", one.result.canary_id)]
     full = [one for one in shown if one.fully_exposed]
@@ -133,7 +133,7 @@ def _named(one: Judged) -> str:
     )
 
 
-def _together(document: ExposureDocument, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
+def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
     """Canaries that are not shown alone: together they may be; else they are clear, or not known."""
     names = format_names(document.formats)
     suspect: list[list[Judged]] = []
@@ -288,7 +288,7 @@ def _why(one: Judged) -> str:
     return estimate.statement
 
 
-def _curves(document: ExposureDocument) -> Iterator[Finding]:
+def _curves(document: Exposures) -> Iterator[Finding]:
     """Formats whose exposures were extrapolated, and by a curve that does not even fit."""
     names = format_names(document.formats)
     for format_id, fit in document.tail_fits.items():

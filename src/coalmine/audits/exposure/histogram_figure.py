@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.format_panels import names_of_formats
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, scores_beside
+from coalmine.audits.exposure.results import EXPOSURES, Exposures, scores_beside
 from coalmine.errors import NotMeasurableError
 from coalmine.evidence.figures import (
     BAND,
@@ -68,7 +68,7 @@ def read_uniform_scores(path: Path) -> list[UniformScores]:
 
 def histogram_figure(run: Run) -> Figure | None:
     """A histogram for each format that some audit scored members of; the largest set of scores where there are several."""
-    best: dict[str, tuple[Located[ExposureDocument], UniformScores]] = {}
+    best: dict[str, tuple[Located[Exposures], UniformScores]] = {}
     for located in run.all(EXPOSURES):
         path = scores_beside(located.path)
         for scores in [] if path is None else read_uniform_scores(path):
@@ -98,7 +98,7 @@ def histogram_figure(run: Run) -> Figure | None:
 
 
 def _panel(
-    run: Run, document: ExposureDocument, scores: UniformScores, name: str, colors: dict[int, str]
+    run: Run, document: Exposures, scores: UniformScores, name: str, colors: dict[int, str]
 ) -> Panel | None:
     bits = scores.bits[np.isfinite(scores.bits)]
     if len(bits) < 2:
@@ -154,7 +154,7 @@ def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float
     return [{"bits": rounded(x), "members": rounded(y)} for x, y in zip(places, heights, strict=True)]
 
 
-def _lines(document: ExposureDocument, format_id: str) -> tuple[list[dict[str, Any]], str]:
+def _lines(document: Exposures, format_id: str) -> tuple[list[dict[str, Any]], str]:
     canaries = [
         one
         for one in document.results

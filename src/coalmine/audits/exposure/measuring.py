@@ -133,19 +133,21 @@ def _together(
     trained_on = model.describe().get("trained_on_sha256")
     if chosen.corpus is not None and trained_on not in {None, chosen.corpus.sha256_after}:
         warnings.append(_OTHER_DATA)
-    return Exposures(
-        warnings=warnings,
-        results=[by_canary[canary.canary_id] for canary in chosen],
-        formats=[part.facts() for part in parts],
-        candidates=[rows for part in parts for rows in part.candidates],
-        fits={part.format_id: part.measured.fit for part in parts if part.measured.fit is not None},
+    found = Exposures(
+        warnings=tuple(warnings),
+        results=tuple(by_canary[canary.canary_id] for canary in chosen),
+        formats=tuple(part.facts() for part in parts),
+        tail_fits={part.format_id: part.measured.fit for part in parts if part.measured.fit is not None},
         seed=asked.seed,
         confidence=asked.confidence,
         model=model.describe(),
         manifest_sha256=chosen.sha256,
         expansions=sum(part.measured.expansions for part in parts),
-        choices={part.format_id: part.choice for part in parts if part.choice is not None},
         inclusion=None if chosen.withhold is None else 1.0 - chosen.withhold,
+    )
+    return found.beside(
+        [rows for part in parts for rows in part.candidates],
+        {part.format_id: part.choice for part in parts if part.choice is not None},
     )
 
 

@@ -17,7 +17,7 @@ from coalmine.audits.exposure.chance import EXTRAPOLATED, best_test, judge
 from coalmine.audits.exposure.coverage import without_exposure
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.limits import lower_limit, others_needed
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, ExposureResult
+from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
 from coalmine.evidence.outcomes import (
     PartOutcome,
     RuleOutcome,
@@ -54,7 +54,7 @@ class MeasuredCanary(NamedTuple):
     size_bits: float
 
 
-def planted_canaries(document: ExposureDocument) -> tuple[MeasuredCanary, ...]:
+def planted_canaries(document: Exposures) -> tuple[MeasuredCanary, ...]:
     """The canaries that the model was trained on; those that were withheld only show what no memory looks like."""
     sizes = {facts.format_id: facts.size_bits for facts in document.formats}
     return tuple(MeasuredCanary(one, sizes[one.format_id]) for one in document.results if one.planted)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
 
 import msgspec
 import numpy as np
@@ -29,14 +29,17 @@ SCORES_FILE = "scores.parquet"
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The exposure of one canary, in bits."""
+    """The exposure of one canary, in bits.
+
+    `exposure` is its value, `interval` its limits and `estimate` all that is known about it: `results[0].exposure`.
+    """
 
     canary_id: str
     format_id: str
     # How often the model was trained on it; 0 for one that was withheld.
     repetitions: int
     planted: bool
-    # How often it would stand in the training data had its coin said so; the same as `repetitions` for a planted one.
+    # How often it would occur in the training data had its coin said so; the same as `repetitions` for a planted one.
     planned_repetitions: int | None = None
     method: str
     # `log_perplexity_bits` in the file; None where the model could not score the canary.
@@ -52,7 +55,7 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
         """Bits; a NotMeasurableError with the reason where the model could not score the canary."""
         if self.known_log_perplexity_bits is None:
             raise NotMeasurableError(
-                f"canary {self.canary_id} has no log-perplexity to go on with: {self.estimate.statement}"
+                f"canary {self.canary_id} has no log-perplexity: {self.estimate.statement}"
             )
         return self.known_log_perplexity_bits
 
@@ -146,88 +149,21 @@ class CandidateScores(NamedTuple):
     kind: CandidateKind
     indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
     log_perplexities_bits: NDArray[np.float64]  # (candidates,)
-    # Minus log2 of the probability with which each was drawn, where they were not drawn alike.
+    # Minus log2 of the probability with which each was drawn, where these probabilities differ.
     log2_weights: NDArray[np.float64] | None = None
 
 
-class Exposures(Sequence[ExposureResult]):
-    """The results in the order of the manifest, with what they rest on."""
+class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The exposure of every canary in the order of the manifest, with what it rests on; the content of exposure.json.
 
-    def __init__(
-        self,
-        *,
-        results: Sequence[ExposureResult],
-        formats: Sequence[FormatFacts],
-        candidates: Sequence[CandidateScores],
-        fits: dict[str, TailFit],
-        seed: int,
-        confidence: float,
-        model: dict[str, Any],
-        manifest_sha256: str,
-        expansions: int,
-        inclusion: float | None = None,
-        choices: Mapping[str, Choice] | None = None,
-        warnings: Sequence[str] = (),
-    ) -> None:
-        self.warnings = tuple(warnings)
-        self.results = tuple(results)
-        self.formats = tuple(formats)
-        self.candidates = tuple(candidates)
-        self.fits = dict(fits)
-        self.seed = seed
-        self.confidence = confidence
-        self.model = dict(model)
-        self.manifest_sha256 = manifest_sha256
-        self.expansions = expansions
-        # The probability with which a canary was planted, by its coin; None where it is not known.
-        self.inclusion = inclusion
-        # By format, what `auto` measured before it chose; it differs from run to run, and is not in exposure.json.
-        self.choices = dict(choices or {})
-        # The SHA-256 of the exposure.json that they were last written to, and None before that.
-        self.saved_sha256: str | None = None
+    It is also a sequence of its `results`. The same seed, model and manifest give the same bytes.
 
-    @overload
-    def __getitem__(self, place: int) -> ExposureResult: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[ExposureResult]: ...
-    def __getitem__(self, place: int | slice) -> ExposureResult | Sequence[ExposureResult]:
-        return self.results[place]
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[ExposureResult]:
-        return iter(self.results)
-
-    def to_document(self, *, scores_sha256: str | None = None) -> ExposureDocument:
-        """What exposure.json holds."""
-        return ExposureDocument(
-            seed=self.seed,
-            confidence=self.confidence,
-            manifest_sha256=self.manifest_sha256,
-            model=self.model,
-            formats=self.formats,
-            expansions=self.expansions,
-            inclusion=self.inclusion,
-            scores_sha256=scores_sha256,
-            tail_fits=self.fits,
-            results=self.results,
-            warnings=self.warnings,
-        )
-
-    def save(self, directory: str | os.PathLike[str]) -> Path:
-        """Write exposure.json and scores.parquet, both readable by their owner only; returns the directory."""
-        target = Path(directory)
-        with together():
-            # The document last, because it vouches for the table.
-            digest = write_scores(target / SCORES_FILE, self.candidates)
-            path = EXPOSURES.save(target, self.to_document(scores_sha256=digest))
-        self.saved_sha256 = sha256_of_file(path)
-        return target
-
-
-class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of exposure.json; the same seed, model and manifest give the same bytes."""
+    >>> from coalmine import CanarySet, ScriptedModel, expose
+    >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
+    >>> found = expose(model, CanarySet.of("pin {digits:2}", ["pin 49"]), method="exact")
+    >>> [(one.canary_id, one.rank, round(one.exposure, 2)) for one in found]  # bits
+    [('f0-x1-0', 1, 6.64)]
+    """
 
     schema: str = SCHEMA
     seed: int
@@ -245,8 +181,56 @@ class ExposureDocument(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     results: tuple[ExposureResult, ...]
 
+    def beside(self, candidates: Sequence[CandidateScores], choices: Mapping[str, Choice]) -> Self:
+        """The same results, with what goes to other files: the scores of candidates, and what `auto` measured, by format."""
+        self.__dict__.update(candidates=tuple(candidates), choices=dict(choices))
+        return self
 
-def _preference(document: ExposureDocument) -> tuple[int, int]:
+    @property
+    def candidates(self) -> tuple[CandidateScores, ...]:
+        """The scores that go to scores.parquet; none where the results were read from their file."""
+        found: tuple[CandidateScores, ...] = self.__dict__.get("candidates", ())
+        return found
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """By format, what `auto` measured before it chose; it differs from run to run, and is in run.json only."""
+        found: dict[str, Choice] = self.__dict__.get("choices", {})
+        return found
+
+    @property
+    def saved_sha256(self) -> str | None:
+        """The SHA-256 of the exposure.json that these results were last written to; None before that."""
+        return self.__dict__.get("saved_sha256")
+
+    @overload
+    def __getitem__(self, place: int) -> ExposureResult: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[ExposureResult]: ...
+    def __getitem__(self, place: int | slice) -> ExposureResult | Sequence[ExposureResult]:
+        return self.results[place]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[ExposureResult]:
+        return iter(self.results)
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write exposure.json and scores.parquet, both readable by their owner only; returns the directory."""
+        target = Path(directory)
+        with together():
+            # The document last, because it vouches for the table.
+            digest = write_scores(target / SCORES_FILE, self.candidates)
+            path = EXPOSURES.save(target, msgspec.structs.replace(self, scores_sha256=digest))
+        self.__dict__["saved_sha256"] = sha256_of_file(path)
+        return target
+
+
+Sequence.register(Exposures)
+
+
+def _preference(document: Exposures) -> tuple[int, int]:
     """Of two measurements of the same canaries, the one that leaves fewer without evidence is preferred, then the better estimator."""
     unmeasured = sum(
         result.estimate.status == "not_measured" or not estimator_of(result.estimate.method).is_evidence
@@ -256,7 +240,7 @@ def _preference(document: ExposureDocument) -> tuple[int, int]:
 
 
 EXPOSURES = Document(
-    record=ExposureDocument,
+    record=Exposures,
     schema=SCHEMA,
     file=RESULTS_FILE,
     what="the result of `coalmine expose`",
@@ -280,7 +264,7 @@ EXPOSURES = Document(
 )
 
 
-def read_exposures(path: str | os.PathLike[str]) -> ExposureDocument:
+def read_exposures(path: str | os.PathLike[str]) -> Exposures:
     """An exposure.json, or the one in a directory; a scores.parquet beside it must be the one that was written with it."""
     return EXPOSURES.load(path)
 
@@ -292,7 +276,7 @@ def scores_beside(path: Path) -> Path | None:
 
 
 def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
-    """One row a candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
+    """One row per candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
 
     Returns the SHA-256 of the file.
     """

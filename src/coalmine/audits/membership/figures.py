@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.format_panels import Points, names_of_formats
 from coalmine.audits.exposure.histogram_figure import UniformScores, read_uniform_scores
-from coalmine.audits.exposure.results import EXPOSURES, ExposureDocument, scores_beside
+from coalmine.audits.exposure.results import EXPOSURES, Exposures, scores_beside
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.evidence.figures import (
@@ -52,7 +52,7 @@ class _Curves(NamedTuple):
 
 def membership_figures(run: Run) -> Iterator[Figure]:
     """The ROC of each format whose scores are there, and the bounds on epsilon where `membership` was run."""
-    best: dict[str, tuple[ExposureDocument, UniformScores]] = {}
+    best: dict[str, tuple[Exposures, UniformScores]] = {}
     for located in run.all(EXPOSURES):
         path = scores_beside(located.path)
         for scores in [] if path is None else read_uniform_scores(path):
@@ -117,7 +117,7 @@ def _alike(one: _Curves) -> str:
     return "".join(f" The curves of {names} are the same." for names in same)
 
 
-def _curves(document: ExposureDocument, scores: UniformScores) -> _Curves | None:
+def _curves(document: Exposures, scores: UniformScores) -> _Curves | None:
     """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare with."""
     here = [
         result

@@ -21,7 +21,6 @@ from coalmine.audits.exposure.results import (
     RESULTS_FILE,
     SCORES_FILE,
     CandidateScores,
-    ExposureDocument,
     ExposureResult,
     Exposures,
     FormatFacts,
@@ -51,7 +50,7 @@ _NONE_WITHHELD = (
 class Source(NamedTuple):
     """The results of `expose`, with the scores of candidates where they are there."""
 
-    document: ExposureDocument
+    document: Exposures
     candidates: tuple[CandidateScores, ...]
     # Of the exposure.json, where there is one.
     sha256: str | None = None
@@ -75,7 +74,7 @@ class ScoredPopulation(NamedTuple):
 def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
     """Results in memory, the directory that `expose` wrote them to, or that of the model."""
     if isinstance(given, Exposures):
-        return Source(given.to_document(), given.candidates, given.saved_sha256)
+        return Source(given, given.candidates, given.saved_sha256)
     place = result_directory(given, "exposure", RESULTS_FILE)
     if place.is_dir():
         place /= RESULTS_FILE
@@ -106,9 +105,7 @@ def populations(
     return found, warnings
 
 
-def _planned(
-    document: ExposureDocument, canaries: CanarySet | str | os.PathLike[str] | None
-) -> dict[str, int]:
+def _planned(document: Exposures, canaries: CanarySet | str | os.PathLike[str] | None) -> dict[str, int]:
     """How often each canary was planted, or would have been; empty where that is not known."""
     if canaries is None:
         known = {one.canary_id: one.planned_repetitions for one in document.results}
