@@ -65,7 +65,7 @@ def _population_problems(one: Population, confidence: float) -> Iterator[str]:
     for rate in one.tpr_at_fpr:
         yield from estimate_problems(f"{name}: the {rate.method}", rate, 0, 1)
         if rate.value is not None and hits_of(rate.value, one.in_count) is None:
-            yield f"{name}: the {rate.method} is no share of {one.in_count:,} scores"
+            yield f"{name}: the {rate.method} is not a share of {one.in_count:,} scores"
     for estimate in (one.auc, *one.tpr_at_fpr):
         if estimate.confidence is not None and not same(estimate.confidence, confidence):
             yield f"{name}: the {estimate.method} has a confidence of {estimate.confidence:g}, and the results have {confidence:g}"

@@ -80,7 +80,7 @@ def _share_problems(name: str, share: Estimate, n: int, confidence: float) -> It
     if share.confidence is not None and not same(share.confidence, confidence):
         yield f"{name} has a confidence of {share.confidence:g}, and the results have {confidence:g}"
     if share.value is not None and hits_of(share.value, n) is None:
-        yield f"{name} is {share.value:g}, which is no share of {n:,} sequences"
+        yield f"{name} is {share.value:g}, which is not a share of {n:,} sequences"
 
 
 def _counts(groups: Sequence[Group]) -> tuple[int, int]:
