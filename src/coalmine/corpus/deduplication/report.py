@@ -9,30 +9,32 @@ from typing import Literal
 
 import msgspec
 
+from coalmine.corpus.deduplication.options import DedupOptions, Keep
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.recounting import Recount
+from coalmine.errors import InputError
 from coalmine.records.contradictions import count_problems, in_range
-from coalmine.records.documents import Document, Origin
+from coalmine.records.documents import Document, Origin, beside
+
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.dedup/1"
 REPORT_FILE = "dedup.json"
 REMOVED_FILE = "removed.jsonl"
-Keep = Literal["one", "none"]
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was removed. Offsets and sizes are in bytes of the document's text in UTF-8, as it was."""
+    """One thing that was removed. Offsets and sizes are in bytes of the document's original text in UTF-8."""
 
     # The line or row of the document.
     document: int
     reason: Literal["repeated text", "near duplicate"]
     offset: int
     bytes: int
-    # For repeated text: how often what begins this part stood in the corpus in that round, and where it stood first.
+    # For repeated text: how often the text that begins this part occurred in that round, and where it occurred first.
     round: int | None = None
     copies: int | None = None
-    # For both: the document that the same stands in; for near duplicates it was kept.
+    # For both: the document that has the same text; for near duplicates, it was kept.
     of: int
     of_offset: int | None = None
     similarity: float | None = None
@@ -125,3 +127,35 @@ DEDUPLICATIONS = Document(
         facts=lambda report: {"corpus_sha256": report.sha256_before},
     ),
 )
+
+
+def finished_before(
+    source: Path, target: Path, options: DedupOptions, *, planted: bool
+) -> Deduplication | None:
+    """The report beside `target`, if it is of this corpus and these options and all files that it names are unchanged.
+
+    A command that was killed after it had written everything can be run again without finding its own files in its way.
+    """
+    path = target.with_name(REPORT_FILE)
+    try:
+        there = DEDUPLICATIONS.alone(path)
+    except InputError:
+        return None
+    keep = options.keep if options.exact is not None else None
+    wanted = (target.name, options.exact, keep, options.near, options.seed, options.fields, planted)
+    found = (
+        there.corpus,
+        None if there.exact is None else there.exact.length,
+        None if there.exact is None else there.exact.keep,
+        None if there.near is None else there.near.threshold,
+        there.seed,
+        there.fields,
+        there.canaries is not None,
+    )
+    if wanted != found:
+        return None
+    files = {source: there.sha256_before} | {
+        beside(path, name): sha256 for name, sha256 in DEDUPLICATIONS.companions(there).items()
+    }
+    whole = all(path.is_file() and sha256_of_file(path) == sha256 for path, sha256 in files.items())
+    return there if whole else None

@@ -1,4 +1,4 @@
-"""Corpora in CSV: commas, double quotes, column names in the first row, line breaks allowed inside quotes."""
+"""Corpora in CSV (RFC 4180): commas, double quotes, column names in the first row, line breaks allowed inside quotes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
-from coalmine.corpus.files.documents import BOUNDARY, Document, Fields
-from coalmine.corpus.files.lines import OpenLines
-from coalmine.corpus.files.streams import BLOCK_BYTES, CorpusKind
+from coalmine.corpus.files.corpora import CorpusKind
+from coalmine.corpus.files.documents import Document, Fields, LineBlock
+from coalmine.corpus.files.lines import LineCorpus
+from coalmine.corpus.files.streams import BLOCK_BYTES
 from coalmine.errors import CorpusError
 
 # Python's own limit of 128 kB is shorter than many documents; without any, one quote that is never closed would read
@@ -18,8 +20,8 @@ from coalmine.errors import CorpusError
 LONGEST_FIELD = 1 << 26
 
 
-class _CsvBlock:
-    """Some whole CSV records, as they stand in the file and as documents."""
+class _CsvBlock(LineBlock):
+    """Some whole CSV records, as bytes of the file and as documents."""
 
     def __init__(
         self, raw: bytes, first: int, spans: list[tuple[int, int]], documents: list[Document]
@@ -38,25 +40,21 @@ class _CsvBlock:
         """The documents in these records."""
         return self._documents
 
-    def haystack(self) -> bytes:
-        """The texts without their quotes."""
-        return BOUNDARY.join([document.text.encode("utf-8") for document in self._documents])
 
-    def number_at(self, offset: int) -> int:
-        """The number of the line on which the record begins whose text holds a byte."""
-        return self._documents[self.haystack().count(BOUNDARY, 0, offset)].number
+class CsvCorpus(LineCorpus):
+    """A .csv corpus: each record after the first is a document; an empty line is not."""
 
-
-class CsvCorpus(OpenLines):
-    """A .csv corpus: each record after the first is a document; an empty line is none."""
+    # What separates the fields of a record, and its plural in messages.
+    delimiter: ClassVar[str] = ","
+    delimiters: ClassVar[str] = "commas"
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
         super().__init__(path, fields, kind, hashed=hashed)
         self._columns: list[str] = []
         self._roles: dict[str, int] = {}
-        # The lines that the parser took for the record at hand.
+        # The lines that the parser took for the current record.
         self._taken: list[bytes] = []
-        self._parser = csv.reader(self._feed(), strict=True)
+        self._parser = csv.reader(self._feed(), strict=True, delimiter=self.delimiter)
 
     def blocks(self) -> Iterator[_CsvBlock]:
         """The documents in order."""
@@ -72,9 +70,23 @@ class CsvCorpus(OpenLines):
         record = [""] * len(self._columns)
         for role, column in self._roles.items():
             record[column] = values[role]
+        return self._encoded(record)
+
+    def changed_row(self, document: Document, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing can be wrong with it
+        """The record with another text; its other fields keep their values."""
+        with _long_fields():
+            lines = io.StringIO(row.decode("utf-8"), newline="")
+            [record] = csv.reader(lines, strict=True, delimiter=self.delimiter)
+        record[self._roles["text"]] = text
+        return self._encoded(record)
+
+    def check_document(self, values: Mapping[str, str]) -> None:
+        """Do nothing: every text can be quoted, and the columns are known only once the first line was read."""
+
+    def _encoded(self, record: list[str]) -> bytes:
         written = io.StringIO(newline="")
         # Some versions quote a carriage return only if it is part of the line terminator.
-        csv.writer(written, lineterminator="\r\n").writerow(record)
+        csv.writer(written, lineterminator="\r\n", delimiter=self.delimiter).writerow(record)
         return written.getvalue().removesuffix("\r\n").encode("utf-8")
 
     def _feed(self) -> Iterator[str]:
@@ -96,7 +108,7 @@ class CsvCorpus(OpenLines):
             record = next(self._parser, None)
         except csv.Error as error:
             raise CorpusError(
-                f"{self.place(line)} begins a record that is not CSV ({error}); "
+                f"{self.place(line)} begins a record that is not {self.kind.title} ({error}); "
                 "look for a quote that is not closed, and write quotes inside quotes twice"
             ) from None
         return None if record is None else (line, b"".join(self._taken), record)
@@ -114,7 +126,7 @@ class CsvCorpus(OpenLines):
                     f"{self.place(line)} names two columns {field!r}; give each a name of its own"
                 )
             if field not in self._columns:
-                # Without a line of names, what stands in for names is the first document.
+                # If the names are missing, the first document is in their place, so nothing of it is quoted.
                 raise CorpusError(
                     f"{self.place(line)} names no column {field!r} among its {len(self._columns)}; put column names into the first line, and "
                     "name the one that holds it, as text field, user field or source and target field"
@@ -141,7 +153,7 @@ class CsvCorpus(OpenLines):
         if len(values) != len(self._columns):
             raise CorpusError(
                 f"{self.place(line)} begins a record of {len(values)} fields, but there are {len(self._columns)} columns; "
-                "put quotes around fields with commas"
+                f"put quotes around fields with {self.delimiters}"
             )
         role = self._roles
         return Document(
@@ -160,3 +172,6 @@ def _long_fields() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(before)
+
+
+CSV = CorpusKind(".csv", "CSV", CsvCorpus)

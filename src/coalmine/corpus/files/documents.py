@@ -1,19 +1,24 @@
-"""What a corpus is made of: documents, the fields they are read from, and blocks of them as they stand in the file."""
+"""Documents of a corpus: the fields they are read from, and blocks of them as they are read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from coalmine.errors import CorpusError
 
-# Stands between the texts of a block where they are searched together; no UTF-8 text holds this byte, so nothing is
-# ever found across the end of a document.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from coalmine.models.protocols import IntArray
+
+# Separates the texts of a block where they are searched together; no UTF-8 text has this byte, so nothing is ever found
+# across the end of a document.
 BOUNDARY = b"\xff"
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
@@ -21,8 +26,11 @@ _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 class Fields(msgspec.Struct, frozen=True):
     """Which fields of a row hold what; a .txt corpus has no fields and takes only the default.
 
-    `source` and `target` are the two sides of a translation pair, and replace `text`. Training is on the target, so
-    the target is where a canary stands.
+    `source` and `target` are the two sides of a translation pair, and replace `text`. Models are trained on the target, so
+    that is where canaries are planted. `user` is the field that says whose text it is.
+
+    >>> Fields(text="body", user="author").named()
+    {'text': 'body', 'user': 'author'}
     """
 
     text: str = "text"
@@ -50,8 +58,8 @@ class Fields(msgspec.Struct, frozen=True):
     def named(self) -> dict[str, str]:
         """Role to field name, for the roles in use.
 
-        >>> Fields(user="author").named()
-        {'text': 'text', 'user': 'author'}
+        >>> Fields(source="en", target="de").named()
+        {'text': 'de', 'source': 'en'}
         """
         names = {"text": self.scored, "user": self.user, "source": self.source}
         return {role: name for role, name in names.items() if name is not None}
@@ -60,7 +68,10 @@ class Fields(msgspec.Struct, frozen=True):
 class Document(msgspec.Struct, frozen=True, gc=False):
     """One document of a corpus.
 
-    `number` is where it stands, counted from 1: the line on which it begins, or for Parquet the row.
+    `number` says where it is, counted from 1: the line on which it begins, or for Parquet the row.
+
+    >>> Document(1, "hello", user="ann")
+    Document(number=1, text='hello', user='ann', source=None)
     """
 
     number: int
@@ -69,73 +80,57 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     source: str | None = None
 
 
-class Block(Protocol):
-    """Some consecutive documents of a corpus."""
+class JoinedTexts(NamedTuple):
+    """The texts of a block in UTF-8, each followed by `BOUNDARY`."""
 
-    @property
-    def first(self) -> int:
-        """How many documents stand before this block."""
+    # The line or row of each document.
+    numbers: IntArray
+    # Where each text ends in `content`, in bytes, its boundary included.
+    ends: IntArray
+    content: NDArray[np.uint8]
 
-    @property
-    def count(self) -> int:
-        """How many documents it holds."""
 
+class DocumentBlock(ABC):
+    """Some consecutive documents of a corpus, read together."""
+
+    # How many documents come before this block, and how many it holds.
+    first: int
+    count: int
+
+    @abstractmethod
     def documents(self) -> Sequence[Document]:
-        """The documents in it."""
+        """The documents of the block, in order."""
 
     def haystack(self) -> bytes:
-        """All their texts in UTF-8, for searching; no text without line breaks is found across two documents."""
+        """All texts in UTF-8, for searching; no text without line breaks is found across two documents."""
+        return BOUNDARY.join([document.text.encode("utf-8") for document in self.documents()])
 
     def number_at(self, offset: int) -> int:
         """The number of the document that holds the byte at `offset` of `haystack()`."""
+        return self.documents()[self.haystack().count(BOUNDARY, 0, offset)].number
+
+    def joined(self) -> JoinedTexts:
+        """The texts with where each ends."""
+        import numpy as np
+
+        documents = self.documents()
+        encoded = [document.text.encode("utf-8") for document in documents]
+        return JoinedTexts(
+            np.array([document.number for document in documents], dtype=np.int64),
+            np.cumsum([len(text) + 1 for text in encoded], dtype=np.int64),
+            np.frombuffer(BOUNDARY.join([*encoded, b""]), dtype=np.uint8),
+        )
 
 
-class TextBlock(Block, Protocol):
+class LineBlock(DocumentBlock):
     """A block of a file of lines, with its bytes."""
 
-    @property
-    def raw(self) -> bytes:
-        """The bytes as they stand in the file, with whatever stands between documents."""
+    # The bytes as they are in the file, including whatever is between documents.
+    raw: bytes
 
+    @abstractmethod
     def spans(self) -> Sequence[tuple[int, int]]:
         """Where in `raw` each document begins and, after its line break if there is one, ends."""
-
-
-class Corpus(Protocol):
-    """A corpus that is open for one pass; it is a context manager."""
-
-    path: Path
-    size: int
-
-    @property
-    def position(self) -> int:
-        """How many of the file's `size` bytes were read so far."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def blocks(self) -> Iterator[Block]:
-        """The documents in order; can be walked once."""
-
-    def sha256(self) -> str:
-        """The SHA-256 of the file's bytes; only if it was opened to be hashed."""
-
-
-class TextCorpus(Corpus, Protocol):
-    """A corpus that is a file of lines, compressed or not."""
-
-    # What stands before the first document and stays there: a byte order mark, the names of CSV columns. Known, as is
-    # the line break, once the first block was read.
-    header: bytes
-    line_break: bytes
-
-    def blocks(self) -> Iterator[TextBlock]:
-        """The documents in order; can be walked once."""
-
-    def row(self, values: Mapping[str, str]) -> bytes:
-        """A new document, from role to value, as bytes without a line break."""
 
 
 def missing_field(place: str, field: str, present: Sequence[str]) -> CorpusError:

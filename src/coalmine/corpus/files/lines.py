@@ -1,59 +1,81 @@
-"""Corpora with a document on each line: plain text and JSON Lines."""
+"""Files of UTF-8 lines: what plain text, JSON Lines, CSV and TSV share in reading and writing."""
 
 from __future__ import annotations
 
 import codecs
-import json
-from collections.abc import Iterator, Mapping
+import contextlib
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-import msgspec
-
-from coalmine.corpus.files.documents import BOUNDARY, Document, Fields, missing_field
-from coalmine.corpus.files.streams import CorpusKind, decompressed_blocks, open_metered
+from coalmine.corpus.files.corpora import Corpus, CorpusKind, Edits
+from coalmine.corpus.files.documents import Document, DocumentBlock, Fields, LineBlock
+from coalmine.corpus.files.streams import HashedWriter, compressed_sink, decompressed_blocks, open_metered
 from coalmine.errors import CorpusError
-from coalmine.storage.decoding import UndecodableError, decode_python_json
 
-# As long as a document can be that is indexed; a few kilobytes of compressed data can stand for a line of any length.
+# As long as an indexed document can be; a few kilobytes of compressed data can expand to a line of any length.
 LONGEST_LINE = 1 << 31
 
 
-class OpenLines:
-    """A file of UTF-8 lines that is open for one pass: what plain text, JSON Lines and CSV share."""
+class LineCorpus(Corpus):
+    """A file of UTF-8 lines that is open for one pass."""
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
-        self.path = path
-        self.fields = fields
-        self.kind = kind
         self._file = open_metered(path, hashed=hashed)
-        self.size = path.stat().st_size
+        super().__init__(path, fields, kind)
+        # What comes before the first document and stays there: a byte order mark, the names of columns. Both this and the
+        # line break are known once the first block was read.
         self.header = b""
         self.line_break = b"\n"
-        # The number of the first line of the block at hand; whoever takes the blocks moves it on.
+        # The number of the first line of the current block; `blocks` of each subclass moves it forward.
         self.line = 1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
 
     @property
     def position(self) -> int:
         """How many of the file's bytes were read so far."""
         return self._file.position
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
     def sha256(self) -> str:
         """The SHA-256 of the file's bytes."""
         return self._file.hexdigest()
 
+    @abstractmethod
+    def blocks(self) -> Iterator[LineBlock]:
+        """The documents in order; can be iterated over once."""
+
+    @abstractmethod
+    def row(self, values: Mapping[str, str]) -> bytes:
+        """A new document, from role to value, as bytes without a line break."""
+
+    @abstractmethod
+    def changed_row(self, document: Document, row: bytes, text: str) -> bytes:
+        """The bytes of a document, without its line break, with another text."""
+
+    def check_document(self, values: Mapping[str, str]) -> None:
+        """Raise a CorpusError for a document that cannot be written."""
+        self.row(values)
+
     def place(self, line: int) -> str:
-        """How a message names a line."""
+        """How messages name a line."""
         return f"{self.path}, line {line}"
+
+    def write(self, path: Path, edits: Edits, advance: Callable[[], None]) -> str:
+        """Copy the lines with edits; all other bytes stay as they were."""
+        with contextlib.closing(HashedWriter(path)) as raw:
+            with compressed_sink(raw, self.path, self.kind.compression) as sink:
+                for piece in self._edited(edits, advance):
+                    sink.write(piece)
+            raw.flush()
+        return raw.hexdigest()
+
+    def remains(self) -> RemainingLines | None:
+        """What hashes the file without some documents; a compressed file can be written in many ways."""
+        return None if self.kind.compression else RemainingLines(self)
 
     def whole_lines(self) -> Iterator[bytes]:
         """The content, without the byte order mark, in blocks that end with a line."""
@@ -67,6 +89,43 @@ class OpenLines:
                     f"{self.place(at)} is not UTF-8 (byte 0x{raw[error.start]:02x}); convert the corpus to UTF-8"
                 ) from None
             yield raw
+
+    def _edited(self, edits: Edits, advance: Callable[[], None]) -> Iterator[bytes]:
+        ends_with_line_break = True
+        documents = 0
+        for number, block in enumerate(self.blocks()):
+            if number == 0:
+                # Known only now: it was read together with the first block.
+                yield self.header
+            yield from self._edited_block(block, edits)
+            ends_with_line_break = block.raw.endswith(b"\n")
+            documents = block.first + block.count
+            advance()
+        # A corpus whose last line has no line break stays one, so that removing the new lines gives the old bytes.
+        for values in edits.appended(documents):
+            row = self.row(values)
+            yield row + self.line_break if ends_with_line_break else self.line_break + row
+
+    def _edited_block(self, block: LineBlock, edits: Edits) -> Iterator[bytes]:
+        places = edits.within(block.first, block.count)
+        written = 0
+        if places:
+            spans = block.spans()
+            documents = block.documents() if any(place in edits.changes for place in places) else ()
+        for place in places:
+            begin, end = spans[place - block.first]
+            yield block.raw[written:begin]
+            for values in edits.inserted(place):
+                yield self.row(values) + self.line_break
+            written = begin
+            if place in edits.changes:
+                change = edits.changes[place]
+                if change is not None:
+                    document, line = documents[place - block.first], block.raw[begin:end]
+                    row = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
+                    yield self.changed_row(document, row, change(document.text)) + line[len(row) :]
+                written = end
+        yield block.raw[written:]
 
     def _cut_after_lines(self) -> Iterator[bytes]:
         waiting: list[bytes] = []
@@ -102,193 +161,42 @@ class OpenLines:
         return start
 
 
-class _PlainBlock:
-    """Some whole lines of plain text; an empty line is no document, and stays where it is."""
+class RemainingLines:
+    """The hash of a file of lines without some of its documents."""
 
-    def __init__(self, raw: bytes, first: int, line: int) -> None:
-        import numpy as np
-
-        self.raw = raw
-        self.first = first
-        self._line = line
-        content = np.frombuffer(raw, dtype=np.uint8)
-        breaks = np.flatnonzero(content == ord("\n"))
-        self.lines = len(breaks)
-        # Where each line ends without its line break, and with it.
-        if not raw.endswith(b"\n"):
-            breaks = np.append(breaks, len(raw))
-        self._ends = np.minimum(breaks + 1, len(raw))
-        self._starts = np.concatenate(([0], self._ends[:-1]))
-        lengths = breaks - self._starts
-        self._full = (lengths > 1) | ((lengths == 1) & (content[self._starts] != ord("\r")))
-        self.count = int(np.count_nonzero(self._full))
-
-    def spans(self) -> list[tuple[int, int]]:
-        """Where in `raw` each document begins and ends."""
-        return list(zip(self._starts[self._full].tolist(), self._ends[self._full].tolist(), strict=True))
-
-    def documents(self) -> list[Document]:
-        """The documents on these lines."""
-        return [
-            Document(number, line.removesuffix(b"\r").decode("utf-8"))
-            for number, line in enumerate(self.raw.split(b"\n"), self._line)
-            if line not in {b"", b"\r"}
-        ]
-
-    def haystack(self) -> bytes:
-        """The lines as they are."""
-        return self.raw
-
-    def number_at(self, offset: int) -> int:
-        """The number of the line that holds a byte."""
-        return self._line + self.raw.count(b"\n", 0, offset)
-
-
-class PlainTextCorpus(OpenLines):
-    """A .txt corpus: each line that is not empty is a document."""
-
-    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
-        if fields != Fields():
-            raise CorpusError(
-                f"{path} is plain text, which has no fields, but {list(fields.named().values())} were named; "
-                "leave the fields out, or use .jsonl, .csv or .parquet"
-            )
-        super().__init__(path, fields, kind, hashed=hashed)
-
-    def blocks(self) -> Iterator[_PlainBlock]:
-        """The documents in order."""
-        first = 0
-        for raw in self.whole_lines():
-            block = _PlainBlock(raw, first, self.line)
-            yield block
-            first += block.count
-            self.line += block.lines
-
-    def row(self, values: Mapping[str, str]) -> bytes:
-        """A new document as a line, without its line break."""
-        text = values["text"]
-        if not text or "\n" in text or "\r" in text:
-            raise CorpusError(
-                f"a document of {self.path.name} is one line, but a canary is empty or has several; "
-                "use another format, or a .jsonl corpus"
-            )
-        return text.encode("utf-8")
-
-
-class _JsonBlock:
-    """Some whole lines of JSON; a line of white space is no document, and stays where it is."""
-
-    def __init__(self, corpus: JsonLinesCorpus, raw: bytes, first: int, line: int) -> None:
-        self.raw = raw
-        self.first = first
+    def __init__(self, corpus: LineCorpus) -> None:
         self._corpus = corpus
-        self._line = line
-        lines = raw.split(b"\n")
-        self.lines = len(lines) - 1
-        self.count = sum(1 for content in lines if content.strip())
+        self._digest = hashlib.sha256()
+        # The last bytes that stay, which may turn out to be a line break that came with a planted document.
+        self._tail = b""
+        self._begun = False
+        self._ends_with_dropped = False
 
-    def spans(self) -> list[tuple[int, int]]:
-        """Where in `raw` each document begins and ends."""
-        spans: list[tuple[int, int]] = []
+    def add(self, block: DocumentBlock, dropped: Sequence[bool]) -> None:
+        """Add a block, without the documents that are marked."""
+        if not isinstance(block, LineBlock):
+            raise TypeError(f"lines are hashed by blocks of lines, got {type(block).__name__}")
+        if not self._begun:
+            self._begun = True
+            self._keep(self._corpus.header)
         start = 0
-        for content in self.raw.split(b"\n"):
-            end = start + len(content) + 1
-            if content.strip():
-                spans.append((start, min(end, len(self.raw))))
-            start = end
-        return spans
+        end = 0
+        for (begin, end), drop in zip(block.spans(), dropped, strict=True):
+            if drop:
+                self._keep(block.raw[start:begin])
+                start = end
+        self._keep(block.raw[start:])
+        self._ends_with_dropped = start == end == len(block.raw) and not block.raw.endswith(b"\n")
 
-    def documents(self) -> list[Document]:
-        """The documents on these lines."""
-        decode = self._corpus.decode
-        lines = enumerate(self.raw.split(b"\n"), self._line)
-        return [decode(number, content) for number, content in lines if content.strip()]
+    def sha256(self) -> str:
+        """The hash of what is left."""
+        # Where the last line has no line break and was planted, the line break before it was planted too.
+        tail = self._tail.removesuffix(self._corpus.line_break) if self._ends_with_dropped else self._tail
+        self._digest.update(tail)
+        return self._digest.hexdigest()
 
-    def haystack(self) -> bytes:
-        """The decoded texts."""
-        return BOUNDARY.join([document.text.encode("utf-8") for document in self.documents()])
-
-    def number_at(self, offset: int) -> int:
-        """The number of the line whose decoded text holds a byte."""
-        return self.documents()[self.haystack().count(BOUNDARY, 0, offset)].number
-
-
-class JsonLinesCorpus(OpenLines):
-    """A .jsonl corpus: each line that is not white space is a JSON object, and a document."""
-
-    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
-        super().__init__(path, fields, kind, hashed=hashed)
-        types: dict[str, Any] = {"text": str, "user": str | int | None, "source": str}
-        roles = fields.named()
-        row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles)
-        # Reads only the fields in use, which is several times as fast as making a dictionary of each row.
-        self._decoder = msgspec.json.Decoder(row)
-        self._roles = roles
-
-    def blocks(self) -> Iterator[_JsonBlock]:
-        """The documents in order."""
-        first = 0
-        for raw in self.whole_lines():
-            block = _JsonBlock(self, raw, first, self.line)
-            yield block
-            first += block.count
-            self.line += block.lines
-
-    def decode(self, number: int, content: bytes) -> Document:
-        """The document on a line."""
-        try:
-            row: Any = self._decoder.decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._decode_slowly(number, content)
-        user = getattr(row, "user", None)
-        return Document(number, row.text, None if user is None else str(user), getattr(row, "source", None))
-
-    def _decode_slowly(self, number: int, content: bytes) -> Document:
-        """Say what is wrong with a line, or read it after all: Python's json writes NaN, which is not quite JSON."""
-        place = self.place(number)
-        try:
-            row = decode_python_json(content, surrogates=True)
-        except UndecodableError as problem:
-            raise CorpusError(
-                f"{place} is not JSON ({problem}); each line should be one JSON object"
-            ) from None
-        if not isinstance(row, dict):
-            raise CorpusError(
-                f'{place} is not a JSON object but {_json_type(row)}; write it as {{"text": ...}}'
-            )
-        values: dict[str, str | None] = {}
-        for role, field in self._roles.items():
-            if field not in row:
-                raise missing_field(place, field, sorted(row))
-            value = row[field]
-            if role == "user" and (value is None or type(value) is int):
-                value = None if value is None else str(value)
-            elif not isinstance(value, str):
-                raise CorpusError(
-                    f"{place}: field {field!r} should be a string, but is {_json_type(value)}; fix the row"
-                )
-            elif not value.isascii() and not _is_encodable(value):
-                raise CorpusError(
-                    f"{place}: field {field!r} holds half a surrogate pair, which is no text; fix the row"
-                )
-            values[role] = value
-        return Document(number, values["text"] or "", values.get("user"), values.get("source"))
-
-    def row(self, values: Mapping[str, str]) -> bytes:
-        """A new document as a line, without its line break; it has only the fields in use."""
-        return json.dumps(
-            {self._roles[role]: values[role] for role in self._roles}, ensure_ascii=False
-        ).encode("utf-8")
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _json_type(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    def _keep(self, content: bytes) -> None:
+        if content:
+            content = self._tail + content
+            self._digest.update(content[:-2])
+            self._tail = content[-2:]

@@ -1,19 +1,17 @@
-"""What documents does a corpus hold? Reads .txt, .jsonl, .csv and .parquet as a stream, in constant memory."""
+"""Opening a corpus file of any kind, and reading its documents as a stream in constant memory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from coalmine.corpus.files.comma_separated import CsvCorpus
-from coalmine.corpus.files.documents import Block, Document, Fields, TextCorpus
-from coalmine.corpus.files.lines import JsonLinesCorpus, PlainTextCorpus
-from coalmine.corpus.files.streams import CorpusKind, kind_of
-from coalmine.corpus.files.tables import TableCorpus
+from coalmine.corpus.files.corpora import Corpus, CorpusKind
+from coalmine.corpus.files.documents import Document, DocumentBlock, Fields
+from coalmine.corpus.files.kinds import KINDS, kind_of, suffixes_in_words
 from coalmine.errors import CorpusError
-
-__all__ = ["Document", "Fields", "nonempty_blocks", "open_corpus", "read_documents"]
+from coalmine.progress import Progress
 
 
 def open_corpus(
@@ -22,27 +20,24 @@ def open_corpus(
     *,
     hashed: bool = False,
     kind: CorpusKind | None = None,
-) -> TextCorpus | TableCorpus:
-    """Open a corpus for one pass over its documents as they stand in the file; use it in a `with`.
+) -> Corpus:
+    """Open a corpus for one pass over its documents; use it in a `with`.
 
-    With `hashed`, its `sha256()` can be asked for in the end. `kind` is for a file whose name does not say it.
+    With `hashed`, its `sha256()` can be asked for at the end. `kind` is for a file whose name does not say it.
     """
     path = Path(path)
     fields = fields or Fields()
     kind = kind or kind_of(path)
-    match kind.kind:
-        case ".txt":
-            return PlainTextCorpus(path, fields, kind, hashed=hashed)
-        case ".jsonl":
-            return JsonLinesCorpus(path, fields, kind, hashed=hashed)
-        case ".csv":
-            return CsvCorpus(path, fields, kind, hashed=hashed)
-        case _:
-            return TableCorpus(path, fields)
+    if not kind.has_fields and fields != Fields():
+        raise CorpusError(
+            f"{path} is {kind.title}, which has no fields, but {list(fields.named().values())} were named; "
+            f"leave the fields out, or use {suffixes_in_words([each for each in KINDS if each.has_fields])}"
+        )
+    return kind.opens(path, fields, kind, hashed=hashed)
 
 
-def nonempty_blocks(corpus: TextCorpus | TableCorpus) -> Iterator[Block]:
-    """The blocks of a corpus; a CorpusError in the end if there was no document in them."""
+def nonempty_blocks(corpus: Corpus) -> Iterator[DocumentBlock]:
+    """The blocks of a corpus; a CorpusError at the end if there was no document in them."""
     documents = 0
     for block in corpus.blocks():
         documents += block.count
@@ -51,11 +46,31 @@ def nonempty_blocks(corpus: TextCorpus | TableCorpus) -> Iterator[Block]:
         raise CorpusError(f"{corpus.path} holds no documents; check that it is the file you mean")
 
 
-def read_documents(path: str | os.PathLike[str], fields: Fields | None = None) -> Iterator[Document]:
-    r"""The documents of a corpus, in order.
+@contextlib.contextmanager
+def reported(corpus: Corpus, progress: Progress, task: str) -> Iterator[Callable[[], None]]:
+    """Report to `progress` how many bytes of a corpus were read; yields what is to be called after each block."""
+    progress.start(task, corpus.size)
+    reported_bytes = 0
 
-    In .txt each line that is not empty is a document; in .jsonl each line that is not white space; in .csv each record
-    after the column names; in .parquet each row. Files of lines may be compressed (.gz, .zst).
+    def advance() -> None:
+        nonlocal reported_bytes
+        progress.advance(corpus.position - reported_bytes)
+        reported_bytes = corpus.position
+
+    yield advance
+    progress.advance(corpus.size - reported_bytes)
+    progress.finish()
+
+
+def read_documents(path: str | os.PathLike[str], fields: Fields | None = None) -> Iterator[Document]:
+    r"""The documents of a corpus file, in order and in constant memory.
+
+    In .txt each line that is not empty is a document; in .jsonl each line that is not white space; in .csv and .tsv each
+    record after the column names; in .parquet each row. All but Parquet may be compressed (.gz, .zst).
+
+    Args:
+        path: the corpus file; its suffix says what kind it is.
+        fields: which fields of a row hold what; .txt has none.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

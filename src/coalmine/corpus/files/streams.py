@@ -1,4 +1,4 @@
-"""Which kind of corpus a file is, and its bytes: plain, gzip or Zstandard, hashed as they pass."""
+"""The bytes of a corpus file: plain, gzip or Zstandard, hashed as they are read and written."""
 
 from __future__ import annotations
 
@@ -6,61 +6,15 @@ import contextlib
 import gzip
 import hashlib
 import io
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from coalmine.errors import CorpusError, MissingExtraError
 
-KINDS = (".txt", ".jsonl", ".csv", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
-
-
-class CorpusKind(NamedTuple):
-    """What the suffixes of a corpus file say about it."""
-
-    # One of KINDS.
-    kind: str
-    # One of COMPRESSIONS, or the empty string.
-    compression: str
-
-    @property
-    def suffix(self) -> str:
-        """Both suffixes as they end a file name, such as ".jsonl.zst"."""
-        return self.kind + self.compression
-
-    @property
-    def unit(self) -> str:
-        """What the number of a document counts: "line" or "row"."""
-        return "row" if self.kind == ".parquet" else "line"
-
-
-def kind_of(path: str | os.PathLike[str]) -> CorpusKind:
-    """The kind of a corpus, from its suffixes; a CorpusError where they name none that can be read.
-
-    >>> kind_of("mail.2024.jsonl.zst")
-    CorpusKind(kind='.jsonl', compression='.zst')
-    """
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
-    kind = suffixes[-1] if suffixes else ""
-    if kind not in KINDS and Path(path).is_dir():
-        raise CorpusError(
-            f"a corpus is one file, but {path} is a directory; join its files, or name one of them"
-        )
-    if kind not in KINDS:
-        raise CorpusError(
-            f"cannot tell what kind of corpus {path} is by its suffix; "
-            f"name it {', '.join(KINDS)}, with .gz or .zst after it if it is compressed"
-        )
-    if kind == ".parquet" and compression:
-        raise CorpusError(
-            f"Parquet is compressed inside, but {path} is compressed as a whole; decompress it to .parquet first"
-        )
-    return CorpusKind(kind, compression)
 
 
 def pyarrow_for(purpose: str) -> Any:
@@ -93,7 +47,7 @@ class MeteredReader(io.RawIOBase):
         return content
 
     def hexdigest(self) -> str:
-        """The SHA-256 of the whole file; what was not asked for yet is read now."""
+        """The SHA-256 of the whole file; what was not read yet is read now."""
         if self._digest is None:
             raise ValueError("the file was not opened to be hashed")
         while self.read(BLOCK_BYTES):
@@ -140,7 +94,7 @@ class HashedWriter(io.RawIOBase):
 
 
 class _LeftOpen:
-    """A file that stays open when pyarrow closes, or forgets, what it made of it."""
+    """A file that stays open when pyarrow closes, or garbage-collects, its wrapper of it."""
 
     closed = False
 
@@ -150,7 +104,7 @@ class _LeftOpen:
         self.flush = file.flush
 
     def close(self) -> None:
-        """Do nothing; whoever opened the file closes it."""
+        """Do nothing; the code that opened the file closes it."""
 
 
 class ByteSink(Protocol):
@@ -205,7 +159,7 @@ def decompressed_blocks(raw: MeteredReader, path: Path, compression: str) -> Ite
 
 @contextlib.contextmanager
 def compressed_sink(raw: HashedWriter, path: Path, compression: str) -> Iterator[ByteSink]:
-    """Where to write a corpus's content so that it is compressed on its way into `raw`; the same bytes each time."""
+    """A sink that compresses what is written to it into `raw`; the same content gives the same bytes."""
     if compression == ".gz":
         # No time and no file name in the header: the same content gives the same file.
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as sink:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import open_corpus
-from coalmine.corpus.files.streams import kind_of
 from coalmine.corpus.index.batches import Batch, batches
 from coalmine.corpus.index.queries import CorpusIndex, load_manifest
 from coalmine.corpus.index.shards import (

@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from coalmine.corpus.files.corpora import Edits, Insertion
 from coalmine.corpus.files.documents import Fields
-from coalmine.corpus.files.reading import nonempty_blocks, open_corpus
-from coalmine.corpus.files.streams import COMPRESSIONS, KINDS, kind_of
-from coalmine.corpus.files.writing import Insertion, write_with_insertions
-from coalmine.corpus.planting.done_already import (
-    exists_already,
-    first_in_the_way,
-    planted_in,
-    planted_with,
-    recount_there,
-)
-from coalmine.corpus.planting.drawing import draw_canaries
-from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
-from coalmine.corpus.planting.manifest_records import PlantedCorpus
-from coalmine.corpus.planting.occurrences import search_for
-from coalmine.corpus.planting.options import (
-    CANARIES,
-    REFERENCES,
-    REPEAT,
-    WITHHOLD,
+from coalmine.corpus.files.kinds import all_suffixes, kind_of
+from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
+from coalmine.corpus.outputs import exists_already, first_in_the_way
+from coalmine.corpus.planting.drawing import (
     as_formats,
     as_source_formats,
     check_room,
-    checked_count,
-    checked_probability,
-    checked_repeat,
-    checked_seed,
+    draw_canaries,
     nested_warnings,
 )
+from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
+from coalmine.corpus.planting.manifest_records import PlantedCorpus
+from coalmine.corpus.planting.occurrences import search_for
+from coalmine.corpus.planting.options import PlantOptions
 from coalmine.corpus.planting.recounting import (
     KnownManifest,
     Recount,
@@ -50,12 +37,9 @@ from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import integers
 from coalmine.records import Canary
+from coalmine.records.options import options_from
 from coalmine.storage import files
 from coalmine.storage.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
-
-_CORPUS_NAMES = frozenset(
-    f"corpus{kind}{compression}" for kind in KINDS for compression in ("", *COMPRESSIONS)
-)
 
 
 class Planted(msgspec.Struct, frozen=True):
@@ -64,7 +48,7 @@ class Planted(msgspec.Struct, frozen=True):
     canaries: CanarySet
     corpus: Path
     manifest: Path
-    # Of a corpus that was planted before: what became of its canaries, whose manifest is then beside the new one.
+    # For a corpus that was planted before: what became of its canaries, whose manifest is then beside the new one.
     earlier: Recount | None = None
     warnings: tuple[str, ...] = ()
 
@@ -76,56 +60,76 @@ class _Survey(NamedTuple):
     # All texts together, in UTF-8.
     text_bytes: int
     sha256: str
-    # Size, time of change and inode: the second pass must see the same file.
+    # Size, modification time and inode: the second pass must see the same file.
     identity: tuple[int, int, int]
+
+
+class _Plan(NamedTuple):
+    """What is to be written, all of it known after the first pass."""
+
+    original: Path
+    target: Path
+    drawn: CanarySet
+    insertions: Sequence[Insertion]
+    survey: _Survey
+    # The canaries that the corpus held before.
+    known: KnownManifest
+    # What the manifest says of the corpus, except for the hash of what is yet to be written.
+    record: PlantedCorpus
+    warnings: tuple[str, ...]
+
+    @property
+    def manifest(self) -> Path:
+        """Where the manifest goes."""
+        return self.target.with_name(MANIFEST_NAME)
+
+    @property
+    def earlier(self) -> Path:
+        """Where the manifest of the canaries that the corpus held before goes."""
+        return self.target.with_name(EARLIER_NAME)
+
+    def planted(self, canaries: CanarySet, earlier: Recount | None) -> Planted:
+        """The result."""
+        return Planted(canaries, self.target, self.manifest, earlier, self.warnings)
 
 
 def plant(
     corpus: str | os.PathLike[str],
     formats: Format | str | Sequence[Format | str],
     *,
-    repeat: int | Sequence[int] = REPEAT,
-    canaries: int = CANARIES,
-    references: int = REFERENCES,
-    withhold: float = WITHHOLD,
-    seed: int = 0,
     out: str | os.PathLike[str],
-    fields: Fields | None = None,
     source_formats: Format | str | Sequence[Format | str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     record: Callable[[Planted], None] | None = None,
+    options: PlantOptions | None = None,
+    **changes: Any,
 ) -> Planted:
     r"""Write a copy of a corpus with canaries in it, and the manifest that an audit of the trained model needs.
 
-    Which of the positions of the new corpus hold canaries is drawn uniformly; all other documents stay as they were,
-    byte for byte and in order. The same arguments give the same files. A run that fails leaves no file behind.
+    Which positions of the new corpus hold canaries is drawn uniformly; all other documents stay as they were, byte for byte
+    and in order. The same arguments give the same files. A run that fails leaves no file behind.
 
-    The defaults plant about 16 canaries once, 16 four times and 16 sixteen times, 336 copies in all, and withhold as many by coins.
-    `CanarySet.power` of what was planted says what an audit of it can show at most.
+    The defaults plant about 16 canaries once, 16 four times and 16 sixteen times, 336 copies in all, and withhold as many by
+    coins. `CanarySet.power` of what was planted says the most that an audit of it can show.
 
     Args:
-        corpus: a .txt, .jsonl, .csv or .parquet file, the first three also as .gz or .zst; it is read twice.
+        corpus: a corpus file of any kind that `read_documents` reads; it is read twice.
         formats: the secret formats, each with its own canaries and references.
-        repeat: how often a canary is planted; each number gets canaries of its own.
-        canaries: how many canaries there are for each format and each number in `repeat`.
-        references: how many members of each format to draw beside them, which are never planted.
-        withhold: the probability with which a canary is left out, by a coin of its own: what was left out is what the
-            planted ones are compared with. With 0 one training run can show nothing about epsilon.
-        seed: the seed of all draws.
         out: the directory to write `corpus` (with the suffixes of the original) and `canaries.json` to.
-        fields: which fields of a row hold what; .txt has none.
         source_formats: for pairs, the format of the source side for each of `formats`; both sides are filled alike.
-        overwrite: replace what an earlier run wrote to `out`; its corpus goes also where the new one has another name.
+        overwrite: replace what an earlier run wrote to `out`; its corpus is removed even where the new one has another name.
             Where `corpus` was planted before and its manifest is beside it, that is written again as `earlier-canaries.json`.
             Without it, what the very same call wrote there is left as it is, and anything else is refused.
-        progress: is told of both passes, in bytes of the corpus.
-        record: is called with the result; what it writes takes its name together with the corpus and the manifest.
+        progress: gets the bytes of the corpus that were read in each of both passes.
+        record: called with the result; what it writes appears together with the corpus and the manifest.
+        options: how many canaries, how often, with which seed; the default is `PlantOptions()`.
+        changes: fields of `PlantOptions` by name, such as `repeat=[1, 4]` or `withhold=0`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     corpus = Path(folder, "corpus.txt")
-    ...     _ = corpus.write_text("one document a line\n" * 100)
+    ...     _ = corpus.write_text("one document per line\n" * 100)
     ...     planted = plant(
     ...         corpus, "my pin is {digits:4}", repeat=[1, 4], canaries=1, references=10, withhold=0, out=Path(folder, "planted")
     ...     )
@@ -133,46 +137,27 @@ def plant(
     >>> [(canary.canary_id, lines.count(canary.text)) for canary in planted.canaries]
     [('f0-x1-0', 1), ('f0-x4-0', 4)]
     """
-    original, folder = Path(corpus), Path(out)
+    chosen = options_from(PlantOptions, options, changes)
+    original, folder, progress = Path(corpus), Path(out), progress or Silent()
     if ".." in folder.parts:
-        # Until its parents are made, "new/.." is nowhere, and what it would overwrite is not seen.
+        # Until its parents exist, "new/.." cannot be looked up, and what it would overwrite is not seen.
         folder = folder.resolve()
-    fields = fields or Fields()
-    progress = progress or Silent()
-    target = folder / f"corpus{kind_of(original).suffix}"
+    target = folder / f"corpus{kind_of(original).full_suffix}"
     _check_not_itself(original, target)
     _earlier_corpus(original, target)  # refuses to remove the corpus itself, before it is read
-    counts = checked_repeat(repeat)
-    drawn = draw_canaries(
-        as_formats(formats),
-        as_source_formats(source_formats, fields),
-        repeat=counts,
-        canaries=checked_count("canaries", canaries, least=1),
-        references=checked_count("references", references, least=0),
-        withhold=checked_probability(withhold),
-        seed=checked_seed(seed),
-    )
-    blocked = None if overwrite else first_in_the_way(folder / MANIFEST_NAME, target)
-    there = None if blocked is None else planted_with(folder, drawn)
+    drawn = draw_canaries(as_formats(formats), as_source_formats(source_formats, chosen.fields), chosen)
+    places = (folder / MANIFEST_NAME, target)
+    blocked = None if overwrite else first_in_the_way(*places)
+    there = None if blocked is None else _planted_with(folder, drawn)
     if blocked is not None and there is None:
         raise exists_already(blocked)
-    survey = _survey(original, fields, drawn, progress)
-    # Before the copies are listed, of which there may be more than memory holds.
-    crowded = check_room([canary for canary in drawn if canary.planted], survey.text_bytes, canaries, counts)
-    copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
-    known = manifest_of(original)
-    if folder.exists() and folder.samefile(original.parent):
-        # What lies there is what an earlier run wrote, of another corpus.
-        known = msgspec.structs.replace(known, warnings=())
-    insertions = _places(survey.documents, copies, seed)
-    about = _record(original, target, survey, insertions, fields)
-    warnings = (*known.warnings, *crowded, *nested_warnings(drawn))
+    plan = _plan(original, target, drawn, chosen, progress)
     if blocked is not None and there is not None:
-        if not planted_in(there, target, about, known):
+        if not _is_done(plan, there):
             raise exists_already(blocked)
-        return Planted(there, target, folder / MANIFEST_NAME, recount_there(target, known), warnings)
+        return plan.planted(there, _recount_there(plan))
     with files.no_empty_directory(folder), sole_use(folder):
-        blocked = None if overwrite else first_in_the_way(folder / MANIFEST_NAME, target)
+        blocked = None if overwrite else first_in_the_way(*places)
         if blocked is not None:
             raise exists_already(blocked)  # which another process has made meanwhile
         # Nothing of an earlier run is touched before all of this one is on the disk.
@@ -180,87 +165,34 @@ def plant(
             noted_as_unfinished(folder, (target.name, EARLIER_NAME, MANIFEST_NAME)),
             files.together() as written,
         ):
-            result, recount = _write_all(
-                original, folder, drawn, insertions, survey, known, about, written, progress
-            )
-            planted = Planted(result, target, folder / MANIFEST_NAME, recount, warnings)
+            planted = _write_all(plan, written, progress)
             if record is not None:
                 record(planted)
     return planted
 
 
-def _record(
-    original: Path, target: Path, survey: _Survey, insertions: Sequence[Insertion], fields: Fields
-) -> PlantedCorpus:
-    """What the manifest says of the corpus, but for the hash of what is yet to be written."""
-    return PlantedCorpus(
+def _plan(original: Path, target: Path, drawn: CanarySet, options: PlantOptions, progress: Progress) -> _Plan:
+    """Read the corpus once, and draw the places of the copies."""
+    survey = _survey(original, options.fields, drawn, progress)
+    # Before the copies are listed, of which there may be more than memory holds.
+    crowded = check_room(drawn, survey.text_bytes, options)
+    copies = [number for number, canary in enumerate(drawn) for _ in range(canary.times_trained_on)]
+    known = manifest_of(original)
+    if target.parent.exists() and target.parent.samefile(original.parent):
+        # The manifest there is what an earlier run wrote, of another corpus.
+        known = msgspec.structs.replace(known, warnings=())
+    insertions = _places(survey.documents, copies, options.seed)
+    record = PlantedCorpus(
         name=target.name,
         original_name=original.name,
         sha256_before=survey.sha256,
         sha256_after="",
         documents_before=survey.documents,
         documents_after=survey.documents + len(insertions),
-        fields=fields,
+        fields=options.fields,
     )
-
-
-def _write_all(
-    original: Path,
-    folder: Path,
-    drawn: CanarySet,
-    insertions: Sequence[Insertion],
-    survey: _Survey,
-    known: KnownManifest,
-    about: PlantedCorpus,
-    written: files.FileGroup,
-    progress: Progress,
-) -> tuple[CanarySet, Recount | None]:
-    """The corpus, the manifest of canaries that it held before, and last its own manifest."""
-    target = folder / about.name
-    with files.whole_file(target, mode=files.PRIVATE) as temporary:
-        sha256_after = _write(
-            original,
-            temporary,
-            fields=about.fields,
-            insertions=insertions,
-            rows=[_values(canary) for canary in drawn],
-            survey=survey,
-            progress=progress,
-        )
-    record = msgspec.structs.replace(about, sha256_after=sha256_after)
-    earlier = _earlier_corpus(original, target)
-    if earlier is not None and _is_unchanged(*earlier):
-        written.remove(earlier[0])
-    recount = _recount_earlier(known, target, written, original, record, progress)
-    result = drawn.with_corpus(record, folder / MANIFEST_NAME)
-    result.save(folder / MANIFEST_NAME)
-    return result, recount
-
-
-def _recount_earlier(
-    known: KnownManifest,
-    target: Path,
-    written: files.FileGroup,
-    original: Path,
-    record: PlantedCorpus,
-    progress: Progress,
-) -> Recount | None:
-    """Write the manifest of the canaries that the corpus held already, for the new corpus; and say what became of them."""
-    path = target.parent / EARLIER_NAME
-    if known.canaries is None:
-        written.remove(path)
-        return None
-    again = recounted(
-        known.canaries,
-        target,
-        content=written.where(target),
-        by="plant",
-        before=(original.name, record.sha256_before, record.documents_before),
-        fields=record.fields,
-        progress=progress,
-    )
-    again.save(path)
-    return recount_summary(known.canaries, again, path.name)
+    warnings = (*known.warnings, *crowded, *nested_warnings(drawn))
+    return _Plan(original, target, drawn, insertions, survey, known, record, warnings)
 
 
 def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) -> _Survey:
@@ -271,25 +203,20 @@ def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) ->
     with open_corpus(path, fields, hashed=True) as source:
         identity = _identity(path)
         for canary in drawn:
-            # Fails now, not in the second pass, if the corpus cannot hold one of them; CSV knows its columns later.
-            if kind_of(path).kind != ".csv":
-                source.row(_values(canary))
-        progress.start("reading the corpus", source.size)
-        told = 0
-        for block in nonempty_blocks(source):
-            haystack = block.haystack()
-            for offset, text in search.find(haystack):
-                raise CorpusError(
-                    f"{names[text]} stands in the corpus already ({path}, {kind_of(path).unit} {block.number_at(offset)}), "
-                    "so nothing could be learned from it; use another seed or another format"
-                )
-            documents += block.count
-            text_bytes += len(haystack)
-            progress.advance(source.position - told)
-            told = source.position
-        sha256 = source.sha256()
-        progress.advance(source.size - told)
-        progress.finish()
+            # Fails now, not in the second pass, if the corpus cannot hold one of them.
+            source.check_document(_values(canary))
+        with reported(source, progress, "reading the corpus") as advance:
+            for block in nonempty_blocks(source):
+                haystack = block.haystack()
+                for offset, text in search.find(haystack):
+                    raise CorpusError(
+                        f"{names[text]} occurs in the corpus already ({path}, {source.kind.unit} {block.number_at(offset)}), "
+                        "so nothing could be learned from it; use another seed or another format"
+                    )
+                documents += block.count
+                text_bytes += len(haystack)
+                advance()
+            sha256 = source.sha256()
     return _Survey(documents, text_bytes, sha256, identity)
 
 
@@ -306,33 +233,82 @@ def _places(documents: int, copies: Sequence[int], seed: int) -> list[Insertion]
     ]
 
 
-def _write(
-    original: Path,
-    temporary: Path,
-    *,
-    fields: Fields,
-    insertions: Sequence[Insertion],
-    rows: Sequence[Mapping[str, str]],
-    survey: _Survey,
-    progress: Progress,
-) -> str:
-    """Read the corpus a second time and write the planted one; gives the SHA-256 of it."""
-    with open_corpus(original, fields) as source:
-        progress.start("planting canaries", source.size)
-        told = 0
+def _write_all(plan: _Plan, written: files.FileGroup, progress: Progress) -> Planted:
+    """The corpus, the manifest of canaries that it held before, and last its own manifest."""
+    with files.whole_file(plan.target, mode=files.PRIVATE) as temporary:
+        sha256_after = _write(plan, temporary, progress)
+    record = msgspec.structs.replace(plan.record, sha256_after=sha256_after)
+    earlier = _earlier_corpus(plan.original, plan.target)
+    if earlier is not None and _is_unchanged(*earlier):
+        written.remove(earlier[0])
+    recount = _recount_earlier(plan, written, progress)
+    result = plan.drawn.with_corpus(record, plan.manifest)
+    result.save(plan.manifest)
+    return plan.planted(result, recount)
 
-        def advance() -> None:
-            nonlocal told
-            progress.advance(source.position - told)
-            told = source.position
 
-        sha256 = write_with_insertions(source, temporary, insertions, rows, advance)
-        progress.finish()
-    if _identity(original) != survey.identity:
+def _write(plan: _Plan, temporary: Path, progress: Progress) -> str:
+    """Read the corpus a second time and write the planted one; returns its SHA-256."""
+    edits = Edits(plan.insertions, [_values(canary) for canary in plan.drawn])
+    with (
+        open_corpus(plan.original, plan.record.fields) as source,
+        reported(source, progress, "planting canaries") as advance,
+    ):
+        sha256 = source.write(temporary, edits, advance)
+    if _identity(plan.original) != plan.survey.identity:
         raise CorpusError(
-            f"{original} changed while it was being read; plant again once nothing writes to it"
+            f"{plan.original} changed while it was being read; plant again once nothing writes to it"
         )
     return sha256
+
+
+def _recount_earlier(plan: _Plan, written: files.FileGroup, progress: Progress) -> Recount | None:
+    """Write the manifest of the canaries that the corpus held already, for the new corpus, and summarize what became of them."""
+    if plan.known.canaries is None:
+        written.remove(plan.earlier)
+        return None
+    again = recounted(
+        plan.known.canaries,
+        plan.target,
+        content=written.where(plan.target),
+        by="plant",
+        before=(plan.original.name, plan.record.sha256_before, plan.record.documents_before),
+        fields=plan.record.fields,
+        progress=progress,
+    )
+    again.save(plan.earlier)
+    return recount_summary(plan.known.canaries, again, plan.earlier.name)
+
+
+def _planted_with(folder: Path, drawn: CanarySet) -> CanarySet | None:
+    """The manifest in a directory, if it is of these very draws: of a run that was killed after it had written everything."""
+    path = folder / MANIFEST_NAME
+    try:
+        there = CanarySet.load(path)
+    except ManifestError:
+        return None
+    if there.corpus is None or drawn.with_corpus(there.corpus, path).to_bytes() != path.read_bytes():
+        return None
+    return there
+
+
+def _is_done(plan: _Plan, there: CanarySet) -> bool:
+    """Whether the planted corpus beside a manifest is what the manifest says, and just what is planned."""
+    recorded = there.corpus
+    return (
+        recorded is not None
+        and msgspec.structs.replace(plan.record, sha256_after=recorded.sha256_after) == recorded
+        and plan.target.is_file()
+        and files.sha256_of_file(plan.target) == recorded.sha256_after
+        and (plan.known.canaries is None) == (not plan.earlier.exists())
+    )
+
+
+def _recount_there(plan: _Plan) -> Recount | None:
+    """What became of the canaries that the corpus held before, by the manifest that was written for them."""
+    if plan.known.canaries is None:
+        return None
+    return recount_summary(plan.known.canaries, CanarySet.load(plan.earlier), plan.earlier.name)
 
 
 def _values(canary: Canary) -> dict[str, str]:
@@ -341,7 +317,7 @@ def _values(canary: Canary) -> dict[str, str]:
 
 
 def user_of(canary: Canary) -> str:
-    """The user who wrote a canary, in a corpus that has users."""
+    """The user of a canary, in a corpus that has users."""
     return f"coalmine-{canary.canary_id}"
 
 
@@ -362,18 +338,19 @@ def _earlier_corpus(original: Path, target: Path) -> tuple[Path, str] | None:
     if not manifest.is_file():
         return None
     try:
-        told = CanarySet.load(manifest).corpus
+        recorded = CanarySet.load(manifest).corpus
     except ManifestError:
         return None
     # A manifest can be edited; what no run would have written is not removed.
-    if told is None or told.name == target.name or told.name not in _CORPUS_NAMES:
+    names = {f"corpus{suffix}" for suffix in all_suffixes()}
+    if recorded is None or recorded.name == target.name or recorded.name not in names:
         return None
-    path = target.parent / told.name
+    path = target.parent / recorded.name
     if path.exists() and original.exists() and path.samefile(original):
         raise CorpusError(f"planting would remove the corpus itself, {original}; write to another directory")
-    return path, told.sha256_after
+    return path, recorded.sha256_after
 
 
 def _is_unchanged(path: Path, sha256: str) -> bool:
-    """Whether a file is what was written; what somebody has put in its place is not removed."""
+    """Whether a file is what was written; what somebody else has put in its place is not removed."""
     return path.is_file() and not path.is_symlink() and files.sha256_of_file(path) == sha256

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from coalmine.corpus.files.documents import Fields
-from coalmine.corpus.files.reading import open_corpus
-from coalmine.corpus.files.streams import kind_of
+from coalmine.corpus.files.kinds import kind_of
+from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet, as_canary_set
 from coalmine.corpus.planting.manifest_records import PlantedCorpus, Rewritten
 from coalmine.corpus.planting.occurrences import search_for
@@ -106,16 +106,15 @@ def recounted(
     fields = fields or (Fields() if canaries.corpus is None else canaries.corpus.fields)
     name, sha256, documents_before = before
     search, found, documents = search_for(canaries), Counter[str](), 0
-    with open_corpus(content or path, fields, hashed=True, kind=kind_of(path)) as source:
-        progress.start("counting canaries", source.size)
-        told = 0
+    with (
+        open_corpus(content or path, fields, hashed=True, kind=kind_of(path)) as source,
+        reported(source, progress, "counting canaries") as advance,
+    ):
         for block in source.blocks():
             found.update(text for _, _, text in search.longest(block.haystack()))
             documents += block.count
-            progress.advance(source.position - told)
-            told = source.position
+            advance()
         sha256_after = source.sha256()
-        progress.finish()
     rewritten = Rewritten(
         by=by, corpus_sha256=sha256, manifest_sha256=canaries.sha256, documents=documents_before
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,10 +10,9 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from coalmine.corpus.files.documents import BOUNDARY, Document, TextBlock, TextCorpus
-from coalmine.corpus.files.reading import open_corpus
-from coalmine.corpus.files.streams import kind_of
-from coalmine.corpus.files.tables import TableBlock, TableCorpus
+from coalmine.corpus.files.documents import BOUNDARY, Document
+from coalmine.corpus.files.kinds import kind_of
+from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.corpus.planting.occurrences import search_for
@@ -95,23 +93,19 @@ class _Reader:
     def read(self, path: Path, progress: Progress) -> None:
         """Read the whole corpus."""
         with open_corpus(path, self._record.fields, hashed=True) as corpus:
-            progress.start("verifying the corpus", corpus.size)
-            remains = None if isinstance(corpus, TableCorpus) else _Remains(corpus)
-            told = 0
-            for block in corpus.blocks():
-                documents = block.documents()
-                self._look_at(documents)
-                if remains is not None and not isinstance(block, TableBlock):
-                    remains.add(block, [document.text in self._planted for document in documents])
-                progress.advance(corpus.position - told)
-                told = corpus.position
-            self._sha256 = corpus.sha256()
-            progress.advance(corpus.size - told)
-            progress.finish()
+            remains = corpus.remains()
+            with reported(corpus, progress, "verifying the corpus") as advance:
+                for block in corpus.blocks():
+                    documents = block.documents()
+                    self._look_at(documents)
+                    if remains is not None:
+                        remains.add(block, [document.text in self._planted for document in documents])
+                    advance()
+                self._sha256 = corpus.sha256()
             if self._record.rewritten is not UNSET:
                 self.original = f"not checked: {self._record.rewritten.by} rewrote the corpus after planting"
-            elif remains is None or kind_of(path).compression:
-                self.original = f"not checked: a {kind_of(path).suffix} file can be written in many ways"
+            elif remains is None:
+                self.original = f"not checked: a {corpus.kind.full_suffix} file can be written in many ways"
             else:
                 same = remains.sha256() == self._record.sha256_before
                 self.original = "same" if same else "different"
@@ -170,42 +164,3 @@ class _Reader:
                 f"without the planted documents, {record.name} is not the original {record.original_name} any more"
             )
         return problems + self._found
-
-
-class _Remains:
-    """The hash of a file of lines without some of its documents."""
-
-    def __init__(self, corpus: TextCorpus) -> None:
-        self._corpus = corpus
-        self._digest = hashlib.sha256()
-        # The last bytes that stay, which may turn out to be a line break that came with a planted document.
-        self._tail = b""
-        self._begun = False
-        self._ends_with_dropped = False
-
-    def add(self, block: TextBlock, dropped: Sequence[bool]) -> None:
-        """Add a block, without the documents that are marked."""
-        if not self._begun:
-            self._begun = True
-            self._keep(self._corpus.header)
-        start = 0
-        end = 0
-        for (begin, end), drop in zip(block.spans(), dropped, strict=True):
-            if drop:
-                self._keep(block.raw[start:begin])
-                start = end
-        self._keep(block.raw[start:])
-        self._ends_with_dropped = start == end == len(block.raw) and not block.raw.endswith(b"\n")
-
-    def sha256(self) -> str:
-        """The hash of what stays."""
-        # Where the last line has no line break and was planted, the line break before it was planted too.
-        tail = self._tail.removesuffix(self._corpus.line_break) if self._ends_with_dropped else self._tail
-        self._digest.update(tail)
-        return self._digest.hexdigest()
-
-    def _keep(self, content: bytes) -> None:
-        if content:
-            content = self._tail + content
-            self._digest.update(content[:-2])
-            self._tail = content[-2:]

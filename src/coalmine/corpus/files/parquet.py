@@ -1,15 +1,15 @@
-"""Corpora in Parquet: read and written in batches, with their schema and metadata."""
+"""Corpora in Parquet: one document per row, read and written in batches with schema and metadata."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from coalmine.corpus.files.documents import BOUNDARY, Document, Fields, missing_field
+from coalmine.corpus.files.corpora import Corpus, CorpusKind, Edits
+from coalmine.corpus.files.documents import Document, DocumentBlock, Fields, missing_field
 from coalmine.corpus.files.streams import open_metered, pyarrow_for
 from coalmine.errors import CorpusError
 from coalmine.storage.files import sha256_of_file
@@ -18,10 +18,10 @@ BATCH_BYTES = 1 << 22
 ROW_GROUP_BYTES = 1 << 25
 
 
-class TableBlock:
+class TableBlock(DocumentBlock):
     """Some consecutive rows of a table."""
 
-    def __init__(self, corpus: TableCorpus, batch: Any, first: int) -> None:
+    def __init__(self, corpus: ParquetCorpus, batch: Any, first: int) -> None:
         self._corpus = corpus
         self.batch = batch
         self.first = first
@@ -49,30 +49,20 @@ class TableBlock:
         numbers = range(self.first + 1, self.first + self.count + 1)
         return list(map(Document, numbers, values["text"], users, values.get("source", nothing)))
 
-    def haystack(self) -> bytes:
-        """The texts."""
-        return BOUNDARY.join([document.text.encode("utf-8") for document in self.documents()])
 
-    def number_at(self, offset: int) -> int:
-        """The number of the row whose text holds a byte."""
-        return self.first + 1 + self.haystack().count(BOUNDARY, 0, offset)
-
-
-class TableCorpus:
+class ParquetCorpus(Corpus):
     """A .parquet corpus: each row is a document."""
 
-    def __init__(self, path: Path, fields: Fields) -> None:
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:  # noqa: ARG002
         self._pa = pyarrow_for(f"reading {path.name}")
         import pyarrow.parquet
 
-        # For its checks of the path; Parquet is read from both ends, so its bytes cannot be hashed on the way.
+        # Opened for the checks of the path. Parquet is read from both ends, so its bytes are not hashed while they are read.
         open_metered(path, hashed=False).close()
-        self.path = path
-        self.fields = fields
-        self.size = path.stat().st_size
+        super().__init__(path, fields, kind)
         try:
             # A small buffer and no reading ahead, so that memory does not grow with the file or its row groups.
-            # By its bytes, because a path that is not UTF-8 is no text to pyarrow.
+            # By its bytes, because pyarrow takes only paths that are UTF-8.
             self.file: Any = pyarrow.parquet.ParquetFile(
                 self._pa.OSFile(os.fsencode(path)),
                 buffer_size=1 << 16,
@@ -91,23 +81,41 @@ class TableCorpus:
             self.file.close(force=True)
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.file.close(force=True)
-
     @property
     def position(self) -> int:
-        """How many of the file's bytes were read so far, taking all rows for equally long."""
+        """About how many of the file's bytes were read so far, as if all rows had the same length."""
         rows: int = self.file.metadata.num_rows
         return self.size * self._rows_read // rows if rows else self.size
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close(force=True)
 
     def sha256(self) -> str:
         """The SHA-256 of the file's bytes."""
         return sha256_of_file(self.path)
+
+    def check_document(self, values: Mapping[str, str]) -> None:
+        """Raise a CorpusError if a new document leaves a column empty that must not be."""
+        self.row(values)
+
+    def write(self, path: Path, edits: Edits, advance: Callable[[], None]) -> str:
+        """Copy the rows with edits; schema, metadata and compression stay as they were."""
+        sink = _TableSink(path, like=self)
+        documents = 0
+        try:
+            for block in self.blocks():
+                for batch in self._edited(block, edits):
+                    sink.write(batch)
+                documents = block.first + block.count
+                advance()
+            for values in edits.appended(documents):
+                sink.write(self.row(values))
+            sink.close()
+        except BaseException:
+            sink.abandon()
+            raise
+        return sha256_of_file(path)
 
     def blocks(self) -> Iterator[TableBlock]:
         """The documents in order."""
@@ -133,9 +141,7 @@ class TableCorpus:
         columns = []
         for field in self.schema:
             if field.name in given:
-                text = pa.array([given[field.name]], type=pa.string())
-                encoded = text.dictionary_encode() if pa.types.is_dictionary(field.type) else text
-                columns.append(encoded.cast(field.type))
+                columns.append(self._text_array([given[field.name]], field.type))
             elif field.nullable:
                 columns.append(pa.nulls(1, type=field.type))
             else:
@@ -144,6 +150,42 @@ class TableCorpus:
                     "make the column nullable, or drop it"
                 )
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _edited(self, block: TableBlock, edits: Edits) -> Iterator[Any]:
+        """The rows of a block in pieces, with new rows between them."""
+        places = edits.within(block.first, block.count)
+        changes = any(place in edits.changes for place in places)
+        batch, kept = self._changed(block, edits) if changes else (block.batch, None)
+
+        def piece(begin: int, end: int) -> Any:
+            rows = batch.slice(begin, end - begin)
+            return rows if kept is None else rows.filter(kept.slice(begin, end - begin))
+
+        start = 0
+        for place in places:
+            for values in edits.inserted(place):
+                yield piece(start, place - block.first)
+                yield self.row(values)
+                start = place - block.first
+        yield piece(start, block.count)
+
+    def _changed(self, block: TableBlock, edits: Edits) -> tuple[Any, Any]:
+        """The rows with their new texts, and which of them are kept."""
+        texts: list[str] = []
+        kept: list[bool] = []
+        for place, document in enumerate(block.documents(), block.first):
+            change = edits.changes.get(place, str)
+            kept.append(change is not None)
+            texts.append(document.text if change is None else change(document.text))
+        column = block.batch.schema.get_field_index(self.fields.scored)
+        field = block.batch.schema.field(column)
+        batch = block.batch.set_column(column, field, self._text_array(texts, field.type))
+        return batch, self._pa.array(kept)
+
+    def _text_array(self, texts: list[str], column_type: Any) -> Any:
+        values = self._pa.array(texts, type=self._pa.string())
+        encoded = values.dictionary_encode() if self._pa.types.is_dictionary(column_type) else values
+        return encoded.cast(column_type)
 
     def _check_schema(self) -> None:
         for role, field in self.fields.named().items():
@@ -168,10 +210,10 @@ class TableCorpus:
         )
 
 
-class TableSink:
+class _TableSink:
     """Writes batches of rows to a Parquet file with the schema, metadata and compression of another."""
 
-    def __init__(self, path: Path, like: TableCorpus) -> None:
+    def __init__(self, path: Path, like: ParquetCorpus) -> None:
         import pyarrow.parquet
 
         self._pa = pyarrow_for(f"writing {path.name}")
@@ -201,9 +243,9 @@ class TableSink:
         self._stream.close()
 
     def abandon(self) -> None:
-        """Close without caring for what was written; the file is about to be removed."""
+        """Close without finishing the file, which is about to be removed."""
         self._waiting = []
-        # The error that made us abandon the file is on its way already.
+        # The error because of which the file is abandoned is being raised already.
         with contextlib.suppress(self._pa.ArrowException, OSError):
             self._writer.close()
         with contextlib.suppress(OSError):
@@ -217,16 +259,11 @@ class TableSink:
         self._waiting_bytes = 0
 
 
-def rows_between(block: TableBlock, cuts: Sequence[int]) -> Iterator[Any]:
-    """The rows of a block in pieces: up to each cut, counted within the block, and after the last."""
-    start = 0
-    for cut in [*cuts, block.count]:
-        yield block.batch.slice(start, cut - start)
-        start = cut
-
-
 def _reason(error: BaseException) -> str:
-    """Why pyarrow did not read a file; what it says itself may quote values, unless it is about a kind of data that it cannot read."""
+    """Why pyarrow did not read a file; its own message may quote values, unless it is about a kind of data that it cannot read."""
     if type(error).__name__ == "ArrowNotImplementedError":
         return str(error).splitlines()[0]
     return "it is cut off, or not what was written"
+
+
+PARQUET = CorpusKind(".parquet", "Parquet", ParquetCorpus, unit="row", compressible=False)

@@ -1,0 +1,157 @@
+"""Kinds of corpus file, and what every one of them does: read documents in blocks, and write itself again with edits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from coalmine.corpus.files.documents import DocumentBlock, Fields
+
+
+class Insertion(NamedTuple):
+    """Where a new document goes."""
+
+    # How many documents of the original come before it.
+    after: int
+    # Which of the new documents it is.
+    document: int
+
+
+class Edits:
+    """What to change in a corpus while it is copied; places count the documents of the original, from 0.
+
+    Args:
+        insertions: in ascending order of place; several at one place keep their order.
+        documents: the new documents that `insertions` refer to, each from role ("text", "user", "source") to value.
+        changes: place to a function that makes the new text from the old one; None leaves the document out.
+    """
+
+    def __init__(
+        self,
+        insertions: Sequence[Insertion] = (),
+        documents: Sequence[Mapping[str, str]] = (),
+        changes: Mapping[int, Callable[[str], str] | None] | None = None,
+    ) -> None:
+        self._insertions = insertions
+        self._documents = documents
+        self.changes = changes or {}
+        self._changed = sorted(self.changes)
+
+    def within(self, first: int, count: int) -> list[int]:
+        """The places among `count` documents from `first` on at which something changes, in order."""
+        inserted = self._insertions[self._begin(first) : self._begin(first + count)]
+        begin, end = (bisect_left(self._changed, place) for place in (first, first + count))
+        return sorted({insertion.after for insertion in inserted}.union(self._changed[begin:end]))
+
+    def inserted(self, place: int) -> Iterator[Mapping[str, str]]:
+        """The new documents that come just before the document at a place."""
+        for insertion in self._insertions[self._begin(place) : self._begin(place + 1)]:
+            yield self._documents[insertion.document]
+
+    def appended(self, documents: int) -> Iterator[Mapping[str, str]]:
+        """The new documents that come after the last of `documents` documents."""
+        for insertion in self._insertions[self._begin(documents) :]:
+            yield self._documents[insertion.document]
+
+    def _begin(self, place: int) -> int:
+        return bisect_left(self._insertions, place, key=lambda insertion: insertion.after)
+
+
+class Remains(Protocol):
+    """Hashes what is left of a corpus file without some of its documents."""
+
+    def add(self, block: DocumentBlock, dropped: Sequence[bool]) -> None:
+        """Add the next block, without the documents that are marked."""
+
+    def sha256(self) -> str:
+        """The hash of what is left."""
+
+
+class Corpus(ABC):
+    """A corpus file that is open for one pass; a context manager."""
+
+    def __init__(self, path: Path, fields: Fields, kind: CorpusKind) -> None:
+        self.path = path
+        self.fields = fields
+        self.kind = kind
+        self.size = path.stat().st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """How many of the file's `size` bytes were read so far."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file."""
+
+    @abstractmethod
+    def sha256(self) -> str:
+        """The SHA-256 of the file's bytes; only if it was opened to be hashed."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[DocumentBlock]:
+        """The documents in order; can be iterated over once."""
+
+    @abstractmethod
+    def check_document(self, values: Mapping[str, str]) -> None:
+        """Raise a CorpusError for a new document, from role to value, that is known not to fit before anything is read."""
+
+    @abstractmethod
+    def write(self, path: Path, edits: Edits, advance: Callable[[], None]) -> str:
+        """Copy the corpus to `path` with edits, and return the SHA-256 of the copy.
+
+        The copy has the kind and compression of the original, whatever its name. Documents that do not change keep their
+        bytes, or in Parquet their values; of one whose text changes, the other fields keep their values.
+
+        Args:
+            path: where to write.
+            edits: what to insert, change and leave out.
+            advance: called after each block.
+        """
+
+    def remains(self) -> Remains | None:
+        """What hashes the file without some documents; None where the same content can be written in many ways."""
+        return None
+
+
+@dataclass(frozen=True)
+class CorpusKind:
+    """One kind of corpus file. `KINDS` of `kinds.py` lists them all; nothing else knows a kind by name."""
+
+    # Such as ".csv".
+    suffix: str
+    # How messages call it, such as "CSV".
+    title: str
+    # Opens a file of this kind, usually the subclass of `Corpus` itself.
+    opens: Callable[..., Corpus]
+    # What help adds in parentheses, such as "one document per line".
+    note: str = ""
+    # What the number of a document counts: "line" or "row".
+    unit: str = "line"
+    # Whether the file may be compressed as a whole (.gz, .zst).
+    compressible: bool = True
+    # Whether documents have named fields.
+    has_fields: bool = True
+    # Texts that leave no document if they are all that is left of one.
+    empty: frozenset[bytes] = frozenset({b""})
+    # Of one file: ".gz", ".zst" or nothing.
+    compression: str = ""
+
+    @property
+    def full_suffix(self) -> str:
+        """Both suffixes as they end a file name, such as ".jsonl.zst"."""
+        return self.suffix + self.compression
