@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from coalmine.cli.filling import fills
 from coalmine.cli.options import (
+    Corpus,
     Json,
+    Overwrite,
     Quiet,
     Seed,
     SourceField,
@@ -18,32 +22,19 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
+from coalmine.corpus.deduplication.options import DedupOptions
 from coalmine.storage.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
     from coalmine.corpus.deduplication.report import Deduplication
 
 
+@fills(DedupOptions)
 def command(
-    corpus: Annotated[
-        Path,
-        typer.Argument(
-            help="Training data: .txt (one document per line), .jsonl, .csv or .parquet; also .gz, .zst."
-        ),
-    ],
+    *,
+    corpus: Corpus,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the new corpus and the report.")],
-    exact: Annotated[
-        int, typer.Option("--exact", help="Bytes from which on a text must not stand twice.")
-    ] = 100,
-    no_exact: Annotated[bool, typer.Option("--no-exact", help="Leave repeated text alone.")] = False,
-    keep: Annotated[
-        str, typer.Option("--keep", help="Of repeated text keep one, the first copy, or none.")
-    ] = "one",
-    near: Annotated[
-        float,
-        typer.Option("--near", help="Similarity from which on a document is a near duplicate, from 0 to 1."),
-    ] = 0.8,
-    no_near: Annotated[bool, typer.Option("--no-near", help="Leave near duplicates alone.")] = False,
+    options: DedupOptions,
     canaries: Annotated[
         Path | None,
         typer.Option(
@@ -51,10 +42,7 @@ def command(
             help="The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it.",
         ),
     ] = None,
-    memory: Annotated[int, typer.Option("--memory", help="Megabytes that sorting may take.")] = 2000,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what an earlier run wrote to --out.")
-    ] = False,
+    overwrite: Overwrite = False,
     text_field: TextField = "text",
     user_field: UserField = None,
     source_field: SourceField = None,
@@ -63,11 +51,11 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Remove repeated text and near duplicates from a corpus, and say what was removed, where and why.
+    """Remove repeated text and near duplicates from a corpus, and report what was removed, where and why.
 
-    Writes DIR/corpus.*, DIR/dedup.json and, with a line for each removal, DIR/removed.jsonl; all are readable by you only. A
+    Writes DIR/corpus.*, DIR/dedup.json and DIR/removed.jsonl, which has one line per removal; all are readable by you only. A
     second run on the result finds nothing left. For a planted corpus it also writes DIR/canaries.json, with the number of copies
-    of each canary that are left: give that one to `coalmine expose`.
+    that are left of each canary: give that one to `coalmine expose`.
     """
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.cli.run_record import RUN_FILE, RunClock
@@ -75,17 +63,12 @@ def command(
 
         clock = RunClock()
         check_places(out, RUN_FILE)
+        fields = fields_from(text_field, user_field, source_field, target_field)
         report = deduplicate(
             corpus,
             out,
-            exact=None if no_exact else exact,
-            # What is neither is refused where it is used, with the right words.
-            keep=cast("Literal['one', 'none']", keep),
-            near=None if no_near else near,
-            fields=fields_from(text_field, user_field, source_field, target_field),
             canaries=canaries,
-            memory=memory * 1_000_000,
-            seed=seed,
+            options=msgspec.structs.replace(options, seed=seed, fields=fields),
             overwrite=overwrite,
             progress=output.progress(),
             record=lambda made: clock.save(out, seed=seed, corpus_sha256=made.sha256_before),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -29,7 +28,7 @@ def fills(record: type[msgspec.Struct], *, unset: bool = False) -> Callable[[Any
 
     The command gets the filled record as `options`. With `unset`, it gets a dictionary of only those that were given, which
     is what presets need. An integer may have a `unit`: `--memory 2000` with a unit of a million is `memory=2_000_000_000`.
-    A field whose default is not None but that may be None gets an option to switch it off: `--no-near`.
+    A field that may be None but has another default gets an option to switch it off, such as `--no-near`, with the help in `off`.
     """
     filled = [_filled(field, unset=unset) for field in msgspec.structs.fields(record) if _meta(field.type)[1]]
 
@@ -74,12 +73,15 @@ def _filled(field: msgspec.structs.FieldInfo, *, unset: bool) -> _Filled:
         return _Filled(name, [parameter], lambda given: whole_numbers(given[name], option))
     if typing.get_origin(kind) is typing.Literal:
         kind = str  # the record refuses what is not one of them, in the words that Python users get
-    unit = (meta.extra or {}).get("unit", 1)
+    extra = meta.extra or {}
+    unit = extra.get("unit", 1)
+    if kind is Any:
+        kind = str
     if unit != 1 and default is not None:
         default //= unit
     parameters = [_parameter(name, kind, option, meta.description, default)]
     if optional and default is not None:
-        parameters.append(_parameter(f"no_{name}", bool, f"--no-{option[2:]}", f"Leave out {option}.", False))
+        parameters.append(_parameter(f"no_{name}", bool, f"--no-{option[2:]}", extra.get("off"), False))
 
     def value(given: dict[str, Any]) -> Any:
         if given.get(f"no_{name}"):
@@ -102,6 +104,4 @@ def _meta(annotation: Any) -> tuple[Any, Any]:
             if isinstance(meta, msgspec.Meta) and meta.description:
                 return kind, meta
         return kind, None
-    if isinstance(annotation, types.UnionType):
-        return annotation, None
     return annotation, None

@@ -1,4 +1,4 @@
-"""`coalmine import`: a canaries.json of canaries that another tool planted."""
+"""`coalmine import`: make a canaries.json from canaries that another tool planted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, words_from
+from coalmine.cli.options import Json, Quiet, Words, formats_from, words_from
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
 from coalmine.storage.files import no_empty_directory
@@ -25,16 +25,11 @@ def command(
         str | None,
         typer.Option("--format", "-f", help="The format that all texts are members of, if there is one."),
     ] = None,
-    words: Annotated[
-        Path | None,
-        typer.Option(
-            "--words", help="For {word:n}: a file with one word per line, or a word model's directory."
-        ),
-    ] = None,
+    words: Words = None,
     withhold: Annotated[
         float | None,
         typer.Option(
-            "--withhold", help="Probability with which a coin left a canary out, if FILE does not say it."
+            "--withhold", help="Probability with which a coin left a canary out, if FILE does not say so."
         ),
     ] = None,
     overwrite: Annotated[
@@ -43,7 +38,7 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Make a canaries.json of another tool's canaries, for `coalmine expose` and `coalmine membership`.
+    """Make a canaries.json from another tool's canaries, for `coalmine expose` and `coalmine membership`.
 
     Canaries that were left out keep the number of copies that they were meant to have. A table is a CSV, JSON Lines or a JSON list
     of objects. Writes DIR/canaries.json, readable by you only.
@@ -51,17 +46,16 @@ def command(
     with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
         from coalmine.corpus.planting.importing import import_canaries
         from coalmine.corpus.planting.manifest import MANIFEST_NAME
-        from coalmine.formats.format import Format
         from coalmine.reports.terminal import imported_summary
         from coalmine.storage.files import check_places, make_directory, read_bytes
 
         check_places(out, MANIFEST_NAME)
         secret = None
         if secret_format is not None:
-            secret = Format(secret_format, words=words_from(words) if "{word:" in secret_format else None)
-        imported = import_canaries(file, secret=secret, withhold=withhold)
+            [secret] = formats_from([secret_format], words_from(words))
+        imported = import_canaries(file, format=secret, withhold=withhold)
         path = make_directory(out) / MANIFEST_NAME
-        # The very same file may be that of a run that was killed after it had written it.
+        # A run that was killed after it had written the very same file is not in the way.
         if (
             path.exists()
             and not overwrite

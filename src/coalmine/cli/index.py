@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
+from coalmine.cli.filling import fills
 from coalmine.cli.options import (
+    Corpus,
     Json,
     Quiet,
     Seed,
@@ -17,27 +20,16 @@ from coalmine.cli.options import (
     fields_from,
 )
 from coalmine.cli.output import Output
+from coalmine.corpus.index.options import IndexOptions
 from coalmine.storage.files import check_places
 
 
+@fills(IndexOptions)
 def command(
-    corpus: Annotated[
-        Path,
-        typer.Argument(
-            help="Training data: .txt (a document a line), .jsonl, .csv or .parquet; also .gz, .zst."
-        ),
-    ],
+    *,
+    corpus: Corpus,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the index.")],
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            "--tokenizer",
-            help="A model's directory or python:module:function, to count in its tokens; or the word bytes.",
-        ),
-    ] = "bytes",
-    memory: Annotated[
-        int, typer.Option("--memory", help="Megabytes that sorting may take; fewer make more shards.")
-    ] = 2000,
+    options: IndexOptions,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace another index that is in --out.")
     ] = False,
@@ -50,8 +42,8 @@ def command(
 ) -> int:
     """Index a corpus, so that `coalmine count` and audits of recitation can look up any sequence of tokens in it.
 
-    The index holds the training data and is readable by you only. Run the same command again to
-    resume a build that was stopped. Nothing here is random: --seed changes nothing.
+    The index holds the training data and is readable by you only. Run the same command again to resume a build that was
+    stopped. Nothing here is random: --seed changes nothing.
     """
     del seed
     with Output(json=json, quiet=quiet) as output:
@@ -64,9 +56,9 @@ def command(
         index = build_index(
             corpus,
             out,
-            tokenizer=tokenizer,
-            fields=fields_from(text_field, None, source_field, target_field),
-            memory=memory * 1_000_000,
+            options=msgspec.structs.replace(
+                options, fields=fields_from(text_field, None, source_field, target_field)
+            ),
             overwrite=overwrite,
             progress=output.progress(),
         )
@@ -75,7 +67,7 @@ def command(
         output.say(
             f"Indexed {manifest.documents:,} documents, {manifest.tokens:,} tokens ({manifest.tokenizer.kind}), "
             f"shards: {len(manifest.shards)}.\n"
-            f'Index: {visible(str(out))}; ask it with coalmine count {visible(str(out))} "some text"'
+            f'Index: {visible(str(out))}; query it with coalmine count {visible(str(out))} "some text"'
         )
         output.document(manifest)
     return 0

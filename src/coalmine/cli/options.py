@@ -13,10 +13,14 @@ import msgspec
 import typer
 
 from coalmine.audits.options import SEED, Option, Options, described
+from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
 from coalmine.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from coalmine.corpus.files.documents import Fields
+    from coalmine.formats.format import Format
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
@@ -25,8 +29,20 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress and no table; errors still show.")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=SEED.least, help=SEED.help)]
+_CORPUS_HELP = f"Training data: {suffixes_in_words(KINDS, notes=True)}; also .gz, .zst."
+Corpus = Annotated[Path, typer.Argument(help=_CORPUS_HELP)]
+OptionalCorpus = Annotated[Path | None, typer.Argument(help=_CORPUS_HELP)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote to --out.")]
+Words = Annotated[
+    Path | None,
+    typer.Option("--words", help="For {word:n}: a file with one word per line, or a word model's directory."),
+]
 TextField = Annotated[
-    str, typer.Option("--text-field", help="Which field holds the text (.jsonl, .csv, .parquet).")
+    str,
+    typer.Option(
+        "--text-field",
+        help=f"Which field holds the text ({', '.join(kind.suffix for kind in KINDS if kind.has_fields)}).",
+    ),
 ]
 UserField = Annotated[str | None, typer.Option("--user-field", help="Which field says whose text it is.")]
 SourceField = Annotated[
@@ -130,8 +146,15 @@ def fields_from(text: str, user: str | None, source: str | None, target: str | N
     return Fields(text=text, user=user, source=source, target=target)
 
 
+def formats_from(templates: Iterable[str], words: list[str] | None) -> list[Format]:
+    """Secret formats, with the words of `--words` for those that need them."""
+    from coalmine.formats.format import Format
+
+    return [Format(template, words=words if "{word:" in template else None) for template in templates]
+
+
 def words_from(path: Path | None) -> list[str] | None:
-    """The words for {word:n}: a file with one per line, or the vocabulary of a word model's directory."""
+    """The words for {word:n}: a file with one word per line, or the vocabulary of a word model's directory."""
     if path is None:
         return None
     if path.is_dir():

@@ -5,32 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
+from coalmine.cli.filling import fills
 from coalmine.cli.options import (
     Json,
+    OptionalCorpus,
+    Overwrite,
     Quiet,
     Seed,
     SourceField,
     TargetField,
     TextField,
     UserField,
+    Words,
     fields_from,
-    whole_numbers,
+    formats_from,
     words_from,
 )
 from coalmine.cli.output import Output
+from coalmine.corpus.planting.options import PlantOptions
 from coalmine.errors import InputError
 from coalmine.storage.files import check_places
 
 
+@fills(PlantOptions)
 def command(
-    corpus: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Training data: .txt (one document per line), .jsonl, .csv or .parquet; also .gz, .zst."
-        ),
-    ] = None,
+    *,
+    corpus: OptionalCorpus = None,
     secret_format: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,27 +44,8 @@ def command(
         list[str] | None,
         typer.Option("--source-format", help="For pairs: the source side of each --format, in order."),
     ] = None,
-    words: Annotated[
-        Path | None,
-        typer.Option(
-            "--words", help="For {word:n}: a file with one word per line, or a word model's directory."
-        ),
-    ] = None,
-    repeat: Annotated[
-        str, typer.Option("--repeat", help="How often canaries are planted: one number or several.")
-    ] = "1,4,16",
-    canaries: Annotated[
-        int, typer.Option("--canaries", help="Canaries for each format and each --repeat.")
-    ] = 32,
-    references: Annotated[
-        int, typer.Option("--references", help="Members of each format to draw and never plant.")
-    ] = 1000,
-    withhold: Annotated[
-        float,
-        typer.Option(
-            "--withhold", help="Probability with which a canary is not planted, by a coin of its own."
-        ),
-    ] = 0.5,
+    words: Words = None,
+    options: PlantOptions,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory for the planted corpus and canaries.json.")
     ] = None,
@@ -71,9 +55,7 @@ def command(
             "--verify", help="Prove that a planted directory matches its canaries.json; plants nothing."
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what an earlier run wrote to --out.")
-    ] = False,
+    overwrite: Overwrite = False,
     text_field: TextField = "text",
     user_field: UserField = None,
     source_field: SourceField = None,
@@ -84,9 +66,9 @@ def command(
 ) -> int:
     """Plant canaries: random secrets in a known format, whose fate in the trained model can be measured.
 
-    Writes DIR/corpus.* and DIR/canaries.json. Both hold secrets and are readable by you only. Train on the one, and keep
-    the other for `coalmine expose`. The defaults plant about 336 copies of 48 canaries and withhold 48 more, by coins. What an audit
-    of them can show at most is reported before you train.
+    Writes DIR/corpus.* and DIR/canaries.json. Both hold secrets and are readable by you only. Train on the first, and keep the
+    second for `coalmine expose`. The defaults plant about 336 copies of 48 canaries and withhold 48 more, decided by coins. The
+    most that an audit of them can show is reported before you train.
     """
     with Output(json=json, quiet=quiet) as output:
         if verify is not None:
@@ -96,30 +78,18 @@ def command(
             raise InputError(f"planting needs {missing}: coalmine plant CORPUS --format F --out DIR")
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.planting.planting import plant
-        from coalmine.formats.format import Format
         from coalmine.reports.terminal import planted_summary
 
         clock = RunClock()
         check_places(out, RUN_FILE)
+        fields = fields_from(text_field, user_field, source_field, target_field)
         listed = words_from(words)
         made = plant(
             corpus,
-            [Format(template, words=listed if "{word:" in template else None) for template in secret_format],
-            repeat=whole_numbers(repeat, "--repeat"),
-            canaries=canaries,
-            references=references,
-            withhold=withhold,
-            seed=seed,
+            formats_from(secret_format, listed),
             out=out,
-            fields=fields_from(text_field, user_field, source_field, target_field),
-            source_formats=(
-                None
-                if source_format is None
-                else [
-                    Format(template, words=listed if "{word:" in template else None)
-                    for template in source_format
-                ]
-            ),
+            source_formats=None if source_format is None else formats_from(source_format, listed),
+            options=msgspec.structs.replace(options, seed=seed, fields=fields),
             overwrite=overwrite,
             progress=output.progress(),
             record=lambda made: clock.save(

@@ -1,10 +1,11 @@
-"""What can be chosen about a training run, and the presets that the command line offers by name."""
+"""What can be chosen about training: `TrainingOptions`, and the presets that set several of them at once."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 from coalmine.errors import InputError
 
@@ -15,7 +16,7 @@ TokenKind = Literal["characters", "words"]
 # Trained on pairs of a source and a target; the others on single texts.
 PAIR_ARCHITECTURES = ("encoder-decoder", "attention")
 
-# What works for recurrent language models of this size; each optimizer needs a scale of its own.
+# What works for recurrent language models of this size; each optimizer needs its own scale.
 DEFAULT_LEARNING_RATES: dict[str, float] = {
     "sgd": 2.0,
     "momentum": 0.3,
@@ -26,46 +27,50 @@ DEFAULT_LEARNING_RATES: dict[str, float] = {
 }
 
 
-# More than any machine can use: what is larger is a slip, and would be built without end or beyond what libraries count to.
+# More than any machine can use: a larger number is a typo, and would take forever or exceed what libraries count to.
 _MOST = {
     **dict.fromkeys(("embedding", "hidden", "kernel", "heads"), 1 << 16),
     **dict.fromkeys(("layers", "threads"), 1 << 10),
 }
 
 
+def _help(description: str) -> Meta:
+    return Meta(description=description)
+
+
 class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that decides the weights, apart from the data; two runs with equal options and data end alike."""
+    """Everything that decides the weights, apart from the data; two runs with equal options and data end alike.
+
+    `train` and `coalmine train` take these on top of a preset. `clip`, the norm of gradients, has no unit; losses are in bits.
+    """
 
     architecture: Architecture = "lstm"
-    tokens: TokenKind = "characters"
-    embedding: int = 100
-    hidden: int = 200
-    layers: int = 2
-    kernel: int = 5
-    heads: int = 4
-    # Words of the vocabulary, for word models.
-    vocabulary: int = 10_000
-    dropout: float = 0.0
-    optimizer: OptimizerName = "adam"
+    tokens: Annotated[
+        TokenKind, _help("characters or words; word-lstm has words, the others characters.")
+    ] = "characters"
+    embedding: Annotated[int, _help("Size of token embeddings.")] = 100
+    hidden: Annotated[int, _help("Size of layers.")] = 200
+    layers: Annotated[int, _help("Number of layers.")] = 2
+    kernel: Annotated[int, _help("Width of convolutions (cnn).")] = 5
+    heads: Annotated[int, _help("Attention heads (transformer).")] = 4
+    vocabulary: Annotated[int, _help("Words in the vocabulary, where tokens are words.")] = 10_000
+    dropout: Annotated[float, _help("Share of activations dropped in training.")] = 0.0
+    optimizer: Annotated[OptimizerName, _help("sgd, momentum, adam, rmsprop, adagrad or adadelta.")] = "adam"
     # None takes the optimizer's own default.
-    learning_rate: float | None = None
-    weight_decay: float = 0.0
-    # Gradients are scaled down to this norm; 0 leaves them alone.
-    clip: float = 1.0
-    batch_size: int = 32
-    # Tokens that a gradient reaches back over; pairs are always read whole.
-    window: int = 64
-    epochs: int = 10
-    # Epochs without a new minimum of the validation loss before training stops.
-    patience: int = 2
-    # Share of the documents that is held out for validation where no validation file is given; canaries never are.
-    holdout: float = 0.05
-    # Whether documents are put in a new order for each epoch.
-    shuffle: bool = True
+    learning_rate: Annotated[float | None, _help("Default: one that suits the optimizer.")] = None
+    weight_decay: Annotated[float, _help("Pull of weights towards 0.")] = 0.0
+    clip: Annotated[float, _help("Norm that gradients are scaled down to; 0 for none.")] = 1.0
+    batch_size: Annotated[int, _help("Rows, or pairs, read side by side.")] = 32
+    window: Annotated[int, _help("Tokens that a gradient reaches back over; pairs are read whole.")] = 64
+    epochs: Annotated[int, _help("Passes over the data, at most.")] = 10
+    patience: Annotated[int, _help("Epochs without a better validation loss before stopping.")] = 2
+    # Of the documents, where no validation file is given.
+    holdout: Annotated[float, _help("Share of documents held out; canaries never are.")] = 0.05
+    shuffle: Annotated[bool, _help("New order of documents each epoch.")] = True
     seed: int = 0
-    # CPU threads. Sums are rounded by how they are split, so the number is part of what decides the bytes. One is the
-    # default because two give little for models of this size, and lose much where the cores are shared.
-    threads: int = 1
+    # Sums are rounded by how they are split, so the number is part of what decides the bytes. One is the default because two
+    # gain little for models of this size, and lose much where the cores are shared.
+    threads: Annotated[int, _help("CPU threads; more are seldom faster for small models.")] = 1
 
     def __post_init__(self) -> None:
         for name in (
@@ -95,7 +100,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def reads_pairs(self) -> bool:
-        """Whether it is trained on pairs of a source and a target."""
+        """Whether the model is trained on pairs of a source and a target."""
         return self.architecture in PAIR_ARCHITECTURES
 
     @property
@@ -108,7 +113,8 @@ _CHOICES = {
     name: get_args(kind)
     for name, kind in (("optimizer", OptimizerName), ("architecture", Architecture), ("tokens", TokenKind))
 }
-# The shape of the Secret Sharer's translation model.
+# The shape of the translation model of "The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks"
+# (Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232).
 _TRANSLATION = {"embedding": 128, "hidden": 128}
 PRESETS: dict[str, dict[str, Any]] = {
     # The Secret Sharer's: two layers of 200, about 600,000 parameters.

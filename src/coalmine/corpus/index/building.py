@@ -1,4 +1,4 @@
-"""Builds the index of a corpus, shard by shard, so that memory is bounded and a build that was stopped goes on."""
+"""Building the index of a corpus, shard by shard, so that memory is bounded and a stopped build can resume."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.documents import Fields
-from coalmine.corpus.files.kinds import kind_of
-from coalmine.corpus.files.reading import open_corpus
+from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.index.batches import Batch, batches
+from coalmine.corpus.index.options import IndexOptions
 from coalmine.corpus.index.queries import CorpusIndex, load_manifest
 from coalmine.corpus.index.shards import (
     MANIFEST_FILE,
@@ -33,11 +34,12 @@ from coalmine.corpus.index.shards import (
     write_file,
 )
 from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
-from coalmine.corpus.index.tokenizing import BYTES, IndexTokenizer, description_bytes, index_tokenizer
+from coalmine.corpus.index.tokenizing import IndexTokenizer, description_bytes, index_tokenizer
 from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import write_sealed
+from coalmine.records.options import options_from
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import (
     PRIVATE,
@@ -52,14 +54,13 @@ from coalmine.storage.guarded_files import read_guarded, write_guarded
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 
-DEFAULT_MEMORY = 2_000_000_000
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What decides the bytes of the shards; an unfinished build goes on only with the same plan."""
+    """What decides the bytes of the shards; an unfinished build is resumed only with the same plan."""
 
     schema: str
-    # Size, time of change and inode.
+    # Size, modification time and inode.
     corpus: tuple[int, int, int]
     fields: Fields
     tokenizer_sha256: str
@@ -69,7 +70,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class _Unfinished(msgspec.Struct, frozen=True):
-    """The shards that are done."""
+    """The shards that are finished."""
 
     plan: _Plan
     shards: tuple[ShardRecord, ...] = ()
@@ -79,25 +80,23 @@ def build_index(
     corpus: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    tokenizer: str | os.PathLike[str] | object = BYTES,
-    fields: Fields | None = None,
-    memory: int = DEFAULT_MEMORY,
     overwrite: bool = False,
     progress: Progress | None = None,
+    options: IndexOptions | None = None,
+    **changes: Any,
 ) -> CorpusIndex:
     r"""Write the index of a corpus to a directory, and open it.
 
-    The same corpus and tokenizer give the same answers however many shards there are. A build that was stopped goes on
-    after its last finished shard when it is started again in the same way.
+    The same corpus and tokenizer give the same answers however many shards there are. A build that was stopped resumes after
+    its last finished shard when it is started again in the same way.
 
     Args:
-        corpus: a .txt, .jsonl, .csv or .parquet file, the first three also as .gz or .zst.
+        corpus: a corpus file of any kind that `read_documents` reads.
         out: the directory of the index; its files hold the training data, and are readable by their owner only.
-        tokenizer: "bytes", a model's directory, or a model's tokenizer.
-        fields: which fields of a row hold what; .txt has none. What is indexed is the text, or the target of a pair.
-        memory: about how many bytes sorting may take; a smaller number makes more shards. A single document is never divided.
         overwrite: replace another index in `out`.
-        progress: is told of the bytes of the corpus.
+        progress: gets the bytes of the corpus that were read.
+        options: the tokenizer, the memory and the fields; the default is `IndexOptions()`.
+        changes: fields of `IndexOptions` by name, such as `tokenizer="model/"` or `memory=500_000_000` (bytes).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,33 +105,32 @@ def build_index(
     ...     index.count("ana"), index.locate("band")
     (3, [Occurrence(document=2, offset=0)])
     """
+    chosen = options_from(IndexOptions, options, changes)
     source, folder = Path(corpus), Path(out)
-    fields = fields or Fields()
-    cutter = index_tokenizer(tokenizer)
-    width = symbol_bytes_for(cutter.size)
-    kind_of(source)
-    if memory < 1:
-        raise InputError(
-            f"memory should be a number of bytes above 0, got {memory}; give at least some millions"
-        )
-    with open_corpus(source, fields):
+    cutter = index_tokenizer(chosen.tokenizer)
+    with open_corpus(source, chosen.fields):
         new = not folder.exists()  # the corpus can be opened, so there will be something to put there
     described = description_bytes(cutter)
-    plan = _Plan(
-        SCHEMA,
-        _identity(source),
-        fields,
-        hashlib.sha256(described).hexdigest(),
-        width,
-        # The symbols, 4 bytes of suffix array for each of their bytes, and some room for what is small.
-        max(2, min(memory // (5 * width + 1), LARGEST_SORT // width)),
-    )
+    plan = _plan(source, cutter, described, chosen)
     with sole_use(folder):
         _check_place(folder)
         if (folder / MANIFEST_FILE).is_file() and not overwrite:
             return _existing(folder, source, plan, progress)
         _build(folder, source, cutter, described, plan, new=new, progress=progress or Silent())
     return CorpusIndex.open(folder, verify=False)
+
+
+def _plan(source: Path, cutter: IndexTokenizer, described: bytes, options: IndexOptions) -> _Plan:
+    width = symbol_bytes_for(cutter.size)
+    return _Plan(
+        SCHEMA,
+        _identity(source),
+        options.fields,
+        hashlib.sha256(described).hexdigest(),
+        width,
+        # The symbols, 4 bytes of suffix array for each of their bytes, and some room for what is small.
+        max(2, min(options.memory // (5 * width + 1), LARGEST_SORT // width)),
+    )
 
 
 def _build(
@@ -146,7 +144,7 @@ def _build(
     progress: Progress,
 ) -> None:
     """Write the shards that are not there yet, and the manifest last."""
-    unfinished = _begin_or_go_on(folder, plan)
+    unfinished = _begin_or_resume(folder, plan)
     with _nothing_left_of_refused(folder, new=new):
         write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
         sha256, shards = _write_shards(folder, source, cutter, unfinished, progress)
@@ -168,7 +166,7 @@ def _build(
 
 
 def _check_place(folder: Path) -> None:
-    """Refuse a directory in which a file of something else, such as a model, would be overwritten, or none can be written."""
+    """Refuse a directory in which a file of something else, such as a model, would be overwritten, or nothing can be written."""
     check_places(folder, MANIFEST_FILE, UNFINISHED_FILE, TOKENIZER_FILE)
     index = any((folder / name).is_file() for name in (MANIFEST_FILE, UNFINISHED_FILE))
     if (folder / TOKENIZER_FILE).exists() and not index:
@@ -178,7 +176,7 @@ def _check_place(folder: Path) -> None:
 
 
 def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None) -> CorpusIndex:
-    """The index that is there already, if it is the one that was asked for."""
+    """The index that exists already, if it is the one that was asked for."""
     there = load_manifest(folder)
     same = (there.tokenizer.sha256, there.corpus.fields) == (plan.tokenizer_sha256, plan.fields)
     if not same or there.corpus.sha256 != sha256_of_file(source):
@@ -186,24 +184,24 @@ def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None
             f"{folder} holds the index of another corpus, or with another tokenizer or fields; "
             "choose another directory, or allow it to be replaced with overwrite"
         )
-    # Of a build that was killed after its manifest.
+    # Left by a build that was killed after its manifest was written.
     remove_file(folder / UNFINISHED_FILE)
     remove_abandoned(folder)
     return CorpusIndex.open(folder, progress=progress)
 
 
-def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
-    remove_abandoned(folder)  # of a build that was killed in the middle of a file
+def _begin_or_resume(folder: Path, plan: _Plan) -> _Unfinished:
+    remove_abandoned(folder)  # left by a build that was killed in the middle of a file
     found = _read_unfinished(folder)
     old = [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]
     for path in old:
         check_replaceable(path)
     if found is None or found.plan != plan:
-        # Before anything is removed: from now on the directory is known as that of an index, whenever the build is killed.
+        # Before anything is removed: from now on the directory is recognized as an index's, whenever the build is killed.
         found = _Unfinished(plan)
         write_guarded(folder / UNFINISHED_FILE, to_json(found))
     done = {file_name(number, part) for number, shard in enumerate(found.shards) for part in shard.files}
-    # The manifest first: without it, what is left of the old index is no index.
+    # The manifest first: without it, what is left of the old index is not an index.
     for path in old:
         if path.name not in done:
             remove_file(path)
@@ -211,7 +209,7 @@ def _begin_or_go_on(folder: Path, plan: _Plan) -> _Unfinished:
 
 
 def _read_unfinished(folder: Path) -> _Unfinished | None:
-    """What is kept of a build that was stopped, or None where nothing is."""
+    """The state of a build that was stopped, or None if there is none."""
     path = folder / UNFINISHED_FILE
     if not path.exists():
         return None
@@ -219,13 +217,13 @@ def _read_unfinished(folder: Path) -> _Unfinished | None:
     try:
         return decode_json(read_guarded(path, what, advice=advice), _Unfinished)
     except UndecodableError:
-        raise InputError(f"{path}, which is kept of {what}, is of another version; {advice}") from None
+        raise InputError(f"{path}, the state of {what}, was written by another version; {advice}") from None
 
 
 def _write_shards(
     folder: Path, source: Path, tokenizer: IndexTokenizer, unfinished: _Unfinished, progress: Progress
 ) -> tuple[str, tuple[ShardRecord, ...]]:
-    """Write the shards that are not there yet; gives the SHA-256 of the corpus and the records of all shards."""
+    """Write the shards that are not there yet; returns the SHA-256 of the corpus and the records of all shards."""
     plan, shards = unfinished.plan, list(unfinished.shards)
     width = plan.symbol_bytes
 
@@ -233,9 +231,10 @@ def _write_shards(
         shards.append(waiting.write(folder, len(shards), width))
         write_guarded(folder / UNFINISHED_FILE, to_json(_Unfinished(plan, tuple(shards))))
 
-    with open_corpus(source, plan.fields, hashed=True) as corpus:
-        progress.start("indexing the corpus", corpus.size)
-        told = 0
+    with (
+        open_corpus(source, plan.fields, hashed=True) as corpus,
+        reported(corpus, progress, "indexing the corpus") as advance,
+    ):
         waiting = _Waiting()
         for batch in batches(corpus, tokenizer, width, skip=sum(shard.documents for shard in shards)):
             begin = 0
@@ -250,13 +249,10 @@ def _write_shards(
                 if begin < len(batch.numbers):
                     finish(waiting)
                     waiting = _Waiting()
-            progress.advance(corpus.position - told)
-            told = corpus.position
+            advance()
         if waiting.symbols or not shards:
             finish(waiting)
         sha256 = corpus.sha256()
-        progress.advance(corpus.size - told)
-        progress.finish()
     return sha256, tuple(shards)
 
 
@@ -267,11 +263,11 @@ class _Waiting:
         self.symbols = 0
         self._numbers: list[IntArray] = []
         self._ends: list[IntArray] = []
-        # One block that grows: pieces that are joined in the end would be held twice.
+        # One array that grows: pieces that are joined at the end would be held twice.
         self._content = bytearray()
 
     def add(self, batch: Batch) -> None:
-        """Some more documents."""
+        """Add some documents."""
         if len(batch.numbers):
             self._numbers.append(batch.numbers)
             self._ends.append(batch.ends + self.symbols)
@@ -279,7 +275,7 @@ class _Waiting:
             self.symbols += int(batch.ends[-1])
 
     def write(self, folder: Path, number: int, width: int) -> ShardRecord:
-        """Sort the suffixes and write the files of the shard; nothing can be added any more."""
+        """Sort the suffixes and write the files of the shard; nothing can be added afterwards."""
         if self.symbols * width > LARGEST_SORT:
             raise CorpusError(
                 f"a document of {self.symbols - 1:,} tokens is too long to be indexed (at most {LARGEST_SORT // width:,}); divide it"
@@ -289,7 +285,7 @@ class _Waiting:
         self._content += bytes(PADDING)
         padded = np.frombuffer(self._content, dtype=np.uint8)
         with ThreadPoolExecutor(1) as pool:
-            # Sorting releases the interpreter, so the symbols are written meanwhile.
+            # Sorting releases the interpreter lock, so the symbols are written meanwhile.
             symbols = pool.submit(write_file, folder / file_name(number, "symbols"), padded)
             suffixes = sorted_suffixes(padded[:-PADDING], width, len(numbers))
         parts: dict[str, NDArray[np.generic]] = {
@@ -308,14 +304,14 @@ class _Waiting:
 
 @contextlib.contextmanager
 def _nothing_left_of_refused(folder: Path, *, new: bool) -> Iterator[None]:
-    """Remove what was built of a corpus that cannot be indexed: once it is mended it is another, and nothing goes on from here."""
+    """Remove what was built from a corpus that cannot be indexed: once repaired it is another corpus, and nothing can be resumed."""
     try:
         yield
     except WriteError:
-        raise  # once there is room again, the same command goes on after the last finished shard
+        raise  # once there is room again, the same command resumes after the last finished shard
     except CoalmineError:
         for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNFINISHED_FILE]:
-            with contextlib.suppress(InputError):  # what went wrong first is what counts
+            with contextlib.suppress(InputError):  # the first error is the one to report
                 remove_file(path)
         if new:
             with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from coalmine.corpus.index.options import BYTES
 from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.models.offline import offline
 from coalmine.models.plugins import is_plugin, plugin_model
@@ -27,8 +28,6 @@ from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
 from coalmine.records.documents import check_seal, is_sealed
 from coalmine.storage.files import read_bytes
-
-BYTES = "bytes"
 
 
 class IndexTokenizer(Protocol):
