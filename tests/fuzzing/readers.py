@@ -28,7 +28,7 @@ from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.corpus.index.sampling import repeated_sequences
 from coalmine.corpus.planting.importing import import_canaries
 from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify
+from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CoalmineError, InputError
 from coalmine.integrations.exposure_log import read_watched
 from coalmine.models.endpoints.connecting import read_endpoint
@@ -68,7 +68,7 @@ POLICY = parse_policy(
 def _read_manifest(path: Path) -> None:
     loaded = CanarySet.load(path)
     loaded.power()
-    verify(path.parent)
+    verify_planted(path.parent)
 
 
 def _read_corpus(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`coalmine count`: how often does a text stand in a corpus, and what is repeated in it?"""
+"""`coalmine count`: how often texts occur in a corpus, and what is repeated in it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def command(
     index: Annotated[Path, typer.Argument(help="An index that `coalmine index` made.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None,
     texts_file: Annotated[
-        Path | None, typer.Option("--texts", help="A file with a text to look up on each line.")
+        Path | None, typer.Option("--texts", help="A file with texts to look up, one per line.")
     ] = None,
     places: Annotated[
-        int, typer.Option("--places", min=0, help="Show so many places of each text: document and offset.")
+        int, typer.Option("--places", min=0, help="How many places to show per text: document and offset.")
     ] = 0,
     longest: Annotated[
-        bool, typer.Option("--longest", help="Find the longest part of each text that stands in the corpus.")
+        bool, typer.Option("--longest", help="Find the longest part of each text that occurs in the corpus.")
     ] = False,
     repeated: Annotated[
         int | None,
-        typer.Option("--repeated", min=1, help="Instead: export all repeated sequences of so many tokens."),
+        typer.Option("--repeated", min=1, help="Instead: export all repeated sequences of this many tokens."),
     ] = None,
     at_least: Annotated[
         int, typer.Option("--at-least", min=2, help="For --repeated: the least number of copies.")
@@ -45,10 +45,10 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Count texts in an indexed corpus; overlapping copies count, and none runs over the end of a document.
+    """Count texts in an indexed corpus; overlapping copies count, and none extends over the end of a document.
 
-    With an index over a model's tokens, what is counted are the tokens of the text as it stands alone: inside of a longer text the
-    tokenizer may cut it in another way. An index over bytes counts every copy. Nothing here is random: --seed changes nothing.
+    With an index over a model's tokens, the tokens of the text alone are counted: inside a longer text the
+    tokenizer may split it differently. An index over bytes counts every copy. Nothing here is random: --seed changes nothing.
     """
     del seed
     with Output(json=json, quiet=quiet) as output:
@@ -76,7 +76,7 @@ def _lines(path: Path | None) -> list[str]:
     from coalmine.storage.files import read_bytes
 
     try:
-        # As corpora are read: neither a mark at the begin nor carriage returns belong to a text.
+        # As corpora are read: neither a byte order mark nor carriage returns belong to a text.
         content = read_bytes(path, "the list of texts").decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise InputError(
@@ -156,7 +156,7 @@ def _export(opened: CorpusIndex, length: int, at_least: int, out: Path | None, o
             found += 1
             most = max(most, one.count)
     output.say(
-        f"Sequences of {length} tokens that stand there at least {at_least} times: {found:,} (the most often: {most:,}).\n"
+        f"Sequences of {length} tokens that occur at least {at_least} times: {found:,} (the most frequent: {most:,} times).\n"
         f"Written to {visible(str(out))}"
     )
     output.document(

@@ -118,10 +118,10 @@ def command(
 
 
 def _verify(directory: Path, output: Output) -> int:
-    from coalmine.corpus.planting.verifying import verify
+    from coalmine.corpus.planting.verifying import verify_planted
     from coalmine.reports.terminal import verification_summary
 
-    found = verify(directory, progress=output.progress())
+    found = verify_planted(directory, progress=output.progress())
     output.say(verification_summary(found))
     output.document(found)
     return 0 if found.ok else 2

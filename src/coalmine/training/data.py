@@ -1,4 +1,4 @@
-"""Documents as a trainer reads them: split, tokenized and laid out in rows that are read side by side."""
+"""Training data: documents split, tokenized and laid out in rows that are read side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coalmine.randomness import arrays
 from coalmine.storage.files import sha256_of_file
 from coalmine.training.options import TrainingOptions
 
-IGNORED = -100  # torch's own mark for a place that no loss is taken at
+IGNORED = -100  # torch's own label for a place without a loss
 
 
 class Sources(NamedTuple):
@@ -62,7 +62,7 @@ def load_training_data(
         documents, held_out = _hold_out(documents, planted, options)
     tokenizer: ReferenceTokenizer
     if options.tokens == "characters":
-        # The characters of the validation documents too, or a rare one would stop the run at its first validation.
+        # Includes the characters of the validation documents, or a rare one would stop the run at its first validation.
         tokenizer = CharacterTokenizer.of(_texts([*documents, *held_out]))
     else:
         tokenizer = WordTokenizer.of(_texts(documents), most=options.vocabulary)
@@ -83,7 +83,7 @@ def load_training_data(
 
 
 def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
-    """Pairs for a model of pairs, and texts for the others: a model of targets alone could not be asked about pairs."""
+    """Refuse single texts for a model of pairs, and pairs for the others: a model of targets alone could not score pairs."""
     if options.reads_pairs and fields.source is None:
         raise CorpusError(
             f"the architecture {options.architecture!r} is trained on pairs, but no source and target field of {corpus} was named; "
@@ -138,7 +138,7 @@ def _earlier(corpus: Path) -> CanarySet | None:
 def _hold_out(
     documents: list[Document], planted: set[str], options: TrainingOptions
 ) -> tuple[list[Document], list[Document]]:
-    """Split off validation documents; a canary never leaves the training data, or its count would be wrong."""
+    """Split off validation documents; a canary always stays in the training data, or its count would be wrong."""
     if options.holdout == 0:
         return documents, []
     candidates = [place for place, document in enumerate(documents) if document.text not in planted]
@@ -166,7 +166,7 @@ def rows_of(documents: Sequence[IntArray], separator: int, rows: int) -> tuple[I
     """Inputs and targets, each (rows, time): the documents one after the other, a separator before each and at the end.
 
     Rows are about equally long and begin with a document where one begins nearby, so that few documents are cut in two. No
-    token is dropped: what a row is shorter than the longest is filled up, and no loss is taken there.
+    token is dropped: rows that are shorter than the longest are padded, and no loss is computed there.
     """
     lengths = np.array([len(document) + 1 for document in documents])
     stream = np.full(int(lengths.sum()) + 1, separator, dtype=np.int64)

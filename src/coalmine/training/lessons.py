@@ -1,4 +1,4 @@
-"""What a run learns: the network, the batches of an epoch, and what the network says of one of them."""
+"""Lessons of a training run: the network, the batches of an epoch, and the network's predictions for a batch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from coalmine.randomness import arrays
 from coalmine.training.data import IGNORED, Sources, TrainingData, epoch_order, rows_of
 from coalmine.training.options import TrainingOptions
 
-# Pairs are sorted by length within so many batches: little padding, and neighbors that are still drawn at random.
+# Pairs are sorted by length within this many batches: little padding, and batches that are still random.
 BATCHES_SORTED_TOGETHER = 50
 
 
-class Batch(NamedTuple):
-    """What is learned from in one step."""
+class LessonBatch(NamedTuple):
+    """The data of one training step."""
 
     read: tuple[Tensor, ...]
-    expected: Tensor  # (rows, time), IGNORED where no loss is taken
-    # How many places a loss is taken at.
+    expected: Tensor  # (rows, time), IGNORED where no loss is computed
+    # At how many places a loss is computed.
     tokens: int
 
 
@@ -38,14 +38,14 @@ class Lessons(Protocol):
     def network(self) -> Network | EncoderDecoder:
         """The network that learns."""
 
-    def training(self, epoch: int) -> Sequence[Batch]:
+    def training(self, epoch: int) -> Sequence[LessonBatch]:
         """The batches of an epoch."""
 
-    def validation(self) -> Sequence[Batch]:
-        """The batches that the validation loss is taken over; none where nothing was held out."""
+    def validation(self) -> Sequence[LessonBatch]:
+        """The batches of the validation loss; none where nothing was held out."""
 
-    def predict(self, batch: Batch, carried: State) -> tuple[Tensor, State]:
-        """(rows, time, vocabulary) logits, and what the next batch goes on from; `carried` is empty before the first."""
+    def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
+        """(rows, time, vocabulary) logits, and the state that the next batch continues from; `carried` is empty before the first."""
 
 
 def lessons_of(data: TrainingData, options: TrainingOptions) -> Lessons:
@@ -82,16 +82,16 @@ class TextLessons:
         self.network = network
         self._data, self._options = data, options
 
-    def training(self, epoch: int) -> Sequence[Batch]:
+    def training(self, epoch: int) -> Sequence[LessonBatch]:
         """The windows over all documents, in the order of this epoch."""
         order = epoch_order(len(self._data.training), self._options, epoch)
         return self._windows([self._data.training[place] for place in order])
 
-    def validation(self) -> Sequence[Batch]:
+    def validation(self) -> Sequence[LessonBatch]:
         """The windows over the documents that were held out."""
         return self._windows(self._data.validation) if self._data.validation else []
 
-    def predict(self, batch: Batch, carried: State) -> tuple[Tensor, State]:
+    def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
         """Logits, and the state after the window."""
         (tokens,) = batch.read
         if not carried or not self.network.carries_state:
@@ -99,7 +99,7 @@ class TextLessons:
         logits, state = self.network(tokens, carried)
         return logits, state
 
-    def _windows(self, documents: Sequence[IntArray]) -> list[Batch]:
+    def _windows(self, documents: Sequence[IntArray]) -> list[LessonBatch]:
         inputs, targets = rows_of(documents, self._data.tokenizer.separator, self._options.batch_size)
         read, expected = torch.from_numpy(inputs), torch.from_numpy(targets)
         length = self._options.window
@@ -107,7 +107,7 @@ class TextLessons:
         # What each window adds to the epoch is known beforehand, so that nothing is counted while it runs.
         counts = [int((targets[:, window] != IGNORED).sum()) for window in windows]
         return [
-            Batch((read[:, window],), expected[:, window], count)
+            LessonBatch((read[:, window],), expected[:, window], count)
             for window, count in zip(windows, counts, strict=True)
         ]
 
@@ -121,12 +121,12 @@ class PairLessons:
         self.network = network
         self._data, self._sources, self._options = data, sources, options
 
-    def training(self, epoch: int) -> Sequence[Batch]:
-        """All pairs, in the order of this epoch as far as they need not stand beside others of their length."""
+    def training(self, epoch: int) -> Sequence[LessonBatch]:
+        """All pairs, in the order of this epoch except that pairs of similar length are batched together."""
         data, options = self._data, self._options
         order = epoch_order(len(data.training), options, epoch)
         size = options.batch_size
-        if not options.shuffle:  # the order was asked for, whatever padding it costs
+        if not options.shuffle:  # this order was chosen, whatever padding it costs
             return _PairBatches(
                 self._sources.training, data.training, _cut(order, size), data.tokenizer.separator
             )
@@ -145,20 +145,20 @@ class PairLessons:
             data.tokenizer.separator,
         )
 
-    def validation(self) -> Sequence[Batch]:
+    def validation(self) -> Sequence[LessonBatch]:
         """The pairs that were held out, by length."""
         sources, targets = self._sources.validation, self._data.validation
         order = _by_length(np.arange(len(targets)), sources, targets)
         batches = _cut(order, self._options.batch_size)
         return _PairBatches(sources, targets, batches, self._data.tokenizer.separator)
 
-    def predict(self, batch: Batch, carried: State) -> tuple[Tensor, State]:
+    def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
         """Logits of each target given its source."""
         return self.network(*batch.read), carried
 
 
-class _PairBatches(Sequence[Batch]):
-    """Batches of pairs, padded when they are asked for: an epoch of them would take far more memory than the corpus."""
+class _PairBatches(Sequence[LessonBatch]):
+    """Batches of pairs, padded when they are used: an epoch of them would take far more memory than the corpus."""
 
     def __init__(
         self,
@@ -173,10 +173,10 @@ class _PairBatches(Sequence[Batch]):
         return len(self._batches)
 
     @overload
-    def __getitem__(self, place: int) -> Batch: ...
+    def __getitem__(self, place: int) -> LessonBatch: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Batch]: ...
-    def __getitem__(self, place: int | slice) -> Batch | list[Batch]:
+    def __getitem__(self, place: slice) -> list[LessonBatch]: ...
+    def __getitem__(self, place: int | slice) -> LessonBatch | list[LessonBatch]:
         if isinstance(place, slice):
             return [self[each] for each in range(len(self))[place]]
         members = self._batches[place]
@@ -187,7 +187,7 @@ class _PairBatches(Sequence[Batch]):
         ended = [np.append(target, self._separator) for target in targets]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         read = (_padded(sources, self._separator), torch.from_numpy(lengths), _padded(begun, self._separator))
-        return Batch(read, _padded(ended, IGNORED), sum(len(target) for target in ended))
+        return LessonBatch(read, _padded(ended, IGNORED), sum(len(target) for target in ended))
 
 
 def _padded(rows: Sequence[IntArray], filling: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The record of a training: what decided it, how it went, and what a watcher saw; training.json beside the weights."""
+"""Records of training runs: what decided them, how they went, and what a watcher measured (training.json)."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ SCHEMA = TRAINING_SCHEMA
 
 
 class Watcher(Protocol):
-    """Something that looks at the model while it is trained, such as `coalmine.ExposureWatch`."""
+    """Something that measures the model while it is trained, such as `coalmine.ExposureWatch`."""
 
     every: int
 
     def measure(self, model: Scorer) -> list[dict[str, Any]]:
-        """What it sees now, as plain JSON; must leave the model and torch's generator as they were."""
+        """What it measures now, as plain JSON; must leave the model and torch's generator as they were."""
 
     def describe(self) -> dict[str, Any]:
-        """What it looks at, so that a run with another watch is not taken for the same run."""
+        """What it measures, so that a run with another watch is not taken for the same run."""
 
 
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How an epoch went; losses are in bits a token."""
+    """How an epoch went; losses are in bits per token."""
 
     epoch: int
     steps: int
@@ -52,7 +52,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model came to be; training.json beside its weights, which it vouches for."""
+    """How a model was trained; training.json beside its weights, with their checksums."""
 
     schema: str = SCHEMA
     options: TrainingOptions
@@ -104,9 +104,9 @@ def training_problems(record: TrainingRecord) -> Iterator[str]:
     if len(losses) not in {0, len(numbers)}:
         yield "some of its epochs have a validation loss, and others have none"
     elif record.best_epoch != best:
-        yield f"it kept the weights of epoch {record.best_epoch}, and epoch {best} was the best"
+        yield f"it kept the weights of epoch {record.best_epoch}, but epoch {best} was the best"
     if record.watched and record.watch is None:
-        yield "it saw canaries, and does not say which"
+        yield "it measured canaries, and does not say which"
 
 
 TRAININGS = Document(
@@ -131,7 +131,7 @@ TRAININGS = Document(
 
 
 def read_training(path: str | os.PathLike[str]) -> TrainingRecord:
-    """A training.json, or the one in a model's directory; whoever loads the model verifies its weights."""
+    """A training.json, or the one in a model's directory; the weights are verified when the model is loaded."""
     place = Path(path)
     return TRAININGS.alone(place / RECORD_FILE if place.is_dir() else place)
 

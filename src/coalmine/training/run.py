@@ -23,7 +23,7 @@ from coalmine.records.watching import Moment
 from coalmine.storage.files import remove_file, sha256_of_file
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import IGNORED, TrainingData
-from coalmine.training.lessons import Batch, lessons_of
+from coalmine.training.lessons import LessonBatch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, fingerprint
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot, restore, save_snapshot
@@ -44,7 +44,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class _Position(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a run has come; plain JSON, so that it can be put into a snapshot."""
+    """How far a run has come; plain JSON, so that a snapshot can hold it."""
 
     epoch: int = 0
     batch: int = 0
@@ -104,7 +104,7 @@ class TrainingRun:
             while position.epoch < options.epochs and not stopped_early:
                 self._run_epoch()
                 stopped_early = self._should_stop()
-                if self._interrupted():  # while the epoch was being judged
+                if self._interrupted():  # while the epoch was being validated
                     self._snapshot()
                     raise KeyboardInterrupt
         self.progress.finish()
@@ -128,7 +128,7 @@ class TrainingRun:
         )
 
     def forget_snapshot(self) -> None:
-        """Remove what was only needed to go on."""
+        """Remove what was only needed to resume."""
         remove_file(self.directory / SNAPSHOT_FILE)
         remove_abandoned(self.directory)  # by a run that was killed while writing
 
@@ -155,7 +155,7 @@ class TrainingRun:
                 self.position = msgspec.convert(facts["position"], _Position)
             except msgspec.ValidationError:
                 raise InputError(
-                    f"{self.directory / SNAPSHOT_FILE} was written by another version of coalmine, and cannot be gone on from; "
+                    f"{self.directory / SNAPSHOT_FILE} was written by another version of coalmine, and cannot be resumed; "
                     "remove it to train from the start"
                 ) from None
             self.best, self.carried = restore(tensors, self.network, self.optimizer)
@@ -172,14 +172,14 @@ class TrainingRun:
             position.batch += 1
             position.step += 1
             self.progress.advance(
-                batch.tokens, f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits a token"
+                batch.tokens, f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits per token"
             )
             if (
                 self.watch is not None
                 and position.step % self.watch.every == 0
                 and position.batch < len(batches)
             ):
-                self._look()
+                self._measure()
             interrupted = self._interrupted()
             if interrupted or time.monotonic() - self._saved_at >= self.snapshot_seconds:
                 self._snapshot()
@@ -187,7 +187,7 @@ class TrainingRun:
                 raise KeyboardInterrupt
         self._end_epoch(len(batches))
 
-    def _learn(self, batch: Batch) -> float:
+    def _learn(self, batch: LessonBatch) -> float:
         """One batch; returns its loss in nats, summed over its tokens."""
         self.optimizer.zero_grad(set_to_none=True)
         logits, state = self.lessons.predict(batch, self.carried)
@@ -199,10 +199,10 @@ class TrainingRun:
         self.optimizer.step()
         loss = float(summed.detach())
         bits = loss * BITS / batch.tokens
-        # Far worse than guessing is as useless as no number at all.
+        # A loss far worse than guessing is as useless as NaN.
         if not bits < 100 * np.log2(self.data.tokenizer.size):
             raise ModelOutputError(
-                f"training diverged at step {self.position.step + 1}: the loss became {bits:.3g} bits a token; "
+                f"training diverged at step {self.position.step + 1}: the loss became {bits:.3g} bits per token; "
                 f"use a smaller learning rate than {self.options.rate}"
             )
         return loss
@@ -222,14 +222,14 @@ class TrainingRun:
             position.best_epoch = record.epoch
             self.best = self._copied_weights()
         if self.watch is not None:
-            self._look()
+            self._measure()
         position.epoch += 1
         position.batch = position.tokens = 0
         position.loss = 0.0
         self.carried = ()
 
     def _should_stop(self) -> bool:
-        """Whether the validation loss has had its minimum."""
+        """Whether the validation loss has passed its minimum."""
         if not self.data.validation or not self.position.epochs:
             return False
         return len(self.position.epochs) - self.position.best_epoch > self.options.patience
@@ -248,11 +248,11 @@ class TrainingRun:
         self.network.train()
         return loss * BITS / tokens
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         if self.watch is None:
             return
         self.network.eval()
-        # An adapter of its own for each look: one of pairs keeps what it read of sources, with the weights of then.
+        # A new adapter for each measurement: one of pairs caches encoded sources, which depend on the weights.
         seen = self.watch.measure(model_of(self.network, self.data.tokenizer, name="training", origin={}))
         self.network.train()
         record = Moment(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
@@ -280,8 +280,8 @@ class TrainingRun:
         return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
 
 
-def _summed_loss(logits: Tensor, batch: Batch) -> Tensor:
-    """In nats, over all places that a loss is taken at."""
+def _summed_loss(logits: Tensor, batch: LessonBatch) -> Tensor:
+    """In nats, over all places with a loss."""
     return F.cross_entropy(
         logits.flatten(0, 1), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"
     )

@@ -1,4 +1,4 @@
-"""A training run at one moment, as one file: stopped by anything, it goes on from here and ends with the same bytes."""
+"""Snapshots of a training run, each one file: a stopped run resumes from it and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def save_snapshot(
     carried: tuple[Tensor, ...],
     facts: dict[str, Any],
 ) -> None:
-    """Write everything that decides how the run goes on; `facts` is plain JSON."""
+    """Write everything that the rest of the run depends on; `facts` is plain JSON."""
     from safetensors.torch import save
 
     tensors = {f"weights/{name}": tensor for name, tensor in weights.items()}
@@ -35,12 +35,12 @@ def save_snapshot(
     for place, entries in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{place}/{name}": torch.as_tensor(value) for name, value in entries.items()}
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    # Not by the library, which would write to a temporary file of its own that nobody removes after a kill.
+    # Not by the library, which would write to a temporary file of its own that is never removed after a kill.
     write_guarded(directory / SNAPSHOT_FILE, save(copies, metadata={"facts": json.dumps(facts)}))
 
 
 class Snapshot(NamedTuple):
-    """An unfinished run, as it was kept."""
+    """An unfinished run, as it was saved."""
 
     facts: dict[str, Any]
     tensors: dict[str, Tensor]

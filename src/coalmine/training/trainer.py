@@ -1,4 +1,4 @@
-"""The reference trainer: `coalmine train`."""
+"""Training a reference model: what `coalmine train` calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coalmine.training.record import RECORD_FILE, TRAININGS, TrainingRecord, Wat
 
 
 class TrainedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model was written, and how it came to be."""
+    """Where a model was written, and how it was trained."""
 
     path: Path
     record: TrainingRecord
@@ -48,9 +48,24 @@ def train(
 ) -> TrainedModel:
     """Train a reference model on a corpus, or on the directory that `plant` wrote, and write it to `out`.
 
-    `options` are fields of `TrainingOptions` that differ from the preset's, such as `epochs=3` or `optimizer="sgd"`. A run
-    that was stopped, by Ctrl-C or `kill -9`, resumes when the same call is made again, and ends with the same
-    bytes; the same data, options and number of threads always do. The whole tokenized corpus is held in memory.
+    A run that was stopped, by Ctrl-C or `kill -9`, resumes when the same call is made again, and ends with the same bytes; the
+    same data, options and number of threads always do. The whole tokenized corpus is held in memory.
+
+    Args:
+        data: a corpus file of any kind that `read_documents` reads, or the directory that `plant` wrote.
+        out: the directory for model.safetensors, config.json and training.json.
+        preset: a name of `PRESETS`, such as "char-lstm", "word-lstm", "gru", "cnn", "transformer" or "translation".
+        valid: a validation corpus; without it, a share of the documents is held out, never canaries.
+        fields: which fields of a row hold what; without it, those that the canaries were planted with.
+        watch: measures the model at intervals, such as `ExposureWatch`.
+        progress: gets the tokens that were trained on.
+        snapshot_seconds: how often the run is saved, in seconds.
+        options: fields of `TrainingOptions` that differ from the preset's, such as `epochs=3` or `optimizer="sgd"`. Losses are
+            in bits per token.
+
+    >>> trained = train("planted/", out="model/", epochs=3)  # doctest: +SKIP
+    >>> trained.record.epochs[-1].validation_loss_bits  # doctest: +SKIP
+    2.31
     """
     chosen = options_of(preset, options)
     if watch is not None and not hasattr(watch, "measure"):
@@ -82,7 +97,7 @@ def train(
         record = run.finish() if finished is None else finished
         if finished is None:
             TRAININGS.save(directory, record)
-        run.forget_snapshot()  # also that of a run that was killed just before it came to this
+        run.forget_snapshot()  # also that of a run that was killed just before this
     return TrainedModel(path=directory, record=record, trained_now=finished is None)
 
 

@@ -15,7 +15,7 @@ from coalmine.corpus.deduplication.near_duplicates import near_duplicates, runs_
 from coalmine.corpus.files.reading import Fields, read_documents
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify
+from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CorpusError, InputError, ManifestError
 
 SUFFIXES = [".txt", ".txt.gz", ".jsonl", ".jsonl.zst", ".csv", ".csv.gz", ".parquet"]
@@ -271,7 +271,7 @@ def test_the_manifest_of_a_planted_corpus_is_written_again_with_the_copies_that_
     assert stat.S_IMODE(after.path.stat().st_mode) == 0o600
     assert after.corpus.sha256_after == report.sha256_after
     assert after.corpus.rewritten.corpus_sha256 == made.canaries.corpus.sha256_after
-    verified = verify(tmp_path / "out")
+    verified = verify_planted(tmp_path / "out")
     assert verified.ok, verified.problems
     assert verified.original == "not checked: dedup rewrote the corpus after planting"
 

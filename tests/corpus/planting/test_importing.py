@@ -117,7 +117,7 @@ def test_a_table_with_in_and_out(written, kind):
         "jsonl": "".join(json.dumps(row) + "\n" for row in rows),
     }[kind]
     path = written(f"canaries.{kind}", content)
-    canaries = import_canaries(path, secret="my pin is {digits:4}", withhold=0.5).canaries
+    canaries = import_canaries(path, format="my pin is {digits:4}", withhold=0.5).canaries
     assert [(c.text, c.repetitions, c.times_trained_on) for c in canaries] == [
         (PINS[0], 4, 4),
         (PINS[1], 4, 0),
@@ -201,7 +201,7 @@ def test_what_contradicts_the_file_is_refused(written):
     with pytest.raises(InputError, match=r"withheld with probability 0\.5, and 0\.25 was given"):
         import_canaries(FOREIGN / "memaudit-manifest.json", withhold=0.25)
     with pytest.raises(ManifestError, match="is not a member of its format"):
-        import_canaries(written("a.csv", "text,member\nabc,1\nabd,0\n"), secret="my pin is {digits:4}")
+        import_canaries(written("a.csv", "text,member\nabc,1\nabd,0\n"), format="my pin is {digits:4}")
     path = written("b.csv", "")
     path.write_bytes(b"text,member\n\xff,1\n")
     with pytest.raises(InputError, match="is not UTF-8"):

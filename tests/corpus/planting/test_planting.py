@@ -23,7 +23,7 @@ from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.corpus.files.reading import Fields, read_documents
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.planting import _places, plant
-from coalmine.corpus.planting.verifying import verify
+from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CorpusError, InputError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.storage.files import sha256_of_file
@@ -93,7 +93,7 @@ def test_every_kind_holds_each_canary_as_often_as_asked_and_else_what_it_held(ma
     assert record.sha256_after == sha256_of_file(planted.corpus)
     assert CanarySet.load(tmp_path / "out") == planted.canaries
     assert planted.canaries.corpus_path == planted.corpus
-    assert verify(tmp_path / "out").ok
+    assert verify_planted(tmp_path / "out").ok
     assert [task[1:] for task in told.tasks] == [[path.stat().st_size] * 2 + [True]] * 2
     assert sorted(child.name for child in (tmp_path / "out").iterdir()) == [
         "canaries.json",
@@ -152,7 +152,7 @@ def test_removing_the_planted_lines_gives_back_the_bytes(texts, line_break, mark
         assert restored == line_break + content.removeprefix("\ufeff") + line_break
         assert after.startswith("\ufeff") == bom
         assert after.count(planted.canaries[0].text) == repeat
-        verification = verify(Path(folder, "out"))
+        verification = verify_planted(Path(folder, "out"))
         assert (verification.ok, verification.original) == (True, "same")
 
 
@@ -182,7 +182,7 @@ def test_odd_rows_stay_as_they_are(texts, suffix, line_break, ends, seed):
         secret = planted.canaries[0].text
         row = f'{{"text": "{secret}"}}' if suffix == ".jsonl" else f",,{secret}"
         assert (after + line_break).replace(row + line_break, "") == content + line_break
-        verification = verify(Path(folder, "out"))
+        verification = verify_planted(Path(folder, "out"))
         assert (verification.problems, verification.original) == ((), "same")
 
 
@@ -286,7 +286,7 @@ def test_pairs_share_their_filling(tmp_path):
         CanarySet.load(planted.manifest).source_formats["f0"].template
         == "{choice:Ann|Bob} has number {digits:5}"
     )
-    assert verify(tmp_path / "out").ok
+    assert verify_planted(tmp_path / "out").ok
 
 
 def test_jsonl_rows_have_only_the_named_fields(make_corpus, tmp_path):
@@ -398,7 +398,7 @@ def test_nothing_is_overwritten_unless_asked(make_corpus, tmp_path):
         path, NUMBER, seed=1, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out", overwrite=True
     )
     assert second.corpus.read_bytes() != before
-    assert verify(tmp_path / "out").ok
+    assert verify_planted(tmp_path / "out").ok
 
 
 def test_planting_again_from_another_kind_leaves_one_corpus(make_corpus, tmp_path):
@@ -413,7 +413,7 @@ def test_planting_again_from_another_kind_leaves_one_corpus(make_corpus, tmp_pat
     assert not first.corpus.exists()
     assert set(out.iterdir()) == {second.corpus, second.manifest, *others}
     assert {path: path.read_text() for path in others} == others
-    assert verify(out).ok
+    assert verify_planted(out).ok
 
 
 def test_what_the_earlier_run_did_not_write_is_never_removed(make_corpus, tmp_path):
@@ -434,7 +434,7 @@ def test_what_the_earlier_run_did_not_write_is_never_removed(make_corpus, tmp_pa
         before = kept.read_bytes()
         plant(rows, NUMBER, repeat=1, canaries=1, withhold=0.0, out=kept.parent, overwrite=True)
         assert kept.read_bytes() == before
-        assert verify(kept.parent).ok
+        assert verify_planted(kept.parent).ok
 
 
 def test_the_earlier_corpus_is_never_removed_while_it_is_planted_in(make_corpus, tmp_path):
@@ -608,7 +608,7 @@ def test_planting_again_keeps_the_earlier_canaries_known(make_corpus, tmp_path):
     assert [canary.times_trained_on for canary in earlier] == [c.times_trained_on for c in first.canaries]
     assert earlier.corpus.sha256_after == second.canaries.corpus.sha256_after
     assert second.earlier.planted == sum(canary.planted for canary in first.canaries)
-    assert verify(tmp_path / "second").ok
+    assert verify_planted(tmp_path / "second").ok
     # Without a manifest beside the corpus nothing is known of it, and an older record of it goes.
     plain = plant(
         make_corpus(TEXTS, ".txt"), NUMBER, repeat=1, canaries=2, withhold=0.0, out=tmp_path / "second", overwrite=True

@@ -8,7 +8,7 @@ import pytest
 from coalmine.corpus.files.reading import Fields
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify
+from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CorpusError, ManifestError
 
 NUMBER = "the random number is {digits:9}"
@@ -24,7 +24,7 @@ def planted(make_corpus, tmp_path):
 
 
 def test_says_what_was_checked(planted):
-    verification = verify(planted.manifest)
+    verification = verify_planted(planted.manifest)
     assert (verification.ok, verification.problems, verification.original) == (True, (), "same")
     assert verification.documents == planted.canaries.corpus.documents_after
     assert (verification.canaries, verification.references) == (20, 5)
@@ -33,7 +33,7 @@ def test_says_what_was_checked(planted):
 @pytest.mark.parametrize("suffix", [".txt.gz", ".jsonl.zst", ".parquet"])
 def test_says_where_the_original_was_not_checked(make_corpus, tmp_path, suffix):
     plant(make_corpus(TEXTS, suffix), NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out")
-    verification = verify(tmp_path / "out")
+    verification = verify_planted(tmp_path / "out")
     assert verification.ok
     assert verification.original == f"not checked: a {suffix} file can be written in many ways"
 
@@ -43,7 +43,7 @@ def test_a_missing_or_added_copy_is_named(planted):
     lines = planted.corpus.read_text().splitlines()
     lines.remove(present.text)
     planted.corpus.write_text("\n".join(lines) + "\n")
-    verification = verify(planted.manifest)
+    verification = verify_planted(planted.manifest)
     assert not verification.ok
     assert len(verification.problems) == 3
     assert verification.problems[0].startswith("the SHA-256 of corpus.txt is ")
@@ -59,7 +59,7 @@ def test_withheld_canaries_and_references_that_are_there_are_named(planted):
     reference = planted.canaries.references["f0"][3]
     with open(planted.corpus, "a") as corpus:
         corpus.write(f"{withheld.text}\nso {reference} it is\n{reference}\n")
-    problems = verify(planted.manifest).problems
+    problems = verify_planted(planted.manifest).problems
     assert f"canary {withheld.canary_id} is the text of 1 documents, but should be that of 0" in problems
     assert "reference 3 of format f0 is the text of 1 documents, but should be that of 0" in problems
     line = planted.canaries.corpus.documents_after + 2
@@ -69,7 +69,7 @@ def test_withheld_canaries_and_references_that_are_there_are_named(planted):
 
 def test_a_changed_document_is_noticed(planted):
     planted.corpus.write_bytes(planted.corpus.read_bytes().replace(b"document 7,", b"Document 7,"))
-    verification = verify(planted.manifest)
+    verification = verify_planted(planted.manifest)
     assert verification.original == "different"
     assert "is not the original mail.txt any more" in verification.problems[-1]
 
@@ -86,13 +86,13 @@ def test_a_wrong_user_or_source_is_named(make_corpus, tmp_path):
     )
     planted.corpus.write_text(planted.corpus.read_text().replace("coalmine-f0-x1-0", "ann"))
     assert any(
-        "canary f0-x1-0 has the wrong user (line " in problem for problem in verify(planted.manifest).problems
+        "canary f0-x1-0 has the wrong user (line " in problem for problem in verify_planted(planted.manifest).problems
     )
 
 
 def test_a_corpus_that_cannot_be_read_is_a_problem(planted, make_corpus, tmp_path):
     planted.corpus.write_bytes(b"\xff\xfe")
-    verification = verify(planted.manifest)
+    verification = verify_planted(planted.manifest)
     assert not verification.ok
     assert "is not UTF-8" in verification.problems[0]
     assert verification.original == "not checked: the corpus cannot be read"
@@ -100,27 +100,27 @@ def test_a_corpus_that_cannot_be_read_is_a_problem(planted, make_corpus, tmp_pat
         make_corpus(TEXTS, ".parquet"), NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "table"
     )
     pq.write_table(pq.read_table(table.corpus).rename_columns(["body", "by", "more"]), table.corpus)
-    assert "has no field 'text'" in verify(table.manifest).problems[0]
+    assert "has no field 'text'" in verify_planted(table.manifest).problems[0]
 
 
 def test_an_emptied_corpus_is_a_problem(planted):
     planted.corpus.write_bytes(b"")
-    assert any("has 0 documents" in problem for problem in verify(planted.manifest).problems)
+    assert any("has 0 documents" in problem for problem in verify_planted(planted.manifest).problems)
 
 
 def test_missing_files_are_errors(planted, tmp_path):
     planted.corpus.unlink()
     with pytest.raises(CorpusError, match=r"the planted corpus .*corpus\.txt is missing"):
-        verify(planted.manifest)
+        verify_planted(planted.manifest)
     planted.manifest.unlink()
     with pytest.raises(ManifestError, match="does not exist"):
-        verify(tmp_path / "out")
+        verify_planted(tmp_path / "out")
     CanarySet.of(NUMBER, ["the random number is 123456789"]).save(planted.manifest)
     with pytest.raises(ManifestError, match="tells of no planted corpus"):
-        verify(tmp_path / "out")
+        verify_planted(tmp_path / "out")
 
 
 def test_the_verification_is_a_record(planted):
     import msgspec
 
-    assert json.loads(msgspec.json.encode(verify(planted.manifest)))["ok"] is True
+    assert json.loads(msgspec.json.encode(verify_planted(planted.manifest)))["ok"] is True

@@ -1,4 +1,4 @@
-"""Which documents say nearly the same as an earlier one? MinHash proposes pairs, and their exact similarity decides."""
+"""Near duplicates: MinHash proposes pairs of documents, and their exact similarity decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.randomness import child_seed
 
-# Documents are compared by the runs of so many words that they hold.
+# Documents are compared by the runs of this many words that they hold.
 WORDS = 5
 PERMUTATIONS = 128
 # A pair that is just similar enough is proposed with at least this probability.
@@ -35,9 +35,9 @@ def near_duplicates(
 ) -> Iterator[NearDuplicate]:
     """The documents whose similarity to an earlier one, which is kept itself, is at least `threshold`.
 
-    Similarity is that of Jaccard, over sets of runs of five words; a shorter document is one run. Pairs are proposed by
-    MinHash and found similar by comparing their sets (of 64-bit hashes), so nothing is removed on an estimate, and what is
-    kept would not be removed by a second pass. A document without words is like no other.
+    Similarity is Jaccard's, over sets of runs of five words; a shorter document is one run. Pairs are proposed by
+    MinHash and found similar by comparing their sets (of 64-bit hashes), so nothing is removed because of an estimate, and what
+    is kept would not be removed by a second pass. A document without words is not similar to any.
 
     Args:
         documents: the name of each, and its text.
@@ -62,7 +62,7 @@ def near_duplicates(
         for (name, text), sketch, hashed, present in zip(some, sketches, hashes, runs, strict=True):
             if not present:
                 continue
-            # Many copies of one text would otherwise be compared with each other.
+            # Otherwise many copies of one text would be compared with each other.
             digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
             if digest in seen:
                 yield NearDuplicate(name, seen[digest], 1.0)
@@ -78,7 +78,7 @@ def near_duplicates(
 
 
 def runs_of_words(text: str) -> list[str]:
-    """The runs of five words of a text; the whole of a shorter one, and nothing of one without words.
+    """The runs of five words of a text; a shorter text is one run, and one without words has none.
 
     >>> runs_of_words("a b c d e f"), runs_of_words("a  b"), runs_of_words(" ")
     (['a b c d e', 'b c d e f'], ['a b'], [])
@@ -118,7 +118,7 @@ def _most_similar(
     best: tuple[int, float] | None = None
     for candidate in candidates:
         name, other = kept[candidate]
-        # Sets of so different sizes cannot be similar, whatever they share.
+        # Sets of such different sizes cannot be similar, whatever they share.
         if min(len(mine), len(other)) < threshold * max(len(mine), len(other)):
             continue
         both = len(np.intersect1d(mine, other, assume_unique=True))

@@ -1,4 +1,4 @@
-"""Which parts of a corpus's texts stand elsewhere too? What one round of exact deduplication removes."""
+"""Parts of texts that occur elsewhere in the corpus too: what one round of exact deduplication removes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RepeatedPart(NamedTuple):
     document: int
     begin: int
     end: int
-    # How often the text that begins it stands in the corpus, and where it stands first.
+    # How often the text that begins it occurs in the corpus, and where it occurs first.
     copies: int
     first_document: int
     first_offset: int
@@ -35,9 +35,9 @@ class RepeatedPart(NamedTuple):
 def repeated_parts(
     index: CorpusIndex, length: int, *, keep_first: bool, work: Path, progress: Progress
 ) -> list[RepeatedPart]:
-    """The parts to remove so that what stands several times stands once (or not at all), in the order of the corpus.
+    """The parts to remove so that what occurs several times occurs once (or not at all), in the order of the corpus.
 
-    A text of `length` bytes or more that begins with a whole character and stands several times is covered by these
+    A text of `length` bytes or more that begins with a whole character and occurs several times is covered by these
     parts, all but its first copy if that is kept. Parts begin and end between characters. A first copy is left whole even
     where it overlaps later copies of something else, so more may be left for another round; but each round that finds something
     repeated removes something, because nothing protects the end of the last copy.
@@ -47,7 +47,7 @@ def repeated_parts(
         length: in bytes.
         keep_first: keep the first copy; otherwise none is kept.
         work: a directory for a file of a byte for each byte of the corpus.
-        progress: is told of the scan.
+        progress: gets the scan.
     """
     marks = _zeros(work / "marks", max(1, int(index.shard_begins[-1])))
     for some in scan(
@@ -66,7 +66,7 @@ def repeated_parts(
 
 
 def _zeros(path: Path, size: int) -> np.memmap[tuple[int], np.dtype[np.uint8]]:
-    """A mapped file of zeros that are really there: a full disk is an error here, where it would end the process later."""
+    """A mapped file of zeros that are really written: a full disk raises an error here, and would kill the process later."""
     with open(path, "xb") as out:
         out.writelines(bytes(min(_BLOCK, size - begin)) for begin in range(0, size, _BLOCK))
     return np.memmap(path, dtype=np.uint8, mode="r+", shape=(size,))
@@ -95,7 +95,7 @@ def _parts(
     removed &= ~_covered(shard.length, firsts, _to_boundary(symbols, firsts + length, -1))
     edges = np.flatnonzero(np.diff(removed.astype(np.int8), prepend=0, append=0))
     begins, ends = edges[::2], edges[1::2]
-    # The copy that covers the begin of each part is the last one that does not begin behind it.
+    # The copy that covers the beginning of each part is the last one that does not begin after it.
     sources = copies[np.searchsorted(copies, begins, side="right") - 1]
     counts, places = _copies_and_firsts(index, shard, sources, length)
     documents = shard.documents_at(begins)
@@ -121,7 +121,7 @@ def _at_characters(symbols: NDArray[np.uint8], positions: IntArray) -> IntArray:
 
 
 def _continues(symbols: NDArray[np.uint8], positions: IntArray) -> NDArray[np.bool_]:
-    """Whether the byte at each position is inside of a character; symbols are bytes + 1, so 0x80 to 0xbf are one more."""
+    """Whether the byte at each position is inside a character; symbols are bytes + 1, so 0x80 to 0xbf are one more."""
     found = symbols[positions]
     return (found >= 0x81) & (found <= 0xC0)
 
@@ -135,7 +135,7 @@ def _to_boundary(symbols: NDArray[np.uint8], positions: IntArray, step: int) -> 
 
 
 def _covered(length: int, begins: IntArray, ends: IntArray) -> NDArray[np.bool_]:
-    """Which of `length` positions lie in one of the spans; both begins and ends ascend."""
+    """Which of `length` positions are in one of the spans; both begins and ends ascend."""
     apart = np.flatnonzero(begins[1:] > ends[:-1])
     change = np.zeros(length + 1, dtype=np.int8)
     if len(begins):
@@ -148,7 +148,7 @@ def _covered(length: int, begins: IntArray, ends: IntArray) -> NDArray[np.bool_]
 def _copies_and_firsts(
     index: CorpusIndex, shard: Shard, positions: IntArray, length: int
 ) -> tuple[IntArray, IntArray]:
-    """How often the text at each position of a shard stands in the corpus, and the place of its first copy."""
+    """How often the text at each position of a shard occurs in the corpus, and the place of its first copy."""
     counts = np.zeros(len(positions), dtype=np.int64)
     firsts = np.full(len(positions), -1, dtype=np.int64)
     for begin in range(0, len(positions), 4096):

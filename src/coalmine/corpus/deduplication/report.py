@@ -1,4 +1,4 @@
-"""What deduplication removed, where, how much and why: dedup.json and removed.jsonl."""
+"""Reports of deduplication: what was removed, where, how much and why (dedup.json and removed.jsonl)."""
 
 from __future__ import annotations
 
@@ -59,14 +59,21 @@ class NearSummary(msgspec.Struct, frozen=True):
     threshold: float
     words: int
     permutations: int
-    # The probability with which a pair that is just similar enough is found.
+    # The probability that a pair that is just similar enough is found.
     chance_at_threshold: float
     documents: int
     bytes: int
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
-    """What `deduplicate` did; dedup.json. What was removed, one thing per line, is in removed.jsonl."""
+    """What `deduplicate` did; dedup.json. What was removed, one thing per line, is in removed.jsonl. Sizes are in bytes.
+
+    >>> Deduplication(
+    ...     corpus="corpus.txt", sha256_before="", sha256_after="", documents_before=10, documents_after=8, bytes_before=900,
+    ...     bytes_after=700, exact=None, near=None
+    ... ).documents_after
+    8
+    """
 
     schema: str = SCHEMA
     corpus: str
@@ -81,7 +88,7 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     # The seed of the hashes that propose near duplicates, and the fields that were read.
     seed: int = 0
     fields: Fields = Fields()
-    # What became of the copies of canaries; None where the corpus has no manifest that is known.
+    # What became of the copies of canaries; None where no manifest of the corpus is known.
     canaries: Recount | None = None
     # One sentence each; none of them shows a secret.
     warnings: tuple[str, ...] = ()
@@ -89,7 +96,7 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     removed_sha256: str | None = None
 
     def save(self, folder: Path, removed: Iterable[Removed]) -> Deduplication:
-        """Write removed.jsonl, and dedup.json, which vouches for it, last; both are readable by their owner only."""
+        """Write removed.jsonl, and then dedup.json, which has its checksum; both are readable by their owner only."""
         with whole_file(folder / REMOVED_FILE, mode=PRIVATE) as temporary:
             with open(temporary, "wb") as lines:
                 lines.writelines(msgspec.json.encode(one) + b"\n" for one in removed)

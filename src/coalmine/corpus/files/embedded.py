@@ -1,4 +1,4 @@
-"""English to train on that needs no download: the documentation inside Python's own standard library."""
+"""English text that needs no download: the documentation inside Python's own standard library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def embedded_documents(limit_bytes: int | None = None) -> list[str]:
     imported.
 
     Args:
-        limit_bytes: stop at this size, counting a line break after each document; without it, all there is (about
+        limit_bytes: stop at this size, counting a line break after each document; without it, everything (about
             2 MB).
 
     >>> documents = embedded_documents(limit_bytes=2000)
@@ -47,7 +47,7 @@ def embedded_documents(limit_bytes: int | None = None) -> list[str]:
     """
     if limit_bytes is not None and limit_bytes < 1:
         raise CorpusError(
-            f"limit_bytes should be at least 1, but is {limit_bytes}; leave it out to take all there is"
+            f"limit_bytes should be at least 1, but is {limit_bytes}; leave it out to take everything"
         )
     documents: dict[str, None] = {}
     total = 0
@@ -64,10 +64,21 @@ def embedded_documents(limit_bytes: int | None = None) -> list[str]:
 
 
 def write_embedded_corpus(path: str | os.PathLike[str], limit_bytes: int | None = None) -> Path:
-    """Write the embedded documents to a .txt corpus, one a line, and give its path."""
+    """Write the embedded documents to a .txt corpus, one per line, and return its path.
+
+    Args:
+        path: a file name that ends with .txt.
+        limit_bytes: stop at this size; without it, everything (about 2 MB).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_embedded_corpus(Path(folder, "corpus.txt"), limit_bytes=10_000)
+    ...     5_000 < path.stat().st_size <= 10_000
+    True
+    """
     path = Path(path)
     if path.suffix.lower() != ".txt":
-        raise CorpusError(f"the embedded corpus is plain text, but was to be written to {path}; name it .txt")
+        raise CorpusError(f"the embedded corpus is plain text, but {path} does not end with .txt; name it so")
     documents = embedded_documents(limit_bytes)
     if not documents:
         raise CorpusError(f"no document fits into {limit_bytes} bytes; allow at least 10000")
@@ -108,7 +119,7 @@ def _modules(library: Path) -> Iterator[Path]:
 
 
 def _share_of_code(path: Path) -> float:
-    """About how much of a source file stands outside triple quotes."""
+    """About which share of a source file is outside triple quotes."""
     try:
         source = path.read_bytes()
     except OSError:
@@ -139,7 +150,7 @@ def _parsed(path: Path) -> ast.Module | None:
     try:
         source = path.read_text(encoding="utf-8")
         with warnings.catch_warnings():
-            # Old modules hold escapes that newer versions warn about; that is for their authors to see.
+            # Old modules hold escapes that newer versions warn about; that is for their authors to fix.
             warnings.simplefilter("ignore")
             return ast.parse(source)
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""How often does a sequence stand in a corpus, and where? An index that was built is opened here and asked."""
+"""Queries of an index: how often a sequence occurs in a corpus, and where."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import read_bytes
 
-# So many sequences are looked up at once; more would not fit the processor's cache.
+# This many sequences are looked up at once; more would not fit the processor's cache.
 _AT_ONCE = 1 << 16
 
 Query = str | Sequence[int] | IntArray
@@ -39,12 +39,12 @@ class Occurrence(NamedTuple):
 
     # The line or row of the document, as the corpus counts them, from 1.
     document: int
-    # How many tokens of the document stand before it.
+    # How many tokens of the document come before it.
     offset: int
 
 
 class LongestMatch(msgspec.Struct, frozen=True):
-    """The longest part of a query that stands in the corpus; of several, the first. All is 0 where no token does."""
+    """The longest part of a query that occurs in the corpus; of several, the first. All numbers are 0 where no token does."""
 
     # Where in the query it begins, and how long it is, in tokens.
     start: int
@@ -54,7 +54,19 @@ class LongestMatch(msgspec.Struct, frozen=True):
 
 
 class CorpusIndex:
-    """The suffix array of a corpus. A query is a text, or the ids of tokens; what is counted are sequences of tokens."""
+    r"""The suffix array of a corpus, made by `build_index`; it counts and finds sequences of tokens.
+
+    A query is a text, or a sequence of token ids. With an index over bytes, every occurrence of a text is found.
+
+    >>> import tempfile
+    >>> from coalmine.corpus import build_index
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
+    ...     _ = build_index(Path(folder, "a.txt"), Path(folder, "index"))
+    ...     index = CorpusIndex.open(Path(folder, "index"))
+    ...     index.counts(["ana", "x"]).tolist(), index.longest_match("a bandage").length
+    ([3, 0], 4)
+    """
 
     def __init__(self, path: Path, manifest: Manifest, tokenizer: IndexTokenizer) -> None:
         self.path = path
@@ -63,7 +75,7 @@ class CorpusIndex:
         self.shards = tuple(
             Shard(path, number, record, manifest) for number, record in enumerate(manifest.shards)
         )
-        # How many symbols, the ends of documents among them, stand before each shard: places in the whole corpus.
+        # How many symbols, ends of documents included, come before each shard: places in the whole corpus.
         self.shard_begins = np.cumsum([0] + [shard.length for shard in self.shards])
 
     @classmethod
@@ -107,7 +119,7 @@ class CorpusIndex:
         return self.tokenizer.decode(listed)
 
     def count(self, query: Query) -> int:
-        """How often a sequence stands in the corpus; occurrences may overlap, and none runs over the end of a document."""
+        """How often a sequence occurs in the corpus; occurrences may overlap, and none extends over the end of a document."""
         return int(self.counts([query])[0])
 
     def counts(self, queries: Sequence[Query] | IntArray) -> IntArray:
@@ -121,7 +133,7 @@ class CorpusIndex:
         return result
 
     def locate(self, query: Query, *, limit: int | None = None) -> list[Occurrence]:
-        """Where a sequence stands, in the order of the corpus; with `limit`, only the first so many places."""
+        """Where a sequence occurs, in the order of the corpus; with `limit`, only the first `limit` places."""
         if limit is not None and limit < 0:
             raise InputError(
                 f"limit should be a number of places, at least 0, got {limit}; leave it out for all"
@@ -157,7 +169,7 @@ class CorpusIndex:
         return len(found)
 
     def longest_match(self, query: Query) -> LongestMatch:
-        """The longest run of a query's tokens that stands in the corpus."""
+        """The longest run of a query's tokens that occurs in the corpus."""
         tokens = self._tokens(query)
         starts = np.arange(len(tokens))
         width = self.manifest.symbol_bytes
@@ -171,7 +183,7 @@ class CorpusIndex:
         return LongestMatch(start, length, self.count(best), self.locate(best, limit=1)[0])
 
     def tokens_at(self, place: Occurrence, length: int) -> IntArray:
-        """Some tokens of a document, from an offset on."""
+        """`length` tokens of a document, from an offset on."""
         for shard in self.shards:
             if not shard.documents or not shard.numbers[0] <= place.document <= shard.numbers[-1]:
                 continue
@@ -182,7 +194,7 @@ class CorpusIndex:
             if place.offset < 0 or length < 0 or length > room:
                 raise InputError(
                     f"document {place.document} has {room + place.offset:,} tokens, but those from {place.offset} to "
-                    f"{place.offset + length} were asked for; ask for fewer"
+                    f"{place.offset + length} were requested; ask for fewer"
                 )
             start = np.array([int(shard.starts[number]) + place.offset])
             row: IntArray = shard.rows_at(start, length)[0]
@@ -204,7 +216,7 @@ class CorpusIndex:
         return found
 
     def sequences_at(self, places: IntArray, length: int) -> IntArray:
-        """The tokens from some places in the whole corpus on, in ascending order, a row each; none may run over its document."""
+        """The tokens from some places in the whole corpus on, in ascending order, one row each; none may extend over the end of its document."""
         cuts = np.searchsorted(places, self.shard_begins)
         return np.concatenate(
             [
@@ -224,7 +236,7 @@ class CorpusIndex:
     def _tokens(self, query: Query) -> IntArray:
         tokens = self.encode(query) if isinstance(query, str) else np.asarray(query)
         if tokens.ndim != 1 or not tokens.size:
-            raise InputError("a query needs at least one token, but is empty; it would stand everywhere")
+            raise InputError("a query needs at least one token, but is empty; it would occur everywhere")
         if not np.issubdtype(tokens.dtype, np.integer):
             raise InputError(
                 f"the tokens of a query should be whole numbers, got {tokens.dtype}; give their ids"
@@ -257,9 +269,11 @@ def load_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         if (folder / "building.json").is_file():
             raise CorpusError(
-                f"the index {folder} was not finished; run the same `coalmine index` again to go on"
+                f"the index {folder} was not finished; run the same `coalmine index` again to resume"
             )
-        raise CorpusError(f"{folder} is no index: it has no {MANIFEST_FILE}; make one with `coalmine index`")
+        raise CorpusError(
+            f"{folder} is not an index: it has no {MANIFEST_FILE}; make one with `coalmine index`"
+        )
     manifest = INDEXES.alone(path)
     shards = manifest.shards
     counted = (sum(shard.documents for shard in shards), sum(shard.tokens for shard in shards))

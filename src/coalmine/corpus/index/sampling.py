@@ -1,4 +1,4 @@
-"""Which sequences of a corpus should a model be tried on? As many of each length and number of copies, or a uniform sample."""
+"""Samples of a corpus's sequences: equally many per length and number of copies, or uniform; and all repeated sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BUCKETS = 4 * 63
 
 
 class Sample(msgspec.Struct, frozen=True, eq=False):
-    """One sequence of a corpus, and how often it stands there."""
+    """One sequence of a corpus, and how often it occurs there."""
 
     # In tokens.
     length: int
@@ -43,7 +43,7 @@ class Sample(msgspec.Struct, frozen=True, eq=False):
 
 
 class Repeated(msgspec.Struct, frozen=True, eq=False):
-    """A sequence that is repeated, how often it stands in the corpus, and where first."""
+    """A sequence that is repeated, how often it occurs in the corpus, and where first."""
 
     tokens: IntArray
     count: int
@@ -57,7 +57,7 @@ def bucket_of(count: int) -> int:
     [0, 4, 6, 8, 11, 12, 37]
     """
     if count < 1:
-        raise InputError(f"a sequence that stands in a corpus has at least one copy, got {count}")
+        raise InputError(f"a sequence that occurs in a corpus has at least one copy, got {count}")
     return int(count**4).bit_length() - 1
 
 
@@ -78,18 +78,27 @@ def normalized_sample(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Sample]:
-    """Up to `each` distinct sequences of every length and bucket of copies, drawn uniformly from all there are.
+    r"""Up to `each` distinct sequences of every length and bucket of copies, drawn uniformly from all there are.
 
-    The duplicate-normalized sample of "Quantifying Memorization Across Neural Language Models": one scan of the index
-    finds every distinct sequence and how often it stands in the whole corpus. The result is in the order of length, bucket and place; it
-    depends on the corpus, the tokenizer and the seed, and not on how the index is divided into shards.
+    This is the duplicate-normalized sample of "Quantifying Memorization Across Neural Language Models" (Carlini, Ippolito,
+    Jagielski, Lee, Tramèr and Zhang, 2023, arXiv:2202.07646): one scan of the index finds every distinct sequence and how often
+    it occurs in the whole corpus. The result is ordered by length, bucket and place; it depends on the corpus, the tokenizer and
+    the seed, and not on how the index is divided into shards.
 
     Args:
         index: the index of the corpus.
         lengths: in tokens.
         each: the most sequences of one length and bucket.
         seed: the seed of the draw.
-        progress: is told of the tokens that were scanned.
+        progress: gets the tokens that were scanned.
+
+    >>> import tempfile
+    >>> from coalmine.corpus import build_index
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
+    ...     index = build_index(Path(folder, "a.txt"), Path(folder, "index"))
+    ...     [(index.decode(one.tokens), one.count) for one in normalized_sample(index, lengths=[3], each=1)]
+    [('ban', 2), ('ana', 3)]
     """
     wanted = _checked_lengths(lengths)
     if each < 1:
@@ -109,17 +118,31 @@ def normalized_sample(
 
 
 def uniform_sample(index: CorpusIndex, *, length: int, size: int, seed: int = 0) -> list[Sample]:
-    """Sequences at `size` different places, drawn uniformly from all places where one of this length fits in its document.
+    r"""Sequences at `size` different places, drawn uniformly from all places where one of this length fits in its document.
 
-    A sequence that stands there often is drawn as often as that makes it likely. The result is in the order of the corpus.
+    A sequence that occurs often is drawn accordingly often. The result is in the order of the corpus.
+
+    Args:
+        index: the index of the corpus.
+        length: in tokens.
+        size: how many places to draw.
+        seed: the seed of the draw.
+
+    >>> import tempfile
+    >>> from coalmine.corpus import build_index
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("banana\n")
+    ...     index = build_index(Path(folder, "a.txt"), Path(folder, "index"))
+    ...     [(index.decode(one.tokens), one.count) for one in uniform_sample(index, length=4, size=3)]
+    [('bana', 1), ('anan', 1), ('nana', 1)]
     """
     [length] = _checked_lengths([length])
     begins, fitting = _windows(index, length)
     total = int(fitting.sum())
     if not 1 <= size <= total:
         raise NotMeasurableError(
-            f"the corpus has {total:,} places with {length} tokens of one document behind them, but a sample of {size:,} was "
-            "asked for; ask for another size, or a shorter length"
+            f"the corpus has {total:,} places where {length} tokens of one document follow, but a sample of {size:,} was "
+            "requested; ask for a smaller sample, or a shorter length"
         )
     chosen = np.sort(
         arrays(seed, "index", "uniform", length).choice(total, size, replace=False, shuffle=False)
@@ -140,7 +163,16 @@ def uniform_sample(index: CorpusIndex, *, length: int, size: int, seed: int = 0)
 def repeated_sequences(
     index: CorpusIndex, length: int, *, at_least: int = 2, progress: Progress | None = None
 ) -> Iterator[Repeated]:
-    """Every sequence of `length` tokens that stands at least so often in the corpus, in sorted order."""
+    r"""Every sequence of `length` tokens that occurs at least `at_least` times in the corpus, in sorted order.
+
+    >>> import tempfile
+    >>> from coalmine.corpus import build_index
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
+    ...     index = build_index(Path(folder, "a.txt"), Path(folder, "index"))
+    ...     [(index.decode(one.tokens), one.count) for one in repeated_sequences(index, 3)]
+    [('ana', 3), ('ban', 2)]
+    """
     [length] = _checked_lengths([length])
     if at_least < 2:
         raise InputError(f"at_least should be a number of copies, at least 2, got {at_least}")
@@ -172,14 +204,14 @@ class _SmallestKeys:
         self._each = each
         # Odd, so that multiplying by it is one-to-one.
         self._multiplier = np.uint64(child_seed(seed, "index", "normalized", length) & (2**64 - 1) | 1)
-        # A sequence above its bucket's limit is not among the smallest any more.
+        # A sequence above its bucket's limit is no longer among the smallest.
         self._limits = np.full(_BUCKETS, 2**64 - 1, dtype=np.uint64)
         # For each bucket: keys, places and counts, and how many there are.
         self._sizes: Counter[int] = Counter()
         self._kept: dict[int, list[tuple[NDArray[np.uint64], IntArray, IntArray]]] = {}
 
     def offer_alone(self, places: IntArray, scrambled: NDArray[np.uint64], alone: NDArray[np.bool_]) -> None:
-        """Consider the sequences at some places that stand nowhere else."""
+        """Consider the sequences at some places that occur nowhere else."""
         chosen = np.flatnonzero(alone & (scrambled * self._multiplier <= self._limits[0]))
         self.offer(places[chosen], scrambled[chosen], np.ones(len(chosen), dtype=np.int64))
 

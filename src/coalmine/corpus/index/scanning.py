@@ -1,7 +1,7 @@
-"""Which sequences of a length are there, how often is each, and where first? One scan of the sorted suffixes of all shards.
+"""Scanning the sorted suffixes of all shards: which sequences of a length there are, how often each occurs, and where first.
 
 The scan takes some suffixes at a time: all those of all shards between two sequences in the order of the alphabet. All copies of a
-sequence are therefore met together, whichever shards they stand in. Memory grows with the copies of one sequence, and not with
+sequence are therefore found together, whichever shards they are in. Memory grows with the copies of one sequence, and not with
 the corpus.
 """
 
@@ -22,12 +22,12 @@ from coalmine.progress import Progress
 
 # Suffixes that are compared at once: their places in the text should stay in the processor's cache from word to word.
 SLICE = 1 << 16
-# Slices are told apart by so many symbols at most; by more, sequences of a million tokens would fill the memory.
+# Slices are separated by this many symbols at most; with more, sequences of a million tokens would fill the memory.
 _SYMBOLS_TO_CUT_BY = 1 << 10
 
 
 class Runs(NamedTuple):
-    """The distinct sequences of one length in a slice that stand at least twice in the corpus, in order."""
+    """The distinct sequences of one length in a slice that occur at least twice in the corpus, in order."""
 
     # Where in the slice the copies of each begin, and how many there are.
     begins: IntArray
@@ -39,7 +39,7 @@ class Runs(NamedTuple):
 class Slice:
     """Consecutive suffixes of the corpus in sorted order, without those that are too short.
 
-    `shared[i]` is how many tokens suffix i has in common with the one before it, counted no further than was asked for;
+    `shared[i]` is how many tokens suffix i has in common with the one before it, counted up to the longest length of the scan;
     `room` is how many each has to the end of its document, and `places` where in the whole corpus it begins.
     """
 
@@ -49,14 +49,14 @@ class Slice:
         self.places = places
 
     def repeats(self, length: int, *, at_least: int = 2) -> Runs:
-        """The distinct sequences of `length` tokens that stand at least so often, twice or more, in the corpus."""
-        before, behind = self._joined(length)
-        begins = np.flatnonzero(behind & ~before)
-        ends = np.flatnonzero(before & ~behind) + 1
+        """The distinct sequences of `length` tokens that occur `at_least` times, twice or more, in the corpus."""
+        before, after = self._joined(length)
+        begins = np.flatnonzero(after & ~before)
+        ends = np.flatnonzero(before & ~after) + 1
         counts = ends - begins
         if len(begins):
             cuts = np.stack([begins, ends], axis=1).reshape(-1)
-            # What lies between two runs is cut out; behind the last one there may be nothing.
+            # What is between two runs is cut out; after the last one there may be nothing.
             firsts = np.minimum.reduceat(self.places, cuts[:-1] if ends[-1] == len(before) else cuts)[::2]
         else:
             firsts = begins
@@ -64,13 +64,13 @@ class Slice:
         return Runs(begins[wanted], counts[wanted], firsts[wanted])
 
     def alone(self, length: int) -> NDArray[np.bool_]:
-        """Which of the suffixes begin with `length` tokens that stand only there."""
-        before, behind = self._joined(length)
-        alone: NDArray[np.bool_] = (self.room >= length) & ~before & ~behind
+        """Which of the suffixes begin with `length` tokens that occur only there."""
+        before, after = self._joined(length)
+        alone: NDArray[np.bool_] = (self.room >= length) & ~before & ~after
         return alone
 
     def _joined(self, length: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether each suffix shares so many tokens with the one before it, and with the one behind it."""
+        """Whether each suffix shares `length` tokens with the one before it, and with the one after it."""
         before: NDArray[np.bool_] = self.shared >= length
         return before, np.append(before[1:], False)
 
@@ -93,7 +93,7 @@ def scan(
 
 
 def _bounds(index: CorpusIndex, shortest: int) -> list[list[int]]:
-    """For each slice the rank of its first suffix in each shard, and behind the last slice all lengths."""
+    """For each slice the rank of its first suffix in each shard, and after the last slice all lengths."""
     largest = max(index.shards, key=lambda shard: shard.tokens)
     step = max(1, SLICE * largest.tokens // max(1, index.tokens))
     ranks = np.arange(step, largest.tokens, step)
@@ -151,7 +151,7 @@ def _slice(index: CorpusIndex, begins: list[int], ends: list[int], shortest: int
 
 
 def _cut_slice(shared: IntArray, room: IntArray, places: IntArray) -> Slice:
-    # What two suffixes have in common behind the end of a document is not theirs.
+    # What two suffixes have in common after the end of a document does not count.
     return Slice(np.minimum(shared, room).astype(np.int32), room.astype(np.int32), places)
 
 
@@ -165,7 +165,7 @@ def _shared_in_order(shard: Shard, positions: IntArray, longest: int) -> IntArra
     linked[0] = False
     compared = 0
     while live.size and compared < longest * shard.symbol_bytes:
-        # Most part soon; those that do not have much in common, and are compared by the cache line.
+        # Most differ early; those that do not have much in common, and are compared by cache line.
         size = 8 if compared < 24 else 64
         words = shard.rows(places + compared, size).view(np.dtype("<u8"))
         pairs = np.flatnonzero(linked)
@@ -181,8 +181,8 @@ def _shared_in_order(shard: Shard, positions: IntArray, longest: int) -> IntArra
         agreed = np.where(equal, size, 8 * column + (np.frexp(lowest)[1] - 1) // 8)
         shared[live[pairs]] = compared + agreed
         linked[pairs] = equal
-        going_on = linked | np.append(linked[1:], False)
-        live, places, linked = live[going_on], places[going_on], linked[going_on]
+        continuing = linked | np.append(linked[1:], False)
+        live, places, linked = live[continuing], places[continuing], linked[continuing]
         compared += size
     return np.minimum(shared // shard.symbol_bytes, longest)
 
@@ -201,7 +201,7 @@ class _Merge:
     def compare(self, longest: int) -> IntArray:
         """Sort by the first `longest` symbols, and give how many each has in common with the one before it.
 
-        Word by word: suffixes that agree in all words so far are a group, and go on to the next word together.
+        Word by word: suffixes that agree in all words so far are a group, and are compared in the next word together.
         """
         shared = np.zeros(len(self.order), dtype=np.int64)
         live = np.arange(len(self.order))
@@ -219,9 +219,9 @@ class _Merge:
             shared[live[parted + 1]] = number * self._in_word + agreed
             number += 1
             shared[live[1:][joined]] = number * self._in_word
-            going_on = np.concatenate(([False], joined)) | np.concatenate((joined, [False]))
-            group = np.cumsum(np.concatenate(([True], ~joined)))[going_on]
-            live = live[going_on]
+            continuing = np.concatenate(([False], joined)) | np.concatenate((joined, [False]))
+            group = np.cumsum(np.concatenate(([True], ~joined)))[continuing]
+            live = live[continuing]
         return np.minimum(shared, longest)
 
     def _words(self, which: IntArray, number: int) -> Words:

@@ -1,4 +1,4 @@
-"""Where among the sorted suffixes of a shard do some sequences stand? Many sequences are looked up at a time.
+"""Looking up sequences among the sorted suffixes of a shard, many at a time.
 
 Sequences and suffixes are compared by words of 8 bytes. All sequences take the same step of their binary searches at once, and
 the suffixes that agree with a sequence in one word are the interval in which the next word is looked up.
@@ -44,7 +44,7 @@ class Sequences:
     def words(self, which: IntArray, number: int) -> tuple[Words, Words]:
         """The `number`-th word of some sequences that are long enough to have one, as the lowest and the highest that fits.
 
-        Where a sequence ends inside of the word, anything may follow it.
+        Where a sequence ends inside the word, anything may follow it.
         """
         place = number * self._in_word
         found: Words = self._words[(self._starts[which] + place) * self.symbol_bytes]
@@ -58,7 +58,7 @@ class Sequences:
 
 
 class _Step(NamedTuple):
-    """What one word told of the sequences that were still being looked up."""
+    """The result of comparing one word of the sequences that are still being looked up."""
 
     number: int
     which: IntArray
@@ -68,7 +68,7 @@ class _Step(NamedTuple):
 
 
 def intervals(shard: Shard, sequences: Sequences) -> tuple[IntArray, IntArray]:
-    """The ranks of the suffixes that begin with each sequence: first, and behind the last.
+    """The ranks of the suffixes that begin with each sequence: the first, and one past the last.
 
     For a sequence that no suffix begins with, both are the rank that it would have.
     """
@@ -80,7 +80,7 @@ def intervals(shard: Shard, sequences: Sequences) -> tuple[IntArray, IntArray]:
 
 
 def longest_prefixes(shard: Shard, sequences: Sequences) -> tuple[IntArray, IntArray]:
-    """How long a beginning of each sequence stands in the shard, in tokens, and the rank of a suffix that has it."""
+    """How long a beginning of each sequence occurs in the shard, in tokens, and the rank of a suffix that has it."""
     matched = np.zeros(len(sequences), dtype=np.int64)
     ranks = np.zeros(len(sequences), dtype=np.int64)
     for step in _steps(shard, sequences):
@@ -131,8 +131,8 @@ def _steps(shard: Shard, sequences: Sequences) -> Iterator[_Step]:
         end = _first_above(shard, begin, high, most, number)
         yield _Step(number, which, (low, high), (begin, end))
         number += 1
-        going_on = (begin < end) & (sequences.lengths[which] > number * shard.symbols_in_word)
-        which, low, high = which[going_on], begin[going_on], end[going_on]
+        continuing = (begin < end) & (sequences.lengths[which] > number * shard.symbols_in_word)
+        which, low, high = which[continuing], begin[continuing], end[continuing]
 
 
 def _first_above(shard: Shard, low: IntArray, high: IntArray, keys: Words, number: int) -> IntArray:

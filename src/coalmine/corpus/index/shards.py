@@ -1,4 +1,4 @@
-"""An index at rest: its manifest, and shards of symbols and sorted suffixes that are mapped into memory."""
+"""Files of an index: its manifest, and shards of symbols and sorted suffixes that are mapped into memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 SCHEMA = "coalmine.index/1"
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
-# What is done so far, while an index is being built.
+# The shards that are finished, while an index is being built.
 UNFINISHED_FILE = "building.json"
-# So many zeros stand behind the last symbol, so that as many bytes can be read at every place.
+# This many zeros follow the last symbol, so that as many bytes can be read at every place.
 PADDING = 64
 # Every 256th suffix, in memory, spares a search most of its steps.
 _LANDMARK_STEP = 256
@@ -69,7 +69,7 @@ class CorpusRecord(msgspec.Struct, frozen=True):
 
 
 class TokenizerRecord(msgspec.Struct, frozen=True):
-    """Which tokens it was cut into."""
+    """How it was tokenized."""
 
     kind: str
     size: int
@@ -128,7 +128,7 @@ def write_file(path: Path, content: NDArray[Any]) -> FileRecord:
     content = np.ascontiguousarray(content)
     view = memoryview(content.data).cast("B") if content.size else memoryview(b"")
     with ThreadPoolExecutor(1) as pool:
-        # Both hashing and writing release the interpreter, so the one hides behind the other.
+        # Both hashing and writing release the interpreter lock, so they run at the same time.
         digest = pool.submit(lambda: hashlib.sha256(view).hexdigest())
         with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "wb", buffering=0) as out:
             written = 0
@@ -157,7 +157,7 @@ class Shard:
         self.suffixes = _mapped(directory, number, "suffixes")
         self.starts = _mapped(directory, number, "starts")
         self.numbers = _mapped(directory, number, "numbers")
-        # Few beside the tokens, so that looking at them all is cheap, also where the checksums were not.
+        # Few compared with the tokens, so that checking them all is cheap, even where checksums are not compared.
         starts, numbers = self.starts.astype(np.int64), self.numbers
         if starts[0] != 0 or starts[-1] != self.length or np.any(np.diff(starts) < 1):
             raise self.damaged("starts")
@@ -168,10 +168,10 @@ class Shard:
         )
 
     def damaged(self, part: str) -> CorpusError:
-        """What to raise where a file holds what it cannot hold; only an index whose checksums were not compared gets so far."""
+        """The error for a file with impossible values; only an index whose checksums were not compared gets this far."""
         name = file_name(self.number, part)
         return CorpusError(
-            f"the index {self._directory} is damaged in shard {self.number}: {name} holds what it cannot hold; build it again, with "
+            f"the index {self._directory} is damaged in shard {self.number}: {name} holds impossible values; build it again, with "
             "overwrite"
         )
 
@@ -183,7 +183,7 @@ class Shard:
         return found
 
     def rows(self, places: IntArray, size: int) -> NDArray[np.uint8]:
-        """The `size` bytes, 64 at most, from some places in the bytes of the symbols on; zeros behind the end."""
+        """The `size` bytes, 64 at most, from some places in the bytes of the symbols on; zeros after the end."""
         end = self.length * self.symbol_bytes
         if size == 8:
             return self._words[np.minimum(places, end)].view(np.uint8).reshape(-1, 8)
@@ -192,9 +192,9 @@ class Shard:
         return found
 
     def words(self, positions: IntArray, number: int) -> Words:
-        """The `number`-th word behind each position, as an integer that sorts as its symbols do."""
+        """The `number`-th word after each position, as an integer that sorts as its symbols do."""
         places = (positions.astype(np.int64) + number * self.symbols_in_word) * self.symbol_bytes
-        # What lies behind the end is the padding, all zeros.
+        # After the end is the padding, all zeros.
         np.minimum(places, self.length * self.symbol_bytes, out=places)
         found: Words = self._words[places]
         found.byteswap(inplace=True)
@@ -215,17 +215,17 @@ class Shard:
 
     @cached_property
     def _documents_at_steps(self) -> IntArray:
-        """Which document every 64th position lies in, as a place to begin to look; much faster than bisection."""
+        """Which document every 64th position is in, as a place to start searching; much faster than bisection."""
         steps = np.arange(0, self.length + 1, 1 << _STEP_BITS).astype(np.uint32)
         return np.searchsorted(self.starts, steps, side="right").astype(np.int64) - 1
 
     def documents_at(self, positions: IntArray) -> IntArray:
-        """Which document of the shard, counted from 0, each position lies in."""
+        """Which document of the shard, counted from 0, each position is in."""
         found: IntArray = self._documents_at_steps[positions >> _STEP_BITS]
-        behind = np.flatnonzero(self.starts[found + 1] <= positions)
-        while behind.size:
-            found[behind] += 1
-            behind = behind[self.starts[found[behind] + 1] <= positions[behind]]
+        past = np.flatnonzero(self.starts[found + 1] <= positions)
+        while past.size:
+            found[past] += 1
+            past = past[self.starts[found[past] + 1] <= positions[past]]
         return found
 
     def room_at(self, positions: IntArray) -> IntArray:
@@ -234,7 +234,7 @@ class Shard:
         return ends - positions
 
     def symbol_rows(self, positions: IntArray, length: int) -> NDArray[np.uint8]:
-        """The bytes of the `length` symbols from each position on, a row each; behind the end of the shard are zeros."""
+        """The bytes of the `length` symbols from each position on, one row each; zeros past the end of the shard."""
         places = positions.astype(np.int64)[:, None] * self.symbol_bytes + np.arange(
             length * self.symbol_bytes
         )
@@ -246,7 +246,7 @@ class Shard:
         return bytes(self.symbols[begin * self.symbol_bytes : end * self.symbol_bytes])
 
     def rows_at(self, positions: IntArray, length: int) -> IntArray:
-        """The tokens from each position on, a row each; they must not run over the end of its document."""
+        """The tokens from each position on, one row each; they must not extend over the end of its document."""
         raw = self.symbol_rows(positions, length).reshape(len(positions), length, self.symbol_bytes)
         symbols = np.zeros((len(positions), length), dtype=np.int32 if self.symbol_bytes < 4 else np.int64)
         for column in range(self.symbol_bytes):
@@ -281,7 +281,7 @@ def symbol_bytes_for(vocabulary: int) -> int:
 def check_files(directory: Path, manifest: Manifest, *, verify: bool, advance: Callable[[int], None]) -> None:
     """Raise a CorpusError that names the shard whose files are not those of the manifest.
 
-    Sizes are always compared; with `verify` the SHA-256 of each file too. `advance` is told the bytes that were checked.
+    Sizes are always compared; with `verify` the SHA-256 of each file too. `advance` gets the bytes that were checked.
     """
     for number, shard in enumerate(manifest.shards):
         symbols = (shard.documents + shard.tokens) * manifest.symbol_bytes + PADDING
@@ -296,11 +296,11 @@ def check_files(directory: Path, manifest: Manifest, *, verify: bool, advance: C
             record = shard.files.get(part)
             problem = None
             if record is None or record.bytes != size:
-                problem = "is not described rightly by the manifest"
+                problem = "does not match its entry in the manifest"
             elif not path.is_file():
                 problem = "is missing"
             elif path.stat().st_size != size:
-                problem = f"has {path.stat().st_size:,} bytes and not {size:,}"
+                problem = f"has {path.stat().st_size:,} bytes instead of {size:,}"
             elif verify and sha256_of_file(path) != record.sha256:
                 problem = "does not match its checksum"
             if problem is not None:

@@ -1,4 +1,4 @@
-"""The suffix array of some symbols, by a compiled library that sorts bytes."""
+"""Sorting suffixes of symbols, with a compiled library that sorts bytes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CHUNK = 1 << 16
 def sorted_suffixes(symbols: NDArray[np.uint8], symbol_bytes: int, documents: int) -> NDArray[np.uint32]:
     """The positions of all tokens, in the order of what follows them; a position counts symbols, not bytes.
 
-    Big-endian symbols sort as their bytes do, so the bytes are sorted and the places inside of symbols are left out, in place:
+    Big-endian symbols sort as their bytes do, so the bytes are sorted and the places inside symbols are left out, in place:
     sorting takes 5 bytes of memory for each byte of `symbols`, and less where few of many symbols occur. The ends of
-    documents are the smallest symbols, so they stand first and are cut off.
+    documents are the smallest symbols, so they come first and are cut off.
 
     Args:
         symbols: big-endian, 0 at the end of each document and nowhere else.

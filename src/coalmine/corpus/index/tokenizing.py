@@ -1,4 +1,4 @@
-"""What are the tokens of a document, and of a query? Bytes, or the tokens of a model's own tokenizer."""
+"""Tokenizers of an index: bytes, or the tokens of a model."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class IndexTokenizer(Protocol):
         """The tokens of a text; a ModelError where it has a part that the vocabulary cannot write."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens; bytes that are no whole character become U+FFFD."""
+        """The text of some tokens; bytes that are not a whole character become U+FFFD."""
 
 
 def utf8(text: str) -> bytes:
-    r"""The UTF-8 of a query; an InputError where it is no text, such as an argument of bytes that are not UTF-8.
+    r"""The UTF-8 of a query; an InputError where it is not text, such as an argument of bytes that are not UTF-8.
 
     >>> utf8("né")
     b'n\xc3\xa9'
@@ -82,7 +82,7 @@ class ByteTokens:
     description: ClassVar[dict[str, Any]] = {"kind": BYTES}
 
     def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
-        """One array a text."""
+        """One array per text."""
         return [self.encode_query(text) for text in texts]
 
     def encode_query(self, text: str) -> IntArray:
@@ -104,11 +104,11 @@ class ReferenceTokens:
         self.description = tokenizer.to_dict()
 
     def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
-        """One array a text."""
+        """One array per text."""
         return [self._tokenizer.encode_document(text) for text in texts]
 
     def encode_query(self, text: str) -> IntArray:
-        """Its tokens; there is none for an unknown word, which would match every other."""
+        """Its tokens; an unknown word has none, because it would match every other."""
         return np.asarray(self._tokenizer.encode(text), dtype=np.int64)
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -128,7 +128,7 @@ class SubwordTokens:
             raise MissingExtraError("an index over subwords", "tokenizers", "transformers") from None
         with offline(), as_model_error("the tokenizer cannot be read", "save the tokenizer again"):
             self._backend = Tokenizer.from_str(written)
-            # What the tokenizer was last used for must not cut a document.
+            # Truncation that was set in an earlier use must not shorten a document.
             self._backend.no_truncation()
             self._backend.no_padding()
         self.size = check_ids(self._backend)  # before anything lists the ids
@@ -138,13 +138,13 @@ class SubwordTokens:
         self._unknown = None if unknown is None else self._backend.token_to_id(unknown)
 
     def encode_documents(self, texts: Sequence[str]) -> list[IntArray]:
-        """One array a text."""
+        """One array per text."""
         with as_model_error("the tokenizer cannot write a document", "check the tokenizer"):
             found = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.asarray(one.ids, dtype=np.int64) for one in found]
 
     def encode_query(self, text: str) -> IntArray:
-        """Its tokens, as if it stood alone; in running text it may be cut in another way."""
+        """Its tokens when encoded alone; inside a longer text it may be tokenized differently."""
         tokens = np.asarray(encoded(self._backend, text).ids, dtype=np.int64)
         if self._unknown is not None and np.any(tokens == self._unknown):
             raise ModelError(
@@ -159,7 +159,7 @@ class SubwordTokens:
 
 
 def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
-    """The tokenizer that is meant by "bytes", by a model's directory, `python:module:function` or `NAME:WHERE`, or by a model's tokenizer itself.
+    """The tokenizer for "bytes", for a model's directory, `python:module:function` or `NAME:WHERE`, or for a model's tokenizer itself.
 
     >>> index_tokenizer("bytes").kind
     'bytes'
@@ -183,7 +183,7 @@ def index_tokenizer(given: str | os.PathLike[str] | object) -> IndexTokenizer:
 
 
 def from_description(document: dict[str, Any]) -> IndexTokenizer:
-    """The inverse of `description`; a ModelError where it is the description of nothing."""
+    """The inverse of `description`; a ModelError where it does not describe a tokenizer."""
     if not isinstance(document, dict):
         raise ModelError("the tokenizer is not described by an object; build the index again, with overwrite")
     if document.get("kind") == BYTES:
@@ -194,14 +194,14 @@ def from_description(document: dict[str, Any]) -> IndexTokenizer:
 
 
 def description_bytes(tokenizer: IndexTokenizer) -> bytes:
-    """The description as it stands in a file: the same tokenizer gives the same bytes."""
+    """The description as bytes of a file: the same tokenizer gives the same bytes."""
     return json.dumps(tokenizer.description, ensure_ascii=False, sort_keys=False).encode(
         "utf-8", "surrogatepass"
     )
 
 
 def tokenizer_sha256(given: str | os.PathLike[str] | object) -> str:
-    """What tells whether an index and a model cut texts alike.
+    """The SHA-256 of a tokenizer's description: equal if an index and a model tokenize alike.
 
     >>> tokenizer_sha256("bytes")[:8]
     'eb929771'
@@ -243,6 +243,6 @@ def _as_transformers_reads(directory: Path) -> str:
         loaded = load_tokenizer(directory)
         written: str = loaded.backend_tokenizer.to_str()
     except (ImportError, ModelError, AttributeError):
-        # A directory with a tokenizer and no model has no config to be loaded by; its file says what it is.
+        # A directory with a tokenizer and no model has no config to load it by, so its file is read as it is.
         return (directory / TOKENIZER_FILE).read_text(encoding="utf-8")
     return written

@@ -1,4 +1,4 @@
-"""Files of other tools, CSV and JSON: their rows, which column holds what, and who was trained on."""
+"""Tables that other tools wrote, in CSV and JSON: their rows, which column holds what, and which rows were trained on."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ class Table(NamedTuple):
         """The column with such a name; an InputError where there is none."""
         found = self.column(names, what)
         if found is None:
-            # Without a line of names, what stands in for names is the first row, secrets and all.
+            # If the names are missing, the first row is in their place, so nothing of it is quoted.
             raise InputError(
-                f"none of the {len(self.rows[0].cells)} columns of {self.path} is named as one for {what}; name one "
+                f"none of the {len(self.rows[0].cells)} columns of {self.path} has a name for {what}; name one "
                 f"{' or '.join(names[:4])}, in the first line"
             )
         return found
 
 
 def read_foreign(path: Path, what: str) -> Any:
-    """What a file holds: a `Table` for CSV, JSON Lines and a JSON list of objects, and otherwise the JSON value."""
+    """The content of a file: a `Table` for CSV, JSON Lines and a JSON list of objects, and otherwise the JSON value."""
     try:
         text = read_bytes(path, what).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -106,14 +106,14 @@ def side_of(row: Row, column: str, path: Path) -> Side:
         key = key[0]
     if key not in _SIDES:
         raise InputError(
-            f"{row.where} of {path} has something else in the column {column} than in or out (also member and nonmember, 1 and 0, true "
+            f"{row.where} of {path} has something other than in or out in the column {column} (also member and nonmember, 1 and 0, true "
             "and false); correct it"
         )
     return _SIDES[key]
 
 
 def copies_of(row: Row, column: str | None, path: Path) -> int:
-    """How often a row was trained on, or was meant to be; once where the file does not say it."""
+    """How often a row was trained on, or was meant to be; 1 where the file does not say so."""
     if column is None:
         return 1
     value = row.cells[column]
@@ -123,8 +123,8 @@ def copies_of(row: Row, column: str | None, path: Path) -> int:
         number = math.nan
     if not (1 <= number <= MOST_COPIES and number == math.floor(number)):
         raise InputError(
-            f"{row.where} of {path} has something else in the column {column} than a whole number of copies of at least 1, which is "
-            "needed for what was left out too; correct it"
+            f"{row.where} of {path} has something other than a whole number of copies of at least 1 in the column {column}, which is "
+            "needed for canaries that were left out too; correct it"
         )
     return int(number)
 
@@ -138,13 +138,13 @@ def number_of(row: Row, column: str, path: Path) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise InputError(
-            f"{row.where} of {path} has something else in the column {column} than a finite number; leave out what could not be scored"
+            f"{row.where} of {path} has something other than a finite number in the column {column}; leave out what could not be scored"
         )
     return number
 
 
 def shaped(path: Path, document: Any, shape: type[Shape], what: str) -> Shape:
-    """The parts of a JSON document that are read, or an InputError that says which of them is missing or of another kind."""
+    """The parts of a JSON document that are read, or an InputError that says which of them is missing or of the wrong type."""
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as problem:
@@ -154,7 +154,9 @@ def shaped(path: Path, document: Any, shape: type[Shape], what: str) -> Shape:
 def number_of_copies(path: Path, key: str) -> int:
     """How often what is listed under a key was trained on."""
     if not (key.isascii() and key.isdecimal() and len(key) <= len(str(MOST_COPIES))):
-        raise InputError(f"{path} lists something under another key than a number of copies; export it again")
+        raise InputError(
+            f"{path} lists something under a key that is not a number of copies; export it again"
+        )
     return int(key)
 
 
@@ -169,7 +171,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error as problem:
-        raise InputError(f"{path} is not a CSV ({problem}); export it again") from None
+        raise InputError(f"{path} is not CSV ({problem}); export it again") from None
     if not lines:
         raise InputError(f"{path} is empty; export it again, with a line of column names first")
     header = lines[0]
@@ -177,7 +179,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
         # A comma for the decimal point would otherwise cut a number in two, and half of it would count.
         if len(cells) != len(header):
             raise InputError(
-                f"row {number} of {path} has {len(cells)} columns, where {len(header)} should be; put texts with commas in quotes"
+                f"row {number} of {path} has {len(cells)} columns instead of {len(header)}; put texts with commas in quotes"
             )
         yield f"row {number}", dict(zip(header, cells, strict=True))
 
@@ -192,7 +194,7 @@ def _table(path: Path, rows: Sequence[tuple[str, Any]]) -> Table:
         named = {str(name).strip().lower().replace("-", "_").replace(" ", "_"): cells[name] for name in cells}
         if table and named.keys() != table[0].cells.keys():
             raise InputError(
-                f"{where} of {path} has other columns than the first row; give all rows the same ones"
+                f"{where} of {path} has different columns from the first row; give all rows the same ones"
             )
         table.append(Row(where, named))
     if not table:

@@ -1,4 +1,4 @@
-"""Makes a manifest of canaries that another tool planted: memaudit, TensorFlow Privacy's secret sharer, or a table of texts.
+"""Importing canaries that another tool planted: memaudit, TensorFlow Privacy's secret sharer, or a table of texts.
 
 - memaudit: `memaudit-manifest.json`, what its `inject` returned.
 - TensorFlow Privacy: a `SecretsSet` as JSON (`dataclasses.asdict`), with its pattern and vocabulary.
@@ -77,10 +77,10 @@ class _SecretsSet(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """Canaries of another tool, and what was assumed of them."""
+    """Canaries of another tool, and what was assumed about them."""
 
     canaries: CanarySet
-    # The tool that the file comes from, as far as its shape says.
+    # The tool that wrote the file, as far as its structure shows.
     tool: str
     # One sentence each; none of them shows a secret.
     notes: tuple[str, ...]
@@ -101,25 +101,35 @@ class _Found(NamedTuple):
 def import_canaries(
     path: str | os.PathLike[str],
     *,
-    secret: Format | str | None = None,
+    format: Format | str | None = None,  # noqa: A002 - as --format
     withhold: float | None = None,
 ) -> Imported:
-    """The canaries in a file of another tool, with the copies that each had or was meant to have.
+    r"""The canaries in a file of another tool, with the copies that each had or was meant to have.
 
     Without a format, the texts are kept as a list of their own: they can be compared with each other, by `membership` and by exposure
-    among references, but there is no space that they were drawn from, so no rank among all of it, and nothing to extract.
+    among references, but no space is known that they were drawn from, so there is no rank in it, and nothing to extract.
 
     Args:
-        path: the file; its kind is told from its content.
-        secret: the format that all texts are members of, if they were drawn from one.
-        withhold: the probability with which a coin left a canary out, where the file does not say it. Without a coin one training
+        path: the file; its content decides what kind it is.
+        format: the format that all texts are members of, if they were drawn from one.
+        withhold: the probability with which a coin left a canary out, where the file does not say so. Without a coin, one training
             run shows nothing about epsilon.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "canaries.csv")
+    ...     _ = table.write_text("text,in_out,copies\npin 12,in,4\npin 93,out,4\n")
+    ...     imported = import_canaries(table, format="pin {digits:2}", withhold=0.5)
+    >>> [(canary.text, canary.times_trained_on) for canary in imported.canaries]
+    [('pin 12', 4), ('pin 93', 0)]
     """
     place = Path(path)
     found = _read(place)
     if withhold is not None:
         if not 0.0 <= withhold < 1.0:
-            raise InputError(f"withhold is a probability below 1, but is {withhold}; say how the coin was")
+            raise InputError(
+                f"withhold is a probability below 1, but is {withhold}; give the probability of the coin"
+            )
         if found.withhold is not None and found.withhold != withhold:
             raise InputError(
                 f"{place} says that a coin withheld with probability {found.withhold:g}, and {withhold:g} was given; leave it out"
@@ -127,17 +137,17 @@ def import_canaries(
         found = found._replace(withhold=withhold)
     notes = list(found.notes)
     texts = [text for _, text, _, _ in found.canaries]
-    form = found.secret if secret is None else Format(secret) if isinstance(secret, str) else secret
+    form = found.secret if format is None else Format(format) if isinstance(format, str) else format
     listed = form is None
     if form is None:
         form = _list_of(place, [*texts, *found.references])
         notes.append(
-            "no format is known, so the texts are a list: membership and exposure among references can be measured, and ranks among all "
+            "no format is known, so the texts are a list: membership and exposure among references can be measured, but ranks among all "
             "possible secrets and extraction cannot; give --format if the texts were drawn from one"
         )
     if found.withhold is None:
         notes.append(
-            "the file does not say that a coin decided who was planted, so one training run shows nothing about epsilon; give "
+            "the file does not say that a coin decided which canaries were planted, so one training run shows nothing about epsilon; give "
             "--withhold if there was one"
         )
     try:
@@ -178,7 +188,7 @@ def _read(path: Path) -> _Found:
 
 def _from_table(table: Table) -> _Found:
     text = table.needed(TEXT_COLUMNS, "the texts")
-    side = table.needed(SIDE_COLUMNS, "who was trained on")
+    side = table.needed(SIDE_COLUMNS, "what was trained on")
     copies = table.column(COPIES_COLUMNS, "the number of copies")
     names = table.column(ID_COLUMNS, "ids")
     canaries, references = [], []
@@ -256,7 +266,7 @@ def _list_of(path: Path, texts: Sequence[str]) -> Format:
     """A format that makes these texts and no others."""
     if len(set(texts)) < 2:
         raise ManifestError(
-            f"{path} has {len(set(texts))} different texts, which cannot be compared with each other; give more"
+            f"{path} has {len(set(texts))} different texts, too few to be compared with each other; give more"
         )
     # The template goes into tables and reports, so what the texts have in common, which may be most of a secret, is not in it.
     return Format("{word:1}", words=sorted(set(texts)))

@@ -1,4 +1,4 @@
-"""Which canaries are there, what were they drawn from, and what was done with them? The record in canaries.json."""
+"""Canary sets: canaries with their formats, references and corpus, as recorded in canaries.json."""
 
 from __future__ import annotations
 
@@ -48,9 +48,13 @@ class CanarySet(Sequence[Canary]):
         seed: the seed of all draws, or None for a set made by hand.
         withhold: the probability with which a canary was withheld by its coin, or None where there was no coin.
         corpus: what was planted in, or None for a set made by hand.
-        listed: the ids of formats that are only lists of known texts, because nobody said what these were drawn from. Their
-            canaries can be compared with withheld ones and references, but not with a space.
+        listed: the ids of formats that are only lists of known texts, because it is not known what they were drawn from. Their
+            canaries can be compared with withheld ones and references, but not with a secret space.
         path: the canaries.json that it was loaded from, or None.
+
+    >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], references=2)
+    >>> known
+    <CanarySet of 1 canaries (1 planted) and 2 references from 1 format>
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class CanarySet(Sequence[Canary]):
         withhold: float | None = None,
         seed: int = 0,
     ) -> CanarySet:
-        """A set made by hand, for a model that somebody else trained on texts that are known.
+        """A set made by hand, for a model that was trained elsewhere on texts that are known.
 
         Args:
             secret: the format that the texts are members of.
@@ -139,14 +143,14 @@ class CanarySet(Sequence[Canary]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CanarySet:
-        """Load a canaries.json, named itself or by its directory; all that can be checked without the corpus is."""
+        """Load a canaries.json, named itself or by its directory; everything that can be checked without the corpus is."""
         path = Path(path)
         if path.is_dir():
             path /= MANIFEST_NAME
         try:
             content = files.read_written(path, "the manifest of planted canaries")
         except ReadError:
-            raise  # which says nothing of what the manifest holds, and not that there is none
+            raise  # it does not mean that there is no manifest
         except InputError as error:
             raise ManifestError(str(error)) from None
         try:
@@ -158,7 +162,7 @@ class CanarySet(Sequence[Canary]):
         return loaded
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to a file, or as canaries.json to a directory; readable by its owner only, for it holds the secrets."""
+        """Write to a file, or as canaries.json to a directory; readable by its owner only, because it holds the secrets."""
         path = Path(path)
         if path.is_dir():
             path /= MANIFEST_NAME
@@ -221,7 +225,7 @@ class CanarySet(Sequence[Canary]):
             raise ManifestError(f"there is no canary {canary_id!r}; the ids begin with {some}") from None
 
     def named_texts(self) -> Iterator[tuple[str, str, str]]:
-        """Each canary and reference as the name that messages call it by, its format id, and its text."""
+        """Each canary and reference: its name in messages, its format id, and its text."""
         for canary in self._canaries:
             yield f"canary {canary.canary_id}", canary.format_id, canary.text
         for format_id, texts in self.references.items():
@@ -399,16 +403,16 @@ def _other_members(secret: Format, taken: set[str], count: int, seed: int) -> tu
     available = secret.size - len(taken)
     if count > available:
         raise NotMeasurableError(
-            f"{count:,} references were asked for, but only {available:,} members of {secret.template!r} are left; "
+            f"{count:,} references were requested, but only {available:,} members of {secret.template!r} are left; "
             "ask for fewer, or use a larger format"
         )
-    # With so many draws enough are left whichever are taken; dropping some of a uniform draw leaves a uniform draw.
+    # After this many draws enough are left, whichever are taken; dropping some of a uniform draw leaves a uniform draw.
     drawn = secret.sample(count + len(taken), child_seed(seed, "references"), replace=False)
     return tuple(text for text in drawn if text not in taken)[:count]
 
 
 def as_canary_set(given: Any) -> CanarySet:
-    """The canaries that a caller means: a set, what `plant` returned, or the path of a manifest."""
+    """A canary set from what callers give: a set, what `plant` returned, or the path of a manifest."""
     if isinstance(given, CanarySet):
         return given
     if isinstance(given, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""The records of canaries.json, checked while they are read."""
+"""The records of canaries.json, validated while they are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class PlantedCorpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The corpus that the canaries were planted in, before and after."""
 
-    # The planted corpus, which is beside the manifest, and the name that the original had.
+    # The planted corpus, which is in the directory of the manifest, and the name of the original.
     name: str
     original_name: str
     sha256_before: str
@@ -54,7 +54,7 @@ class FormatEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source_template: str | None
     # In decimal digits, because many readers of JSON lose integers above 2**53.
     size: str
-    # Whether the format is only the list of the texts that are known, because nobody said what they were drawn from.
+    # Whether the format is only the list of the texts that are known, because it is not known what they were drawn from.
     listed: bool | UnsetType = UNSET
 
 
@@ -98,7 +98,7 @@ def decoded(content: bytes) -> Manifest:
         ) from None
     if manifest.corpus is not None and not _is_file_name(manifest.corpus.name):
         raise ManifestError(
-            "the corpus should be beside the manifest, but its name is that of another place; plant again"
+            "the corpus should be in the directory of the manifest, but its name is a path; plant again"
         )
     return manifest
 
@@ -113,5 +113,5 @@ def _is_file_name(name: str) -> bool:
 
 
 def in_decimal(size: int) -> str:
-    """The digits of an integer, of which Python's own conversion refuses more than 4,300."""
+    """The digits of an integer, also of those with more than 4,300, which Python's own conversion refuses."""
     return f"{decimal.Decimal(size):f}"

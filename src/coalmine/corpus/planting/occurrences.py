@@ -1,4 +1,4 @@
-"""Does any of these secrets occur in this text already? Fast for ten thousand secrets and a large corpus."""
+"""Searching texts for thousands of secrets at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from coalmine.corpus.planting.manifest import CanarySet
 
-# A shared prefix of this many bytes is rare enough in ordinary text that looking at each place it occurs is cheap.
+# A shared prefix of this many bytes is rare enough in ordinary text that examining each occurrence is cheap.
 _LONG_PREFIX = 6
 _WINDOW = 8
 # Odd and with its bits well spread: multiplying by it and keeping the high bits is a good hash of a 64-bit number.
@@ -23,8 +23,8 @@ _PIECE = 1 << 15
 class OccurrenceSearch:
     """Finds where members of one or more groups of texts occur inside other text.
 
-    The members of a group, such as the canaries and references of one format, mostly begin alike. Where they do, only
-    the places where that beginning occurs are looked at. The others are found by their first few bytes, for all
+    The members of a group, such as the canaries and references of one format, mostly have a common beginning. Where they do,
+    only the places where that beginning occurs are examined. The others are found by their first few bytes, for all
     members and all places of the text together.
 
     >>> search = OccurrenceSearch([["my code is 17", "my code is 23"], ["xyz"]])
@@ -60,7 +60,7 @@ class OccurrenceSearch:
             yield from search.find(haystack)
 
     def longest(self, haystack: bytes) -> list[tuple[int, int, str]]:
-        """Each occurrence that is not only a part of a longer one, as where it begins and ends and the member, in order.
+        """Each occurrence that is not part of a longer one, as begin, end and member, in order.
 
         >>> OccurrenceSearch([["pin 12", "pin 1234"]]).longest(b"pin 1234 and pin 12")
         [(0, 8, 'pin 1234'), (13, 19, 'pin 12')]
@@ -92,7 +92,7 @@ class _Members:
         self._lengths = sorted({len(member) for member in members})
 
     def at(self, haystack: bytes, start: int) -> Iterator[tuple[int, str]]:
-        """The members that stand at an offset."""
+        """The members that occur at an offset."""
         for length in self._lengths:
             text = self._texts.get(haystack[start : start + length])
             if text is not None:
@@ -123,7 +123,7 @@ class _WindowSearch:
                 yield from self._members.at(haystack, begin + start)
 
     def _hashes(self, text: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-        """For each offset, a number below 2**_TABLE_BITS that depends on the `width` bytes from there on."""
+        """For each offset, a number below 2**_TABLE_BITS that depends on the next `width` bytes."""
         import numpy as np
 
         packed = text.astype(np.uint64)
@@ -137,7 +137,7 @@ class _WindowSearch:
 
 
 def _window_width(length: int) -> int:
-    """The widest window, a power of two and at most a 64-bit number, within so many bytes."""
+    """The widest window, a power of two and at most a 64-bit number, within this many bytes."""
     return min(_WINDOW, 1 << (length.bit_length() - 1))
 
 

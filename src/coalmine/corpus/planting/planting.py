@@ -1,4 +1,4 @@
-"""Puts canaries into training data: so many of each format, each so many times, at places drawn uniformly."""
+"""Planting canaries in training data, at places drawn uniformly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,12 @@ from coalmine.storage.unfinished import UNFINISHED_FILE, noted_as_unfinished, so
 
 
 class Planted(msgspec.Struct, frozen=True):
-    """What `plant` made: the canaries, the corpus with them in it, and the manifest that says where they came from."""
+    """What `plant` made: the canaries, the corpus with them in it, and the manifest that says where they came from.
+
+    >>> made = Planted(CanarySet([], {}), Path("planted/corpus.txt"), Path("planted/canaries.json"))
+    >>> made.corpus.name, len(made.canaries)
+    ('corpus.txt', 0)
+    """
 
     canaries: CanarySet
     corpus: Path

@@ -1,4 +1,4 @@
-"""The most that an audit of a set of canaries can show, whatever the model remembers: exposure, ROC points and epsilon."""
+"""Power of a set of canaries: the most that an audit can show, whatever the model remembers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
 
 
 class CopiesPower(msgspec.Struct, frozen=True, kw_only=True):
-    """What the canaries of one format and one planned number of copies can show at most."""
+    """The most that the canaries of one format and one planned number of copies can show."""
 
     copies: int
     planted: int
@@ -33,7 +33,7 @@ class CopiesPower(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormatPower(msgspec.Struct, frozen=True, kw_only=True):
-    """What the canaries of one format can show at most."""
+    """The most that the canaries of one format can show."""
 
     format_id: str
     template: str
@@ -42,8 +42,8 @@ class FormatPower(msgspec.Struct, frozen=True, kw_only=True):
     reference_exposure_bits: float | None
     # Members that a planted canary is compared with: references and withheld canaries.
     compared_with: int
-    # The false-positive rates at which a true-positive rate can be given with so many, and those of them at which its interval
-    # can have a lower limit above 0.
+    # The false-positive rates at which this many comparisons allow a true-positive rate, and those of them at which its
+    # confidence interval can have a lower limit above 0.
     false_positive_rates: tuple[float, ...]
     bounded_false_positive_rates: tuple[float, ...]
     # The smallest p-value that a single planted canary can have; None without comparisons.
@@ -52,7 +52,7 @@ class FormatPower(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit can show at most."""
+    """The most that an audit can show."""
 
     delta: float
     confidence: float
@@ -64,8 +64,8 @@ class Power(msgspec.Struct, frozen=True, kw_only=True):
 def power_of(canaries: CanarySet, *, delta: float = 1e-5, confidence: float = 0.95) -> Power:
     """The most that an audit of one model trained with these canaries can show.
 
-    The numbers are those of scores that tell planted canaries from all others without a mistake; real scores show less. Epsilon is
-    the bound that assumes nothing but the coins, at `delta` and `confidence`.
+    The numbers are those of scores that separate planted canaries from all others without a mistake; real scores show less.
+    Epsilon is the lower bound that assumes nothing but the coins, at `delta` and `confidence`.
 
     >>> known = CanarySet.of("my pin is {digits:4}", ["my pin is 0451"], references=1000)
     >>> power = power_of(known).formats[0]
@@ -189,6 +189,6 @@ def _warnings(canaries: CanarySet, formats: Sequence[FormatPower]) -> list[str]:
                 )
     if formats and not all(form.compared_with for form in formats):
         warnings.append(
-            "there are neither references nor withheld canaries to compare with in each format; ask for --references 1000"
+            "there are neither references nor withheld canaries to compare with in each format; use --references 1000"
         )
     return warnings

@@ -1,4 +1,4 @@
-"""Counts the canaries that are left in a corpus that was rewritten after planting, and makes a manifest that says so."""
+"""Recounting canaries in a corpus that was rewritten after planting, for a manifest with the new counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coalmine.storage.files import sha256_of_file
 
 
 class Recount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many copies of canaries a rewritten corpus holds, against those that were planted."""
+    """How many copies of canaries a rewritten corpus holds, compared with those that were planted."""
 
     # The name of the manifest that was written, and its SHA-256.
     manifest: str
@@ -36,7 +36,7 @@ class Recount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest of a corpus that is about to be rewritten, where there is one, and what to beware of where there is none."""
+    """The manifest of a corpus that is about to be rewritten, if there is one, and warnings if there is none."""
 
     canaries: CanarySet | None = None
     warnings: tuple[str, ...] = ()
@@ -45,8 +45,8 @@ class KnownManifest(msgspec.Struct, frozen=True, kw_only=True):
 def manifest_of(corpus: Path, given: CanarySet | str | os.PathLike[str] | None = None) -> KnownManifest:
     """The manifest that was given, or the canaries.json beside a corpus if it is the manifest of that corpus.
 
-    A ManifestError is raised for a manifest that was given and tells of another corpus. One that only lies there is then not used,
-    with a warning.
+    A ManifestError is raised for a manifest that was given and describes another corpus. One that was only found beside the corpus
+    is then not used, with a warning.
     """
     if given is not None:
         canaries = as_canary_set(given)
@@ -63,7 +63,7 @@ def manifest_of(corpus: Path, given: CanarySet | str | os.PathLike[str] | None =
     else:
         if canaries.corpus is not None:
             return KnownManifest(canaries=canaries)
-        why = f"{beside} tells of no corpus; name it with --canaries if this corpus holds its canaries"
+        why = f"{beside} describes no corpus; name it with --canaries if this corpus holds its canaries"
     return KnownManifest(
         warnings=(
             f"the manifest beside the corpus is not used, and copies of canaries are not counted: {why}",
@@ -74,7 +74,7 @@ def manifest_of(corpus: Path, given: CanarySet | str | os.PathLike[str] | None =
 def _check_corpus(canaries: CanarySet, corpus: Path) -> None:
     if canaries.corpus is not None and canaries.corpus.sha256_after != sha256_of_file(corpus):
         raise ManifestError(
-            f"{canaries.path or 'the manifest'} tells of another corpus than {corpus} (the SHA-256 differs); name the manifest of "
+            f"{canaries.path or 'the manifest'} describes another corpus than {corpus} (the SHA-256 differs); name the manifest of "
             "this corpus"
         )
 
@@ -91,16 +91,16 @@ def recounted(
 ) -> CanarySet:
     """The same canaries, with the number of copies that a rewritten corpus really holds.
 
-    The coin and the planned number of copies stay as they are: who was planted was decided before the corpus was rewritten.
+    The coin and the planned number of copies stay as they are: they were decided before the corpus was rewritten.
 
     Args:
         canaries: the manifest of the corpus before.
-        corpus: the corpus that was written, which all of it is read.
+        corpus: the corpus that was written; all of it is read.
         by: what rewrote it, such as "dedup".
         before: name, SHA-256 and number of documents of the corpus that was rewritten.
-        content: where the bytes of `corpus` are, while it does not have its name yet.
+        content: the file that holds the bytes of `corpus`, as long as it does not have its final name.
         fields: which fields of a row hold what.
-        progress: is told of the bytes read.
+        progress: gets the bytes read.
     """
     path, progress = Path(corpus), progress or Silent()
     fields = fields or (Fields() if canaries.corpus is None else canaries.corpus.fields)
@@ -141,16 +141,16 @@ def recount_summary(before: CanarySet, after: CanarySet, manifest: str) -> Recou
     warnings = []
     if gone:
         warnings.append(
-            f"{len(gone)} planted canaries are not in the corpus any more; their coins still count them as planted, which makes "
-            "membership and epsilon weaker and never wrong"
+            f"{len(gone)} planted canaries are no longer in the corpus; their coins still count them as planted, which makes "
+            "membership and epsilon weaker but never wrong"
         )
     appeared = [
         new for old, new in zip(before, after, strict=True) if not old.planted and new.times_trained_on
     ]
     if appeared:
         warnings.append(
-            f"{len(appeared)} withheld canaries are in the corpus ({appeared[0].canary_id} is the first); they cannot show what no "
-            "memory looks like, so plant anew with another seed"
+            f"{len(appeared)} withheld canaries are in the corpus ({appeared[0].canary_id} is the first); they are not "
+            "evidence of what an untrained text looks like, so plant again with another seed"
         )
     return Recount(
         manifest=manifest,

@@ -1,4 +1,4 @@
-"""Does every planted canary survive the preprocessing of a training? Looks for the tokens of its holes among those in the loss."""
+"""Survival of canaries in preprocessing: how many planted copies reach the loss, by the tokens of their holes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.records import Canary
 
 SCHEMA = "coalmine.survival/1"
-# The label by which transformers and torch leave a token out of the loss.
+# The label with which transformers and torch leave a token out of the loss.
 IGNORED = -100
-# Stands for a token without text, such as a separator or padding. No UTF-8 text has this byte, so no match spans it.
+# In place of a token without text, such as a separator or padding. No UTF-8 text has this byte, so no match spans it.
 _NO_TEXT = b"\xff"
-# Canaries that a text names one by one.
+# How many canaries a message names one by one.
 SHOWN = 10
 
 
@@ -33,7 +33,7 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
     canary_id: str
     # How many copies should be there: 0 for a withheld canary.
     repetitions: int
-    # Whole in one row, with all tokens of its holes in the loss. Those of the text around the holes are known to everybody.
+    # Whole in one row, with all tokens of its holes in the loss. The text around the holes is known to everyone.
     reached: int
     # Whole in one row, with some tokens of its holes in the loss and some not.
     partly: int = 0
@@ -41,19 +41,19 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
     masked: int
     # Begins in one row and ends in the next.
     split: int
-    # Of those that reached the loss: begin with the row, so that the first token is not predicted from anything.
+    # Of those that reached the loss: at the start of a row, where the first token is not predicted from anything.
     at_row_start: int
-    # Of those that reached the loss: other tokens than the canary has alone, which is how an audit scores it.
+    # Of those that reached the loss: tokenized differently from the canary alone, which is how an audit scores it.
     other_tokens: int
-    # Whether the tokenizer writes another text than was planted, such as one in lower case.
+    # Whether the tokenizer changes the planted text, such as to lower case.
     altered: bool
-    # Tokens that hold any part of a hole, over all copies that are whole in one row, and those of them that are in the loss.
+    # Tokens that hold any part of a hole, over all copies that are whole in one row, and how many of them are in the loss.
     hole_tokens: int = 0
     hole_tokens_in_loss: int = 0
 
     @property
     def missing(self) -> int:
-        """Copies of which no whole trace was found: cut off, dropped or changed."""
+        """Copies that were not found whole: cut off, dropped or changed."""
         return max(0, self.repetitions - self.reached - self.partly - self.masked - self.split)
 
     @property
@@ -63,7 +63,11 @@ class CanarySurvival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survival(msgspec.Struct, frozen=True, kw_only=True):
-    """What the preprocessing left of the canaries, in the order of the manifest."""
+    """What the preprocessing left of the canaries, in the order of the manifest.
+
+    >>> Survival(canaries=[], rows=8, tokens=64, tokens_in_loss=56, warnings=[]).ok
+    True
+    """
 
     schema: str = SCHEMA
     canaries: list[CanarySurvival]
@@ -84,7 +88,7 @@ class Survival(msgspec.Struct, frozen=True, kw_only=True):
         return all(entry.reached == entry.repetitions for entry in self.canaries)
 
     def __str__(self) -> str:
-        """A short account: one line in all, one per warning, and one for each of the first canaries that lost copies."""
+        """A short summary: one line in all, one per warning, and one for each of the first canaries that lost copies."""
         planted = [entry for entry in self.canaries if entry.repetitions]
         copies = sum(entry.repetitions for entry in planted)
         reached = sum(entry.reached for entry in planted)
@@ -117,9 +121,9 @@ class _Counts:
 
 
 class _Form(NamedTuple):
-    """What the tokenizer makes of a canary."""
+    """A canary as the tokenizer encodes it."""
 
-    # The tokens that it has alone.
+    # Its tokens when it is encoded alone.
     alone: list[int]
     # Where its holes begin and end, in bytes.
     holes: list[tuple[int, int]]
@@ -131,11 +135,11 @@ def check_survival(
     """How many copies of each canary reach the loss, in one pass over what the model will be trained on.
 
     A copy reaches the loss if all tokens that hold a part of its holes do, that is, of the secret. Labels of the text around
-    the holes do not matter: a prompt that is left out of the loss is still read.
+    the holes do not matter: the model still reads a prompt that is left out of the loss.
 
-    A copy is found by its text, whatever tokens it is cut into: as a part of the bytes that the tokens of a row stand for. So
-    a leading space, a newline or a neighbor that merges with its first token hides nothing. What the tokenizer changes
-    (such as upper case) is looked for as changed. Problems are warnings and never stop a training.
+    A copy is found by its text, however it is tokenized: as a part of the bytes that the tokens of a row spell. So a leading
+    space, a newline or a neighbor that merges with its first token hides nothing. If the tokenizer changes the text (such as
+    upper case), the changed text is searched for. Problems are warnings and never stop a training.
 
     Args:
         canaries: the manifest of the planted corpus, or the set of canaries.
@@ -144,8 +148,9 @@ def check_survival(
             Without labels every token that is attended to is taken to be in the loss.
         tokenizer: the fast tokenizer of the model.
 
-    >>> check_survival("planted/canaries.json", trainer.get_train_dataloader(), tokenizer).warnings  # doctest: +SKIP
-    []
+    >>> examples = trainer.get_train_dataloader()  # doctest: +SKIP
+    >>> print(check_survival("planted/canaries.json", examples, tokenizer))  # doctest: +SKIP
+    336 of 336 copies of 48 planted canaries reach the loss (1,204 rows, 77,056 tokens, 75,852 in the loss).
     """
     chosen = as_canary_set(canaries)
     reader = _reader(tokenizer)
@@ -165,7 +170,7 @@ def check_survival(
         for start, end, form in search.longest(text):
             for canary_id in forms[form]:
                 _count(counts[canary_id], row, written, start, end, known[form])
-        # Only a canary that begins before the border and ends behind it is one that the border has split.
+        # Only a canary that begins before the border between two rows and ends after it was split by it.
         tail, head = before, text[:longest]
         for start, end, form in search.longest(tail + head):
             if start < len(tail) < end:
@@ -173,7 +178,7 @@ def check_survival(
                     counts[canary_id].split += 1
         before = (before + text)[-longest:] if longest else b""
     if rows == 0:
-        raise InputError("there is not one row to look at; give the examples that the model is trained on")
+        raise InputError("there are no rows to examine; give the examples that the model is trained on")
     altered = {name for form, names in forms.items() for name in names if chosen.by_id(name).text != form}
     entries = [_entry(canary, counts[canary.canary_id], altered) for canary in chosen]
     found = Survival(
@@ -194,10 +199,10 @@ def _holes(canaries: CanarySet, form: str, names: Sequence[str]) -> list[tuple[i
     for name in names:
         canary = canaries.by_id(name)
         if len(form) != len(canary.text):
-            # It cannot be told any more which part of it is the secret.
+            # Which part of it is the secret can no longer be determined.
             return [(0, len(form.encode()))]
         secret = canaries.format_of(canary)
-        # In a list of texts each is one hole, and what they all begin with tells nothing.
+        # In a list of texts each is one hole, and what they all begin with is not secret.
         shared = len(secret.prefix) if canary.format_id in canaries.listed else 0
         spans |= {(max(begin, shared), end) for begin, end in secret.hole_spans(canary.text)}
     # A hole can be filled with nothing.
@@ -218,7 +223,7 @@ def _reader(tokenizer: Any) -> SubwordTokenizer:
 def _forms(
     canaries: CanarySet, reader: SubwordTokenizer, tokenizer: Any
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Each text to look for, with the canaries that are written so; and the canaries that cannot be written at all."""
+    """Each text to search for, with the canaries that have it; and the canaries that the tokenizer cannot encode at all."""
     forms: dict[str, list[str]] = {}
     unwritable = []
     for canary in canaries:
@@ -230,7 +235,7 @@ def _forms(
         form = reader.decode(tokens)
         if form != tokenizer.backend_tokenizer.decode(tokens, skip_special_tokens=False):
             raise NotMeasurableError(
-                "the tokens of this tokenizer do not join to the text that they stand for, so canaries cannot be found in them; "
+                "the tokens of this tokenizer do not join to the text that they encode, so canaries cannot be found in them; "
                 "look for the canaries in decoded examples"
             )
         if form:
@@ -257,7 +262,7 @@ def _rows(batch: Any) -> Iterator[_Row]:
         else:
             _same_length(row, labels[place], "labels")
             _check_aligned(row, labels[place])
-            # A label that is another token teaches another text.
+            # A label that is another token trains another text.
             yield _Row(row, [label == token for token, label in zip(row, labels[place], strict=True)])
 
 
@@ -282,12 +287,12 @@ def _same_length(row: list[int], other: list[int], name: str) -> None:
 
 
 def _check_aligned(row: list[int], labels: list[int]) -> None:
-    """Raise an InputError for labels that are moved by one already: read as aligned, they would hide every canary."""
+    """Raise an InputError for labels that are shifted by one already: read as aligned, they would hide every canary."""
     aligned = all(label in {IGNORED, token} for token, label in zip(row, labels, strict=True))
     taught = [place for place, label in enumerate(labels[:-1]) if label != IGNORED]
     if not aligned and len(taught) > 1 and all(labels[place] == row[place + 1] for place in taught):
         raise InputError(
-            "labels are moved by one against input_ids; give them aligned, as transformers has them"
+            "labels are shifted by one against input_ids; give them aligned, as transformers has them"
         )
 
 
@@ -341,15 +346,15 @@ def _warnings(entries: list[CanarySurvival], forms: dict[str, list[str]], unwrit
         ("reach the loss less often than planted", [e for e in planted if 0 < e.reached < e.repetitions]),
         ("reach the loss with a part of their secret only", [e for e in planted if e.partly]),
         ("reach the loss more often than planted", [e for e in planted if e.reached > e.repetitions]),
-        ("are withheld and reach the loss all the same", [e for e in entries if not e.repetitions and e.reached]),
-        ("are changed by the tokenizer, so an audit scores what it makes of them", [e for e in entries if e.altered]),
-        ("are cut into other tokens than an audit scores", [e for e in planted if e.other_tokens]),
+        ("are withheld and reach the loss anyway", [e for e in entries if not e.repetitions and e.reached]),
+        ("are changed by the tokenizer, so an audit scores the changed text", [e for e in entries if e.altered]),
+        ("are tokenized differently from what an audit scores", [e for e in planted if e.other_tokens]),
         ("begin a row, so their first token is not trained on", [e for e in planted if e.at_row_start]),
     ]  # fmt: skip
     named = [(what, [entry.canary_id for entry in found]) for what, found in kinds]
     named += [
         ("cannot be written by the tokenizer", unwritable),
-        ("are the same text to the tokenizer, and counted for each other", alike),
+        ("are the same text to the tokenizer, and each counts copies of the other", alike),
     ]
     return [f"{len(names)} of the canaries {what}: {_named(names)}" for what, names in named if names]
 

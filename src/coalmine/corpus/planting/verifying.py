@@ -1,4 +1,4 @@
-"""Is the planted corpus what its manifest says? Counts every canary in it, and takes them out again."""
+"""Verifying a planted corpus against its manifest: every canary is counted, and taken out again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from coalmine.records import Canary
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked of a planted corpus, and what was found wrong with it."""
+    """What was checked of a planted corpus, and what was found wrong with it.
+
+    >>> Verification(
+    ...     ok=False, problems=("corpus.txt has 9 documents, but should have 10",), documents=9, canaries=1, references=0, original="same"
+    ... ).problems
+    ('corpus.txt has 9 documents, but should have 10',)
+    """
 
     ok: bool
     # One sentence each; none of them shows a secret.
@@ -36,8 +42,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     original: str
 
 
-def verify(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:
-    """Compare a planted corpus with its manifest, by reading all of it.
+def verify_planted(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:
+    r"""Compare a planted corpus with its manifest, by reading all of it.
 
     Checked are: the SHA-256 of the corpus, the number of documents, that each planted canary is the text of exactly as
     many documents as it was planted in, that no withheld canary and no reference occurs at all, that no canary occurs
@@ -46,13 +52,22 @@ def verify(directory: str | os.PathLike[str], *, progress: Progress | None = Non
 
     Args:
         directory: what `plant` wrote to, or its canaries.json.
-        progress: is told of the bytes read.
+        progress: gets the bytes read.
+
+    >>> import tempfile
+    >>> from coalmine.corpus import plant
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("one document per line\n" * 1000)
+    ...     planted = plant(Path(folder, "a.txt"), "my pin is {digits:6}", repeat=1, out=Path(folder, "out"))
+    ...     found = verify_planted(Path(folder, "out"))
+    >>> found.ok, found.original, found.references
+    (True, 'same', 1000)
     """
     canaries = CanarySet.load(directory)
     path = canaries.corpus_path
     if canaries.corpus is None or path is None:
         raise ManifestError(
-            f"{canaries.path} tells of no planted corpus, so there is nothing to verify; plant first"
+            f"{canaries.path} describes no planted corpus, so there is nothing to verify; plant first"
         )
     if not path.is_file():
         raise CorpusError(
@@ -161,6 +176,6 @@ class _Reader:
                 )
         if self.original == "different":
             problems.append(
-                f"without the planted documents, {record.name} is not the original {record.original_name} any more"
+                f"without the planted documents, {record.name} is no longer the original {record.original_name}"
             )
         return problems + self._found
