@@ -245,7 +245,7 @@ def test_withheld_canaries_and_too_many_copies_are_told():
     assert not found.ok
     assert [warning.split(":")[0] for warning in found.warnings] == [
         "1 of the canaries reach the loss more often than planted",
-        "1 of the canaries are withheld and reach the loss all the same",
+        "1 of the canaries are withheld and reach the loss anyway",
     ]
 
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_read_is_refused():
         ([{"labels": ids}], "mapping with input_ids"),
         ([{"input_ids": ids, "labels": ids[1:]}], "labels; give one for each token"),
         ([{"input_ids": [ids, ids], "labels": [ids]}], "2 rows of input_ids but 1"),
-        ([{"input_ids": ids, "labels": [*ids[1:], -100]}], "moved by one"),
+        ([{"input_ids": ids, "labels": [*ids[1:], -100]}], "shifted by one"),
     ]
     for rows, problem in cases:
         with pytest.raises(InputError, match=problem):

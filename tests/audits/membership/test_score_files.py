@@ -130,16 +130,16 @@ def test_the_command_reads_them(tmp_path, capsys, monkeypatch):
         (
             "a.csv",
             "score,in\nnan,in\n1,out\n",
-            "has something else in the column score than a finite number",
+            "has something other than a finite number in the column score",
         ),
-        ("a.csv", "points,in\n1,in\n", "is named as one for the scores"),
+        ("a.csv", "points,in\n1,in\n", "has a name for the scores"),
         ("a.json", {"in": [1, None], "out": [1]}, "entry 1 of in .* than a finite number"),
         ("a.json", {"in": [1], "members": [1], "out": [1]}, "neither a table with scores"),
         ("a.json", {"in": [1]}, "neither a table with scores"),
         (
             "a.json",
             {"perplexities": {"x": [1]}, "perplexities_reference": [2]},
-            "under another key than a number of copies",
+            "under a key that is not a number of copies",
         ),
         (
             "a.json",

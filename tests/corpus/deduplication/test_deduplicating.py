@@ -17,8 +17,7 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.planting import plant
 from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CorpusError, InputError, ManifestError
-
-SUFFIXES = [".txt", ".txt.gz", ".jsonl", ".jsonl.zst", ".csv", ".csv.gz", ".parquet"]
+from corpus.corpora import SUFFIXES
 
 
 def words(seed, count):
@@ -31,7 +30,7 @@ def texts_of(path, fields=None):
 
 
 def strings_twice(texts, length):
-    """Every string of whole characters with at least `length` bytes, no longer than need be, that stands twice."""
+    """Every string of whole characters with at least `length` bytes, no longer than need be, that occurs twice."""
     seen, twice = set(), set()
     for text in texts:
         for start in range(len(text)):
@@ -54,7 +53,7 @@ def removals(folder):
     st.sampled_from(["one", "none"]),
     st.sampled_from([30, 10**9]),
 )
-def test_no_text_stands_twice_and_a_second_pass_finds_nothing(texts, length, keep, memory):
+def test_no_text_occurs_twice_and_a_second_pass_finds_nothing(texts, length, keep, memory):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.jsonl")
         path.write_text("".join(json.dumps({"text": text, "n": n}) + "\n" for n, text in enumerate(texts)))
@@ -297,7 +296,7 @@ def test_canaries_that_are_too_much_alike_leave_the_corpus_and_stay_planted_by_t
     assert sum(canary.times_trained_on for canary in after) == 1
     assert len(report.canaries.gone) == 4
     assert all(canary.planted and canary.repetitions == 2 for canary in after)
-    assert "4 planted canaries are not in the corpus any more" in report.warnings[0]
+    assert "4 planted canaries are no longer in the corpus" in report.warnings[0]
     again = deduplicate(tmp_path / "out" / "corpus.txt", tmp_path / "again", exact=None, near=0.5)
     assert (again.canaries.copies_before, again.canaries.copies_after, again.canaries.gone) == (1, 1, ())
 
@@ -319,7 +318,7 @@ def test_which_manifest_is_recounted_is_found_or_said(make_corpus, tmp_path):
     (tmp_path / "named" / "dedup.json").unlink()
     with pytest.raises(CorpusError, match=r"canaries.json exists already"):
         deduplicate(moved, tmp_path / "named", canaries=made.manifest)
-    # What tells of a corpus that is replaced goes with it.
+    # A manifest of a corpus that is replaced is removed with it.
     deduplicate(moved, tmp_path / "named", overwrite=True)
     assert not (tmp_path / "named" / "canaries.json").exists()
     (elsewhere / "canaries.json").write_bytes(made.manifest.read_bytes())
@@ -328,5 +327,5 @@ def test_which_manifest_is_recounted_is_found_or_said(make_corpus, tmp_path):
     assert other.canaries is None
     assert "the manifest beside the corpus is not used" in other.warnings[0]
     assert "SHA-256 differs" in other.warnings[0]
-    with pytest.raises(ManifestError, match="tells of another corpus"):
+    with pytest.raises(ManifestError, match="describes another corpus"):
         deduplicate(moved, tmp_path / "refused", canaries=made.canaries)

@@ -18,22 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine.corpus import Document, Fields, read_documents
 from coalmine.corpus.files import comma_separated, streams
-from coalmine.corpus.files.reading import Document, Fields, open_corpus, read_documents
+from coalmine.corpus.files.reading import open_corpus
 from coalmine.errors import CorpusError
+from corpus.corpora import SUFFIXES
 
-SUFFIXES = [
-    ".txt",
-    ".txt.gz",
-    ".txt.zst",
-    ".jsonl",
-    ".jsonl.gz",
-    ".jsonl.zst",
-    ".csv",
-    ".csv.gz",
-    ".csv.zst",
-    ".parquet",
-]
 TEXTS = ["plain", 'with "quotes", commas', "ünïcödé 😀", " spaces  around ", "back\\slash", "tab\there"]
 
 lines = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=12)
@@ -42,7 +32,7 @@ short_blocks = st.sampled_from([1, 2, 3, 7, 16, 1 << 20])
 
 
 def read_raw(name: str, content: bytes, block_bytes: int) -> tuple[bytes, list[bytes], list[Document]]:
-    """Everything as it stands in the file, each document's bytes, and the documents; read in small blocks."""
+    """Everything as it is in the file, each document's bytes, and the documents; read in small blocks."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(streams, "BLOCK_BYTES", block_bytes),
@@ -223,7 +213,7 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
 def test_the_line_of_a_bad_byte_is_right_far_into_the_corpus(tmp_path, name):
     path = tmp_path / name
     line = b'{"text": "a"}\n' if name == "a.jsonl" else b"text\n"

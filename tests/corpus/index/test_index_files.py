@@ -85,7 +85,7 @@ def test_a_damaged_manifest_or_tokenizer_is_refused(corpus, tmp_path):
     (index.path / "tokenizer.json").write_text('{"kind":  "bytes"}')
     with pytest.raises(CorpusError, match=r"tokenizer\.json does not match"):
         CorpusIndex.open(index.path)
-    with pytest.raises(CorpusError, match="is no index"):
+    with pytest.raises(CorpusError, match="is not an index"):
         CorpusIndex.open(tmp_path)
 
 

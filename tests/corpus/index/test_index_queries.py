@@ -40,7 +40,7 @@ def places(documents, query):
 
 
 def longest(documents, query):
-    """The length of the longest part of a query that stands in a document, and the first place in the query of such a one."""
+    """The length of the longest part of a query that occurs in a document, and the first place in the query of such a one."""
     for length in range(len(query), 0, -1):
         for start in range(len(query) - length + 1):
             if places(documents, query[start : start + length]):

@@ -155,22 +155,22 @@ def test_a_list_keeps_what_its_texts_begin_with_apart(written):
         (
             "a.csv",
             "words,member\na,1\n",
-            "none of the 2 columns of .* is named as one for the texts; name one text",
+            "none of the 2 columns of .* has a name for the texts; name one text",
         ),
-        ("a.csv", "text,score\na,1\n", "is named as one for who was trained on"),
-        ("a.csv", "text,member,label\na,1,1\n", "several columns that may hold who was trained on"),
+        ("a.csv", "text,score\na,1\n", "has a name for what was trained on"),
+        ("a.csv", "text,member,label\na,1,1\n", "several columns that may hold what was trained on"),
         (
             "a.csv",
             "text,member\na,perhaps\nb,1\n",
-            "row 2 .* has something else in the column member than in or out",
+            "row 2 .* has something other than in or out in the column member",
         ),
         (
             "a.csv",
             "text,member,copies\na,1,0\nb,1,1\n",
-            "something else in the column copies than a whole number",
+            "something other than a whole number of copies of at least 1 in the column copies",
         ),
         ("a.csv", "text,member\n,1\n", "has no text in the column text"),
-        ("a.csv", "text,member\na,1\n", "has 1 different texts, which cannot be compared"),
+        ("a.csv", "text,member\na,1\n", "has 1 different texts, too few to be compared"),
         ("a.json", "{", "is not JSON"),
         ("a.json", {"a": 1}, "neither a manifest of memaudit"),
         ("a.json", {"schema": "coalmine.canaries/1"}, "a file of coalmine itself"),
@@ -188,7 +188,7 @@ def test_a_list_keeps_what_its_texts_begin_with_apart(written):
         (
             "a.jsonl",
             '{"text": "a", "in": 1}\n{"text": "b"}\n',
-            "line 2 .* other columns than the first row",
+            "line 2 .* different columns from the first row",
         ),
     ],
 )

@@ -107,7 +107,7 @@ def test_references_drawn_by_hand_can_be_all_the_rest():
     secret = Format("{digits:1}")
     made = CanarySet.of(secret, ["3", "7"], references=8)
     assert sorted(made.references["f0"]) == ["0", "1", "2", "4", "5", "6", "8", "9"]
-    with pytest.raises(NotMeasurableError, match="9 references were asked for, but only 8 members"):
+    with pytest.raises(NotMeasurableError, match="9 references were requested, but only 8 members"):
         CanarySet.of(secret, ["3", "7"], references=9)
 
 
@@ -178,7 +178,7 @@ def test_a_corpus_elsewhere_is_refused(saved):
         "name": "../../etc/passwd", "original_name": "", "sha256_before": "", "sha256_after": "",
         "documents_before": 1, "documents_after": 1, "fields": {},
     }  # fmt: skip
-    with pytest.raises(ManifestError, match="should be beside the manifest"):
+    with pytest.raises(ManifestError, match="should be in the directory of the manifest"):
         CanarySet.load(saved(corpus=record))
 
 

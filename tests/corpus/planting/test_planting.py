@@ -1,13 +1,13 @@
+"""Planted corpora of every kind: what is in them, where, and how it was drawn."""
+
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import json
 import re
 import stat
 import tempfile
-import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,58 +17,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from coalmine.cli.options import whole_numbers
-from coalmine.cli.plant import command
-from coalmine.corpus.files.embedded import write_embedded_corpus
 from coalmine.corpus.files.reading import Fields, read_documents
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.planting import _places, plant
 from coalmine.corpus.planting.verifying import verify_planted
-from coalmine.errors import CorpusError, InputError, NotMeasurableError
-from coalmine.formats.format import Format
+from coalmine.errors import CorpusError, NotMeasurableError
 from coalmine.storage.files import sha256_of_file
+from corpus.corpora import SUFFIXES, RecordedProgress, content_of
 
-SUFFIXES = [
-    ".txt",
-    ".txt.gz",
-    ".txt.zst",
-    ".jsonl",
-    ".jsonl.gz",
-    ".jsonl.zst",
-    ".csv",
-    ".csv.gz",
-    ".csv.zst",
-    ".parquet",
-]
 NUMBER = "the random number is {digits:9}"
 TEXTS = [f"document {number}, of some length" for number in range(50)]
-
-
 # Room for a few copies in a corpus of a few short lines.
 LONG = "z" * 400
-
-
-class Told:
-    """A progress that remembers what it was told."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def start(self, task, total):
-        self.tasks.append([task, total, 0, False])
-
-    def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's name
-        self.tasks[-1][2] += amount
-
-    def finish(self):
-        self.tasks[-1][3] = True
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_kind_holds_each_canary_as_often_as_asked_and_else_what_it_held(make_corpus, tmp_path, suffix):
     fields = Fields() if suffix.startswith(".txt") else Fields(user="by")
     path = make_corpus(TEXTS, suffix)
-    told = Told()
+    told = RecordedProgress()
     planted = plant(
         path, [NUMBER, "pin {digits:4}."], repeat=[1, 4], canaries=3, references=20, seed=5,
         withhold=0.0, out=tmp_path / "out", fields=fields, progress=told,
@@ -156,10 +123,14 @@ def test_removing_the_planted_lines_gives_back_the_bytes(texts, line_break, mark
         assert (verification.ok, verification.original) == (True, "same")
 
 
+def quoted(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
 @settings(max_examples=40)
 @given(
     st.lists(st.text(st.characters(codec="utf-8"), max_size=8), min_size=1, max_size=10),
-    st.sampled_from([".jsonl", ".csv"]),
+    st.sampled_from([".jsonl", ".csv", ".tsv"]),
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
     st.integers(0, 10**6),
@@ -169,7 +140,8 @@ def test_odd_rows_stay_as_they_are(texts, suffix, line_break, ends, seed):
     if suffix == ".jsonl":
         rows = [f' {{"z":1e0 , "text":  {json.dumps(text)} }}' for text in texts]
     else:
-        rows = ["n, text ,text", *('1,"quo""ted",' + '"' + text.replace('"', '""') + '"' for text in texts)]
+        cells = [("n", " text ", "text"), *(("1", '"quo""ted"', quoted(text)) for text in texts)]
+        rows = [("," if suffix == ".csv" else "\t").join(row) for row in cells]
     content = line_break.join(rows) + (line_break if ends else "")
     line_break = line_break if "\n" in content else "\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -180,7 +152,7 @@ def test_odd_rows_stay_as_they_are(texts, suffix, line_break, ends, seed):
         )
         after = planted.corpus.read_bytes().decode()
         secret = planted.canaries[0].text
-        row = f'{{"text": "{secret}"}}' if suffix == ".jsonl" else f",,{secret}"
+        row = {".jsonl": f'{{"text": "{secret}"}}', ".csv": f",,{secret}", ".tsv": f"\t\t{secret}"}[suffix]
         assert (after + line_break).replace(row + line_break, "") == content + line_break
         verification = verify_planted(Path(folder, "out"))
         assert (verification.problems, verification.original) == ((), "same")
@@ -347,7 +319,7 @@ def test_parquet_with_a_column_that_cannot_be_null_is_refused(tmp_path):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("template", [NUMBER, "{digits:9}", "{hex:12}"])
-def test_a_canary_that_stands_in_the_corpus_already_is_refused(make_corpus, tmp_path, suffix, template):
+def test_a_canary_that_occurs_in_the_corpus_already_is_refused(make_corpus, tmp_path, suffix, template):
     canaries = plant(
         make_corpus(TEXTS, suffix),
         template,
@@ -359,274 +331,17 @@ def test_a_canary_that_stands_in_the_corpus_already_is_refused(make_corpus, tmp_
         out=tmp_path / "first",
     ).canaries
     known = make_corpus([*TEXTS[:30], f"so {canaries[17].text}, é", *TEXTS], suffix, name="known")
-    place = {".txt": "line 31", ".jso": "line 31", ".csv": "line 32", ".par": "row 31"}[suffix[:4]]
+    header_lines = 0 if suffix == ".parquet" else content_of([], suffix).count(b"\n")
+    place = "row 31" if suffix == ".parquet" else f"line {31 + header_lines}"
     with pytest.raises(
-        CorpusError, match=rf"canary f0-x1-17 stands in the corpus already \(.*known.*, {place}\)"
+        CorpusError, match=rf"canary f0-x1-17 occurs in the corpus already \(.*known.*, {place}\)"
     ):
         plant(
             known, template, canaries=20, references=50, seed=3, repeat=1, withhold=0.0, out=tmp_path / "out"
         )
     known = make_corpus([*TEXTS, canaries.references["f0"][9]], suffix, name="reference")
-    with pytest.raises(CorpusError, match="reference 9 of format f0 stands in the corpus already"):
+    with pytest.raises(CorpusError, match="reference 9 of format f0 occurs in the corpus already"):
         plant(
             known, template, canaries=20, references=50, seed=3, repeat=1, withhold=0.0, out=tmp_path / "out"
         )
     assert not (tmp_path / "out").exists()
-
-
-def test_two_formats_with_a_member_in_common_are_refused(make_corpus, tmp_path):
-    with pytest.raises(InputError, match="have the same text; keep one of them, or draw again"):
-        plant(
-            make_corpus(TEXTS, ".txt"),
-            ["{digits:1}!", "{re:[0-8]}!"],
-            canaries=8,
-            references=1,
-            repeat=1,
-            withhold=0.0,
-            out=tmp_path / "out",
-        )
-
-
-def test_nothing_is_overwritten_unless_asked(make_corpus, tmp_path):
-    path = make_corpus(TEXTS, ".txt")
-    first = plant(path, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out")
-    before = first.corpus.read_bytes()
-    with pytest.raises(CorpusError, match=r"canaries\.json exists already"):
-        plant(path, NUMBER, seed=1, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out")
-    assert first.corpus.read_bytes() == before
-    second = plant(
-        path, NUMBER, seed=1, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out", overwrite=True
-    )
-    assert second.corpus.read_bytes() != before
-    assert verify_planted(tmp_path / "out").ok
-
-
-def test_planting_again_from_another_kind_leaves_one_corpus(make_corpus, tmp_path):
-    out = tmp_path / "out"
-    first = plant(make_corpus(TEXTS, ".txt"), NUMBER, repeat=1, canaries=1, withhold=0.0, out=out)
-    others = {out / name: name for name in ("notes.txt", "corpus.csv", "corpus.txt.bak", "corpus.jsonl.gz")}
-    for path, content in others.items():
-        path.write_text(content)
-    second = plant(
-        make_corpus(TEXTS, ".jsonl"), NUMBER, repeat=1, canaries=1, withhold=0.0, out=out, overwrite=True
-    )
-    assert not first.corpus.exists()
-    assert set(out.iterdir()) == {second.corpus, second.manifest, *others}
-    assert {path: path.read_text() for path in others} == others
-    assert verify_planted(out).ok
-
-
-def test_what_the_earlier_run_did_not_write_is_never_removed(make_corpus, tmp_path):
-    text, rows = make_corpus(TEXTS, ".txt"), make_corpus(TEXTS, ".jsonl")
-    changed = plant(text, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "changed").corpus
-    changed.write_text("edited since\n")
-    linked = plant(text, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "linked").corpus
-    linked.rename(tmp_path / "elsewhere.txt")
-    linked.symlink_to(tmp_path / "elsewhere.txt")
-    damaged = plant(text, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "damaged")
-    damaged.manifest.write_text("{")
-    renamed = plant(text, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "renamed")
-    precious = renamed.corpus.rename(tmp_path / "renamed" / "precious.txt")
-    told = json.loads(renamed.manifest.read_text())
-    told["corpus"]["name"] = precious.name
-    renamed.manifest.write_text(json.dumps(told))
-    for kept in (changed, linked, damaged.corpus, precious):
-        before = kept.read_bytes()
-        plant(rows, NUMBER, repeat=1, canaries=1, withhold=0.0, out=kept.parent, overwrite=True)
-        assert kept.read_bytes() == before
-        assert verify_planted(kept.parent).ok
-
-
-def test_the_earlier_corpus_is_never_removed_while_it_is_planted_in(make_corpus, tmp_path):
-    earlier = plant(
-        make_corpus(TEXTS, ".txt"), NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out"
-    ).corpus
-    other_name = tmp_path / "corpus.csv"
-    other_name.symlink_to(earlier)
-    with pytest.raises(CorpusError, match="would remove the corpus itself"):
-        plant(other_name, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out", overwrite=True)
-    assert earlier.exists()
-
-
-def test_the_corpus_itself_is_never_overwritten(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("a document\n")
-    for out in (tmp_path, tmp_path / "sub" / ".."):
-        with pytest.raises(CorpusError, match="would replace the corpus itself"):
-            plant(path, NUMBER, repeat=1, canaries=1, withhold=0.0, out=out, overwrite=True)
-    assert path.read_text() == "a document\n"
-
-
-def test_a_run_that_fails_in_the_second_pass_leaves_what_was_there(make_corpus, tmp_path):
-    path = make_corpus(TEXTS, ".txt")
-    before = plant(path, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "out")
-    kept = {child: child.read_bytes() for child in (tmp_path / "out").iterdir()}
-
-    class Meddler(Told):
-        """Changes the corpus between the passes."""
-
-        def finish(self):
-            super().finish()
-            if len(self.tasks) == 1:
-                path.write_text("something else\n" * 100)
-
-    with pytest.raises(CorpusError, match="changed while it was being read"):
-        plant(
-            path,
-            NUMBER,
-            seed=1,
-            repeat=1,
-            canaries=1,
-            withhold=0.0,
-            out=tmp_path / "out",
-            overwrite=True,
-            progress=Meddler(),
-        )
-    assert {child: child.read_bytes() for child in (tmp_path / "out").iterdir()} == kept
-    assert CanarySet.load(tmp_path / "out") == before.canaries
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"repeat": []}, "repeat should be different whole numbers of at least 1"),
-        ({"repeat": [1, 0]}, r"but is \[1, 0\]"),
-        ({"repeat": [4, 4]}, r"but is \[4, 4\]"),
-        ({"canaries": 0}, "canaries should be at least 1, but is 0"),
-        ({"references": -1}, "references should be at least 0, but is -1"),
-        ({"withhold": 1.5}, "withhold is a probability, but is 1.5"),
-        ({"withhold": 1.0}, "leaves every canary out, so that nothing would be planted; give 0.5"),
-        ({"formats": [NUMBER, NUMBER]}, "was given twice; give one of them, with more canaries"),
-        ({"formats": ["a {digits:4}", "a {re:[0-9]{4}}"]}, "make the same strings; give one of them"),
-        (
-            {"repeat": [1, 1000], "canaries": 9},
-            r"cannot hold .* copies .*; ask for fewer canaries than 9 .* fewer copies than 1,1000, or use a larger corpus",
-        ),
-        ({"withhold": float("nan")}, "withhold is a probability, but is nan"),
-        ({"seed": -1}, "the seed should be an integer from 0"),
-        ({"formats": []}, "at least one format"),
-        (
-            {"formats": "{re:a?}{digits:1}?", "source_formats": "x {digits:1}"},
-            "source format and no source field",
-        ),
-        ({"formats": "{re:a{0,3}}", "references": 3}, "the empty text is a member"),
-        ({"formats": "{re:a\\nb?}", "references": 0}, "a document of mail.txt is one line"),
-        ({"fields": Fields(user="by")}, "plain text, which has no fields"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(make_corpus, tmp_path, options, message):
-    given_options = {"formats": NUMBER, "canaries": 1, "repeat": 1, **options}
-    with pytest.raises(InputError, match=message):
-        plant(make_corpus(TEXTS, ".txt"), given_options.pop("formats"), out=tmp_path / "out", **given_options)
-    assert not (tmp_path / "out").exists()
-
-
-def test_formats_with_words_are_planted(make_corpus, tmp_path):
-    secret = Format("open {word:2}", words=["sesame", "barley", "rye", "oat"])
-    planted = plant(
-        make_corpus(TEXTS, ".txt"),
-        [secret],
-        references=5,
-        repeat=1,
-        canaries=1,
-        withhold=0.0,
-        out=tmp_path / "out",
-    )
-    assert CanarySet.load(planted.manifest).formats == {"f0": secret}
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-def test_memory_does_not_grow_with_the_corpus(make_corpus, tmp_path, suffix):
-    peaks = []
-    for size in (20_000, 200_000):
-        path = make_corpus(["some words that make a line of a hundred bytes or so, " * 2] * size, suffix)
-        tracemalloc.start()
-        try:
-            plant(path, NUMBER, repeat=100, canaries=1, withhold=0.0, out=tmp_path / f"{size}")
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    # 2 and 22 megabytes.
-    assert peaks[1] < peaks[0] + 3_000_000
-
-
-def test_more_copies_than_a_corpus_holds_take_no_memory(make_corpus, tmp_path):
-    path = make_corpus(TEXTS, ".txt")
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputError, match="cannot hold 2,000,000 copies"):
-            plant(
-                path, NUMBER, repeat=2_000_000, canaries=1, withhold=0.0, references=5, out=tmp_path / "out"
-            )
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_the_defaults_toss_a_coin_for_each_of_several_canaries_and_fit_a_small_corpus(tmp_path):
-    write_embedded_corpus(tmp_path / "corpus.txt", 120_000)
-    made = plant(tmp_path / "corpus.txt", NUMBER, out=tmp_path / "out")
-    assert not made.warnings
-    assert made.canaries.withhold == 0.5
-    by_copies = {copies: [c for c in made.canaries if c.repetitions == copies] for copies in (1, 4, 16)}
-    assert {copies: len(group) for copies, group in by_copies.items()} == {1: 32, 4: 32, 16: 32}
-    assert all(8 <= sum(canary.planted for canary in group) <= 24 for group in by_copies.values())
-    assert len(made.canaries.references["f0"]) == 1000
-    power = made.canaries.power()
-    assert not power.warnings
-    assert power.formats[0].false_positive_rates == (0.1, 0.01, 0.001)
-    assert all(one.epsilon > 0.3 for one in power.formats[0].by_copies)
-
-
-def test_the_defaults_are_those_of_the_command():
-    given, asked = inspect.signature(plant).parameters, inspect.signature(command).parameters
-    assert tuple(whole_numbers(asked["repeat"].default, "--repeat")) == given["repeat"].default
-    for name in ("canaries", "references", "withhold"):
-        assert asked[name].default == given[name].default
-
-
-def test_a_corpus_that_is_mostly_canaries_is_warned_of(make_corpus, tmp_path):
-    made = plant(
-        make_corpus(TEXTS, ".txt"), NUMBER, repeat=20, canaries=1, withhold=0.0, out=tmp_path / "out"
-    )
-    assert re.search(r"20 copies of canaries .* are \d\d% of the planted corpus", made.warnings[0])
-
-
-def test_planting_again_keeps_the_earlier_canaries_known(make_corpus, tmp_path):
-    first = plant(
-        make_corpus(TEXTS, ".txt"), NUMBER, repeat=2, canaries=4, withhold=0.5, seed=1, out=tmp_path / "first"
-    )
-    second = plant(
-        first.corpus, "my pin is {digits:5}", repeat=1, canaries=2, withhold=0.0, out=tmp_path / "second"
-    )
-    assert {path.name for path in (tmp_path / "second").iterdir()} == {
-        "corpus.txt", "canaries.json", "earlier-canaries.json",
-    }  # fmt: skip
-    earlier = CanarySet.load(tmp_path / "second" / "earlier-canaries.json")
-    after = second.corpus.read_text().splitlines()
-    assert [canary.times_trained_on for canary in earlier] == [after.count(canary.text) for canary in earlier]
-    assert [canary.times_trained_on for canary in earlier] == [c.times_trained_on for c in first.canaries]
-    assert earlier.corpus.sha256_after == second.canaries.corpus.sha256_after
-    assert second.earlier.planted == sum(canary.planted for canary in first.canaries)
-    assert verify_planted(tmp_path / "second").ok
-    # Without a manifest beside the corpus nothing is known of it, and an older record of it goes.
-    plain = plant(
-        make_corpus(TEXTS, ".txt"), NUMBER, repeat=1, canaries=2, withhold=0.0, out=tmp_path / "second", overwrite=True
-    )  # fmt: skip
-    assert plain.earlier is None
-    assert not any("manifest" in warning for warning in plain.warnings)
-    assert not (tmp_path / "second" / "earlier-canaries.json").exists()
-
-
-def test_texts_that_are_part_of_planted_ones_are_warned_of(tmp_path):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("one document per line\n" * 2000)
-    options = {"canaries": 8, "references": 200, "repeat": [4], "seed": 0}
-    nested = plant(corpus, "pin {re:[0-9]{1,3}}", out=tmp_path / "nested", **options)
-    (warning,) = nested.warnings
-    planted = [canary.text for canary in nested.canaries if canary.planted]
-    others = [canary.text for canary in nested.canaries if not canary.planted]
-    inside = sum(any(text in one for one in planted) for text in [*others, *nested.canaries.references["f0"]])
-    assert inside > 0
-    assert warning.startswith(f"{inside} withheld canaries and references are part of a planted text")
-    assert plant(corpus, "pin {digits:3}", out=tmp_path / "apart", **options).warnings == ()

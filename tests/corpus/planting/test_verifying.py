@@ -71,7 +71,7 @@ def test_a_changed_document_is_noticed(planted):
     planted.corpus.write_bytes(planted.corpus.read_bytes().replace(b"document 7,", b"Document 7,"))
     verification = verify_planted(planted.manifest)
     assert verification.original == "different"
-    assert "is not the original mail.txt any more" in verification.problems[-1]
+    assert "is no longer the original mail.txt" in verification.problems[-1]
 
 
 def test_a_wrong_user_or_source_is_named(make_corpus, tmp_path):
@@ -86,7 +86,8 @@ def test_a_wrong_user_or_source_is_named(make_corpus, tmp_path):
     )
     planted.corpus.write_text(planted.corpus.read_text().replace("coalmine-f0-x1-0", "ann"))
     assert any(
-        "canary f0-x1-0 has the wrong user (line " in problem for problem in verify_planted(planted.manifest).problems
+        "canary f0-x1-0 has the wrong user (line " in problem
+        for problem in verify_planted(planted.manifest).problems
     )
 
 
@@ -116,7 +117,7 @@ def test_missing_files_are_errors(planted, tmp_path):
     with pytest.raises(ManifestError, match="does not exist"):
         verify_planted(tmp_path / "out")
     CanarySet.of(NUMBER, ["the random number is 123456789"]).save(planted.manifest)
-    with pytest.raises(ManifestError, match="tells of no planted corpus"):
+    with pytest.raises(ManifestError, match="describes no planted corpus"):
         verify_planted(tmp_path / "out")
 
 
