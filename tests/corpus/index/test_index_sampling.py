@@ -197,7 +197,7 @@ def test_the_uniform_sample_draws_places(tmp_path):
         )
         assert len(drawn) == 19
         assert stats.chisquare(list(drawn.values())).pvalue > 1e-4
-        with pytest.raises(NotMeasurableError, match="19 places with 3 tokens"):
+        with pytest.raises(NotMeasurableError, match="19 places where 3 tokens"):
             uniform_sample(index, length=3, size=20)
 
 

@@ -151,7 +151,7 @@ def test_a_list_keeps_what_its_texts_begin_with_apart(written):
     [
         ("a.csv", "", "is empty"),
         ("a.csv", "text,member\n", "has no rows"),
-        ("a.csv", "text,member\na,1,2\n", "row 2 of .* has 3 columns, where 2 should be"),
+        ("a.csv", "text,member\na,1,2\n", "row 2 of .* has 3 columns instead of 2"),
         (
             "a.csv",
             "words,member\na,1\n",

@@ -126,11 +126,11 @@ def test_the_defaults_toss_a_coin_for_each_of_several_canaries_and_fit_a_small_c
 
 def test_options_are_a_record_or_keywords(make_corpus, tmp_path):
     path = make_corpus(TEXTS, ".txt")
-    options = PlantOptions(repeat=2, canaries=1, withhold=0, seed=4)
+    options = PlantOptions(repeat=2, canaries=1, withhold=0.0, seed=4)
     one = plant(path, NUMBER, options=options, out=tmp_path / "one")
     two = plant(path, NUMBER, repeat=[2], canaries=1, withhold=0.0, seed=4, out=tmp_path / "two")
     three = plant(
-        path, NUMBER, options=PlantOptions(canaries=1, withhold=0), repeat=2, seed=4, out=tmp_path / "three"
+        path, NUMBER, options=PlantOptions(canaries=1, withhold=0.0), repeat=2, seed=4, out=tmp_path / "three"
     )
     assert one.canaries == two.canaries == three.canaries
     with pytest.raises(InputError, match="unknown option 'canarys': known are canaries, fields, references"):

@@ -65,7 +65,7 @@ class CorpusIndex:
     ...     _ = build_index(Path(folder, "a.txt"), Path(folder, "index"))
     ...     index = CorpusIndex.open(Path(folder, "index"))
     ...     index.counts(["ana", "x"]).tolist(), index.longest_match("a bandage").length
-    ([3, 0], 4)
+    ([3, 0], 5)
     """
 
     def __init__(self, path: Path, manifest: Manifest, tokenizer: IndexTokenizer) -> None:

@@ -98,7 +98,7 @@ def normalized_sample(
     ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
     ...     index = build_index(Path(folder, "a.txt"), Path(folder, "index"))
     ...     [(index.decode(one.tokens), one.count) for one in normalized_sample(index, lengths=[3], each=1)]
-    [('ban', 2), ('ana', 3)]
+    [('nan', 1), ('ban', 2), ('ana', 3)]
     """
     wanted = _checked_lengths(lengths)
     if each < 1:
@@ -142,7 +142,7 @@ def uniform_sample(index: CorpusIndex, *, length: int, size: int, seed: int = 0)
     if not 1 <= size <= total:
         raise NotMeasurableError(
             f"the corpus has {total:,} places where {length} tokens of one document follow, but a sample of {size:,} was "
-            "requested; ask for a smaller sample, or a shorter length"
+            "requested; ask for another size, or a shorter length"
         )
     chosen = np.sort(
         arrays(seed, "index", "uniform", length).choice(total, size, replace=False, shuffle=False)
