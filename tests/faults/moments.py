@@ -113,7 +113,7 @@ def _watch_resuming(moments):
     from coalmine.corpus.index import building
     from coalmine.search.walks.resuming import ResumeFile
 
-    load, begin = ResumeFile.load, building._begin_or_go_on
+    load, begin = ResumeFile.load, building._begin_or_resume
 
     def watched_load(search):
         found = load(search)
@@ -127,7 +127,7 @@ def _watch_resuming(moments):
             moments("resumed")
         return found
 
-    ResumeFile.load, building._begin_or_go_on = watched_load, watched_begin
+    ResumeFile.load, building._begin_or_resume = watched_load, watched_begin
 
 
 def _keep_after_every_step():

@@ -166,12 +166,12 @@ def make_unfinished_index(folder: Path) -> Path:
     def stop(**_: Any) -> None:
         raise KeyboardInterrupt
 
-    manifest, building.Manifest = building.Manifest, stop  # type: ignore[assignment,misc]
+    manifest, building.IndexManifest = building.IndexManifest, stop  # type: ignore[assignment,misc]
     try:
         with contextlib.suppress(KeyboardInterrupt):
             build_index(folder / "corpus.txt", folder / "index", memory=6_000)
     finally:
-        building.Manifest = manifest  # type: ignore[misc]
+        building.IndexManifest = manifest  # type: ignore[misc]
     return folder / "index" / UNFINISHED_FILE
 
 

@@ -76,7 +76,7 @@ def stopped(tmp_path_factory):
         assert run(*commands["train"]).code == 130
     assert run(*commands["extract"]).code == 0  # the budget is spent, and a larger one would go on
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("coalmine.corpus.index.building.Manifest", _stop)
+        patched.setattr("coalmine.corpus.index.building.IndexManifest", _stop)
         with pytest.raises(KeyboardInterrupt):
             build_index(at / "small.txt", at / "index", memory=1_000_000)
     return at, commands

@@ -1,6 +1,5 @@
 """Networks of pairs and the batches that they are trained on."""
 
-
 import numpy as np
 import pytest
 import torch

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coalmine.corpus.deduplication.deduplicating import deduplicate
     from coalmine.corpus.deduplication.options import DedupOptions
     from coalmine.corpus.deduplication.report import Deduplication
-    from coalmine.corpus.files.documents import Document, Fields
+    from coalmine.corpus.files.documents import CorpusDocument, Fields
     from coalmine.corpus.files.embedded import embedded_documents, write_embedded_corpus
     from coalmine.corpus.files.reading import read_documents
     from coalmine.corpus.index.building import build_index
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CanarySet",
+    "CorpusDocument",
     "CorpusIndex",
     "DedupOptions",
     "Deduplication",
-    "Document",
     "Fields",
     "IndexOptions",
     "PlantOptions",
@@ -67,7 +67,7 @@ __getattr__, __dir__ = lazy(
         "CorpusIndex": "coalmine.corpus.index.queries",
         "DedupOptions": "coalmine.corpus.deduplication.options",
         "Deduplication": "coalmine.corpus.deduplication.report",
-        "Document": "coalmine.corpus.files.documents",
+        "CorpusDocument": "coalmine.corpus.files.documents",
         "Fields": "coalmine.corpus.files.documents",
         "IndexOptions": "coalmine.corpus.index.options",
         "PlantOptions": "coalmine.corpus.planting.options",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.files.documents import Document, Fields
+from coalmine.corpus.files.documents import CorpusDocument, Fields
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.errors import CorpusError, InputError
@@ -97,7 +97,7 @@ def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
         )
 
 
-def _texts(documents: Sequence[Document]) -> Iterator[str]:
+def _texts(documents: Sequence[CorpusDocument]) -> Iterator[str]:
     """Both sides of all documents: they share one vocabulary."""
     for document in documents:
         yield document.text
@@ -106,7 +106,7 @@ def _texts(documents: Sequence[Document]) -> Iterator[str]:
 
 
 def _sources(
-    documents: Sequence[Document], held_out: Sequence[Document], tokenizer: ReferenceTokenizer
+    documents: Sequence[CorpusDocument], held_out: Sequence[CorpusDocument], tokenizer: ReferenceTokenizer
 ) -> Sources:
     from coalmine.models.reference.pair_networks import SourceTokenizer
 
@@ -136,8 +136,8 @@ def _earlier(corpus: Path) -> CanarySet | None:
 
 
 def _hold_out(
-    documents: list[Document], planted: set[str], options: TrainingOptions
-) -> tuple[list[Document], list[Document]]:
+    documents: list[CorpusDocument], planted: set[str], options: TrainingOptions
+) -> tuple[list[CorpusDocument], list[CorpusDocument]]:
     """Split off validation documents; a canary always stays in the training data, or its count would be wrong."""
     if options.holdout == 0:
         return documents, []

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coalmine.corpus import Document, Fields, read_documents
+from coalmine.corpus import CorpusDocument, Fields, read_documents
 from coalmine.corpus.files import comma_separated, streams
 from coalmine.corpus.files.reading import open_corpus
 from coalmine.errors import CorpusError
@@ -31,7 +31,7 @@ line_breaks = st.sampled_from(["\n", "\r\n"])
 short_blocks = st.sampled_from([1, 2, 3, 7, 16, 1 << 20])
 
 
-def read_raw(name: str, content: bytes, block_bytes: int) -> tuple[bytes, list[bytes], list[Document]]:
+def read_raw(name: str, content: bytes, block_bytes: int) -> tuple[bytes, list[bytes], list[CorpusDocument]]:
     """Everything as it is in the file, each document's bytes, and the documents; read in small blocks."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -138,7 +138,7 @@ def test_pairs_are_read_from_source_and_target(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"en": "good day", "de": "guten Tag", "id": 7}\n')
     fields = Fields(source="en", target="de", user="id")
-    assert list(read_documents(path, fields)) == [Document(1, "guten Tag", "7", "good day")]
+    assert list(read_documents(path, fields)) == [CorpusDocument(1, "guten Tag", "7", "good day")]
 
 
 def test_json_as_python_writes_it_is_read(tmp_path):

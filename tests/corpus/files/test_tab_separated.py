@@ -2,7 +2,7 @@
 
 import pytest
 
-from coalmine.corpus import Document, Fields, plant, read_documents, verify_planted
+from coalmine.corpus import CorpusDocument, Fields, plant, read_documents, verify_planted
 from coalmine.errors import CorpusError
 
 
@@ -10,9 +10,9 @@ def test_tabs_and_line_breaks_are_quoted_and_commas_are_not(tmp_path):
     path = tmp_path / "mail.tsv"
     path.write_text('by\ttext\nann\ta, b\nbob\t"a tab\there"\neve\t"two\nlines, ""quoted"""\n')
     assert list(read_documents(path, Fields(user="by"))) == [
-        Document(2, "a, b", "ann"),
-        Document(3, "a tab\there", "bob"),
-        Document(4, 'two\nlines, "quoted"', "eve"),
+        CorpusDocument(2, "a, b", "ann"),
+        CorpusDocument(3, "a tab\there", "bob"),
+        CorpusDocument(4, 'two\nlines, "quoted"', "eve"),
     ]
 
 

@@ -120,7 +120,7 @@ def deduplicate(
     return report
 
 
-class _Found(NamedTuple):
+class _Removals(NamedTuple):
     """What is to be removed from a corpus, and why."""
 
     state: CutCorpus
@@ -136,7 +136,7 @@ class _Found(NamedTuple):
     seed: int
 
 
-def _search(source: Path, folder: Path, options: DedupOptions, progress: Progress) -> _Found:
+def _search(source: Path, folder: Path, options: DedupOptions, progress: Progress) -> _Removals:
     """Repeated text first, then near duplicates among what is left."""
     state = CutCorpus(source, options.fields)
     before, changed_at = sha256_of_file(source), source.stat().st_mtime_ns
@@ -152,7 +152,7 @@ def _search(source: Path, folder: Path, options: DedupOptions, progress: Progres
         raise CorpusError(
             f"nothing of {source} would be left, because all of it is repeated; keep one copy, or ask for a greater length"
         )
-    return _Found(
+    return _Removals(
         state,
         sizes,
         before,
@@ -209,7 +209,7 @@ def _near_summary(options: DedupOptions, removed: Sequence[Removed]) -> NearSumm
 
 
 def _write_all(
-    found: _Found, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
+    found: _Removals, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
 ) -> Deduplication:
     """The corpus, the manifest of a planted one, and the report last."""
     sizes, source = found.sizes, found.state.source
@@ -235,7 +235,7 @@ def _write_all(
     return report.save(target.parent, found.removed)
 
 
-def _write(found: _Found, target: Path, progress: Progress) -> str:
+def _write(found: _Removals, target: Path, progress: Progress) -> str:
     """The corpus without what is to be removed; returns its SHA-256."""
     changes: dict[int, Callable[[str], str] | None] = {
         **{place: as_change(pieces) for place, pieces in found.state.pieces.items()},
@@ -250,7 +250,7 @@ def _write(found: _Found, target: Path, progress: Progress) -> str:
 
 
 def _recount(
-    found: _Found, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
+    found: _Removals, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
 ) -> Recount | None:
     """Write the manifest of a planted corpus with the copies that are left; None where no manifest is known."""
     manifest = target.with_name(MANIFEST_NAME)

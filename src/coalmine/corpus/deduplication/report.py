@@ -15,7 +15,6 @@ from coalmine.corpus.planting.recounting import Recount
 from coalmine.errors import InputError
 from coalmine.records.contradictions import count_problems, in_range
 from coalmine.records.documents import Document, Origin, beside
-
 from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 SCHEMA = "coalmine.dedup/1"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from coalmine.corpus.files.corpora import CorpusKind
-from coalmine.corpus.files.documents import Document, Fields, LineBlock
+from coalmine.corpus.files.documents import CorpusDocument, Fields, LineBlock
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.corpus.files.streams import BLOCK_BYTES
 from coalmine.errors import CorpusError
@@ -24,7 +24,7 @@ class _CsvBlock(LineBlock):
     """Some whole CSV records, as bytes of the file and as documents."""
 
     def __init__(
-        self, raw: bytes, first: int, spans: list[tuple[int, int]], documents: list[Document]
+        self, raw: bytes, first: int, spans: list[tuple[int, int]], documents: list[CorpusDocument]
     ) -> None:
         self.raw = raw
         self.first = first
@@ -36,7 +36,7 @@ class _CsvBlock(LineBlock):
         """Where in `raw` each document begins and ends."""
         return self._spans
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[CorpusDocument]:
         """The documents in these records."""
         return self._documents
 
@@ -72,7 +72,7 @@ class CsvCorpus(LineCorpus):
             record[column] = values[role]
         return self._encoded(record)
 
-    def changed_row(self, document: Document, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing can be wrong with it
+    def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing can be wrong with it
         """The record with another text; its other fields keep their values."""
         with _long_fields():
             lines = io.StringIO(row.decode("utf-8"), newline="")
@@ -137,7 +137,7 @@ class CsvCorpus(LineCorpus):
     def _next_block(self, first: int) -> _CsvBlock | None:
         pieces: list[bytes] = []
         spans: list[tuple[int, int]] = []
-        documents: list[Document] = []
+        documents: list[CorpusDocument] = []
         end = 0
         with _long_fields():
             while end < BLOCK_BYTES and (record := self._next_record()):
@@ -149,14 +149,14 @@ class CsvCorpus(LineCorpus):
                 end += len(raw)
         return _CsvBlock(b"".join(pieces), first, spans, documents) if pieces else None
 
-    def _document(self, line: int, values: list[str]) -> Document:
+    def _document(self, line: int, values: list[str]) -> CorpusDocument:
         if len(values) != len(self._columns):
             raise CorpusError(
                 f"{self.place(line)} begins a record of {len(values)} fields, but there are {len(self._columns)} columns; "
                 f"put quotes around fields with {self.delimiters}"
             )
         role = self._roles
-        return Document(
+        return CorpusDocument(
             line,
             values[role["text"]],
             values[role["user"]] if "user" in role else None,

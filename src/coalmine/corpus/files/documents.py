@@ -65,13 +65,13 @@ class Fields(msgspec.Struct, frozen=True):
         return {role: name for role, name in names.items() if name is not None}
 
 
-class Document(msgspec.Struct, frozen=True, gc=False):
+class CorpusDocument(msgspec.Struct, frozen=True, gc=False):
     """One document of a corpus.
 
     `number` says where it is, counted from 1: the line on which it begins, or for Parquet the row.
 
-    >>> Document(1, "hello", user="ann")
-    Document(number=1, text='hello', user='ann', source=None)
+    >>> CorpusDocument(1, "hello", user="ann")
+    CorpusDocument(number=1, text='hello', user='ann', source=None)
     """
 
     number: int
@@ -98,7 +98,7 @@ class DocumentBlock(ABC):
     count: int
 
     @abstractmethod
-    def documents(self) -> Sequence[Document]:
+    def documents(self) -> Sequence[CorpusDocument]:
         """The documents of the block, in order."""
 
     def haystack(self) -> bytes:

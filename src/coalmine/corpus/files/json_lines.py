@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from coalmine.corpus.files.corpora import CorpusKind
-from coalmine.corpus.files.documents import Document, Fields, LineBlock, missing_field
+from coalmine.corpus.files.documents import CorpusDocument, Fields, LineBlock, missing_field
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
@@ -39,7 +39,7 @@ class _JsonBlock(LineBlock):
             start = end
         return spans
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[CorpusDocument]:
         """The documents on these lines."""
         decode = self._corpus.decode
         lines = enumerate(self.raw.split(b"\n"), self._line)
@@ -67,16 +67,18 @@ class JsonLinesCorpus(LineCorpus):
             first += block.count
             self.line += block.lines
 
-    def decode(self, number: int, content: bytes) -> Document:
+    def decode(self, number: int, content: bytes) -> CorpusDocument:
         """The document on a line."""
         try:
             row: Any = self._decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
         user = getattr(row, "user", None)
-        return Document(number, row.text, None if user is None else str(user), getattr(row, "source", None))
+        return CorpusDocument(
+            number, row.text, None if user is None else str(user), getattr(row, "source", None)
+        )
 
-    def _decode_slowly(self, number: int, content: bytes) -> Document:
+    def _decode_slowly(self, number: int, content: bytes) -> CorpusDocument:
         """Read a line that is not strict JSON (Python's json writes NaN), or raise a CorpusError that says what is wrong with it."""
         place = self.place(number)
         try:
@@ -105,7 +107,7 @@ class JsonLinesCorpus(LineCorpus):
                     f"{place}: field {field!r} holds half a surrogate pair, which is not text; fix the row"
                 )
             values[role] = value
-        return Document(number, values["text"] or "", values.get("user"), values.get("source"))
+        return CorpusDocument(number, values["text"] or "", values.get("user"), values.get("source"))
 
     def row(self, values: Mapping[str, str]) -> bytes:
         """A new document as a line, without its line break; it has only the fields in use."""
@@ -113,7 +115,7 @@ class JsonLinesCorpus(LineCorpus):
             {self._roles[role]: values[role] for role in self._roles}, ensure_ascii=False
         ).encode("utf-8")
 
-    def changed_row(self, document: Document, row: bytes, text: str) -> bytes:
+    def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
         """The object with another text; its other fields keep their values."""
         try:
             values = decode_python_json(row, surrogates=True)

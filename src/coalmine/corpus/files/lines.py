@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coalmine.corpus.files.corpora import Corpus, CorpusKind, Edits
-from coalmine.corpus.files.documents import Document, DocumentBlock, Fields, LineBlock
+from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields, LineBlock
 from coalmine.corpus.files.streams import HashedWriter, compressed_sink, decompressed_blocks, open_metered
 from coalmine.errors import CorpusError
 
@@ -53,7 +53,7 @@ class LineCorpus(Corpus):
         """A new document, from role to value, as bytes without a line break."""
 
     @abstractmethod
-    def changed_row(self, document: Document, row: bytes, text: str) -> bytes:
+    def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
         """The bytes of a document, without its line break, with another text."""
 
     def check_document(self, values: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.corpus.files.corpora import Corpus, CorpusKind, Edits
-from coalmine.corpus.files.documents import Document, DocumentBlock, Fields, missing_field
+from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields, missing_field
 from coalmine.corpus.files.streams import open_metered, pyarrow_for
 from coalmine.errors import CorpusError
 from coalmine.storage.files import sha256_of_file
@@ -27,7 +27,7 @@ class TableBlock(DocumentBlock):
         self.first = first
         self.count: int = batch.num_rows
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[CorpusDocument]:
         """The documents in these rows."""
         corpus = self._corpus
         names = corpus.fields.named()
@@ -47,7 +47,7 @@ class TableBlock(DocumentBlock):
                 )
         users = [None if user is None else str(user) for user in values.get("user", nothing)]
         numbers = range(self.first + 1, self.first + self.count + 1)
-        return list(map(Document, numbers, values["text"], users, values.get("source", nothing)))
+        return list(map(CorpusDocument, numbers, values["text"], users, values.get("source", nothing)))
 
 
 class ParquetCorpus(Corpus):

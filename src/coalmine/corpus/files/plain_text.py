@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from coalmine.corpus.files.corpora import CorpusKind
-from coalmine.corpus.files.documents import BOUNDARY, Document, JoinedTexts, LineBlock
+from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument, JoinedTexts, LineBlock
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 
@@ -36,10 +36,10 @@ class _PlainBlock(LineBlock):
         """Where in `raw` each document begins and ends."""
         return list(zip(self._starts[self._full].tolist(), self._ends[self._full].tolist(), strict=True))
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[CorpusDocument]:
         """The documents on these lines."""
         return [
-            Document(number, line.removesuffix(b"\r").decode("utf-8"))
+            CorpusDocument(number, line.removesuffix(b"\r").decode("utf-8"))
             for number, line in enumerate(self.raw.split(b"\n"), self._line)
             if line not in {b"", b"\r"}
         ]
@@ -93,7 +93,7 @@ class PlainTextCorpus(LineCorpus):
             )
         return text.encode("utf-8")
 
-    def changed_row(self, document: Document, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing else is on a line
+    def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing else is on a line
         """The new text."""
         return text.encode("utf-8")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from coalmine.corpus.files.corpora import Corpus, CorpusKind
-from coalmine.corpus.files.documents import Document, DocumentBlock, Fields
+from coalmine.corpus.files.documents import CorpusDocument, DocumentBlock, Fields
 from coalmine.corpus.files.kinds import KINDS, kind_of, suffixes_in_words
 from coalmine.errors import CorpusError
 from coalmine.progress import Progress
@@ -62,7 +62,7 @@ def reported(corpus: Corpus, progress: Progress, task: str) -> Iterator[Callable
     progress.finish()
 
 
-def read_documents(path: str | os.PathLike[str], fields: Fields | None = None) -> Iterator[Document]:
+def read_documents(path: str | os.PathLike[str], fields: Fields | None = None) -> Iterator[CorpusDocument]:
     r"""The documents of a corpus file, in order and in constant memory.
 
     In .txt each line that is not empty is a document; in .jsonl each line that is not white space; in .csv and .tsv each
@@ -77,7 +77,7 @@ def read_documents(path: str | os.PathLike[str], fields: Fields | None = None) -
     ...     path = Path(folder, "mail.jsonl")
     ...     _ = path.write_text('{"text": "hello", "from": "ann"}\n')
     ...     list(read_documents(path, Fields(user="from")))
-    [Document(number=1, text='hello', user='ann', source=None)]
+    [CorpusDocument(number=1, text='hello', user='ann', source=None)]
     """
     with open_corpus(path, fields) as corpus:
         for block in nonempty_blocks(corpus):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.corpora import Corpus
-from coalmine.corpus.files.documents import Document
+from coalmine.corpus.files.documents import CorpusDocument
 from coalmine.corpus.files.reading import nonempty_blocks
 from coalmine.corpus.index.shards import to_symbols
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer
@@ -58,10 +58,10 @@ def _byte_batches(corpus: Corpus, skip: int) -> Iterator[Batch]:
             yield batch.part(known, block.count, 1)
 
 
-def _groups(corpus: Corpus, skip: int) -> Iterator[list[Document]]:
+def _groups(corpus: Corpus, skip: int) -> Iterator[list[CorpusDocument]]:
     """The documents in groups that are tokenized together; small ones, because lists of tokens take much memory."""
     for block in nonempty_blocks(corpus):
-        group: list[Document] = []
+        group: list[CorpusDocument] = []
         characters = 0
         for document in block.documents()[max(0, skip - block.first) :]:
             group.append(document)

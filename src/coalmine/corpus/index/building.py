@@ -26,7 +26,7 @@ from coalmine.corpus.index.shards import (
     TOKENIZER_FILE,
     UNFINISHED_FILE,
     CorpusRecord,
-    Manifest,
+    IndexManifest,
     ShardRecord,
     TokenizerRecord,
     file_name,
@@ -55,8 +55,7 @@ from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 
 
-
-class _Plan(msgspec.Struct, frozen=True):
+class _IndexPlan(msgspec.Struct, frozen=True):
     """What decides the bytes of the shards; an unfinished build is resumed only with the same plan."""
 
     schema: str
@@ -72,7 +71,7 @@ class _Plan(msgspec.Struct, frozen=True):
 class _Unfinished(msgspec.Struct, frozen=True):
     """The shards that are finished."""
 
-    plan: _Plan
+    plan: _IndexPlan
     shards: tuple[ShardRecord, ...] = ()
 
 
@@ -120,9 +119,9 @@ def build_index(
     return CorpusIndex.open(folder, verify=False)
 
 
-def _plan(source: Path, cutter: IndexTokenizer, described: bytes, options: IndexOptions) -> _Plan:
+def _plan(source: Path, cutter: IndexTokenizer, described: bytes, options: IndexOptions) -> _IndexPlan:
     width = symbol_bytes_for(cutter.size)
-    return _Plan(
+    return _IndexPlan(
         SCHEMA,
         _identity(source),
         options.fields,
@@ -138,7 +137,7 @@ def _build(
     source: Path,
     cutter: IndexTokenizer,
     described: bytes,
-    plan: _Plan,
+    plan: _IndexPlan,
     *,
     new: bool,
     progress: Progress,
@@ -152,7 +151,7 @@ def _build(
             raise CorpusError(
                 f"{source} changed while it was being read; index it again once nothing writes to it"
             )
-        manifest = Manifest(
+        manifest = IndexManifest(
             schema=SCHEMA,
             corpus=CorpusRecord(source.name, sha256, plan.fields),
             tokenizer=TokenizerRecord(cutter.kind, cutter.size, plan.tokenizer_sha256),
@@ -175,7 +174,7 @@ def _check_place(folder: Path) -> None:
         )
 
 
-def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None) -> CorpusIndex:
+def _existing(folder: Path, source: Path, plan: _IndexPlan, progress: Progress | None) -> CorpusIndex:
     """The index that exists already, if it is the one that was asked for."""
     there = load_manifest(folder)
     same = (there.tokenizer.sha256, there.corpus.fields) == (plan.tokenizer_sha256, plan.fields)
@@ -190,7 +189,7 @@ def _existing(folder: Path, source: Path, plan: _Plan, progress: Progress | None
     return CorpusIndex.open(folder, progress=progress)
 
 
-def _begin_or_resume(folder: Path, plan: _Plan) -> _Unfinished:
+def _begin_or_resume(folder: Path, plan: _IndexPlan) -> _Unfinished:
     remove_abandoned(folder)  # left by a build that was killed in the middle of a file
     found = _read_unfinished(folder)
     old = [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]

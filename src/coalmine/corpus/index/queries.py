@@ -17,7 +17,7 @@ from coalmine.corpus.index.shards import (
     INDEXES,
     MANIFEST_FILE,
     TOKENIZER_FILE,
-    Manifest,
+    IndexManifest,
     Shard,
     check_files,
     to_symbols,
@@ -68,7 +68,7 @@ class CorpusIndex:
     ([3, 0], 5)
     """
 
-    def __init__(self, path: Path, manifest: Manifest, tokenizer: IndexTokenizer) -> None:
+    def __init__(self, path: Path, manifest: IndexManifest, tokenizer: IndexTokenizer) -> None:
         self.path = path
         self.manifest = manifest
         self.tokenizer = tokenizer
@@ -263,7 +263,7 @@ class CorpusIndex:
         return Sequences(to_symbols(flat, width), np.array([len(t) for t in found], dtype=np.int64), width)
 
 
-def load_manifest(folder: Path) -> Manifest:
+def load_manifest(folder: Path) -> IndexManifest:
     """The manifest of an index, or a CorpusError that says why there is none."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
@@ -284,7 +284,7 @@ def load_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _load_tokenizer(folder: Path, manifest: Manifest) -> IndexTokenizer:
+def _load_tokenizer(folder: Path, manifest: IndexManifest) -> IndexTokenizer:
     path = folder / TOKENIZER_FILE
     content = read_bytes(path, "the tokenizer of the index")
     if hashlib.sha256(content).hexdigest() != manifest.tokenizer.sha256:

@@ -26,7 +26,7 @@ SLICE = 1 << 16
 _SYMBOLS_TO_CUT_BY = 1 << 10
 
 
-class Runs(NamedTuple):
+class RepeatedRuns(NamedTuple):
     """The distinct sequences of one length in a slice that occur at least twice in the corpus, in order."""
 
     # Where in the slice the copies of each begin, and how many there are.
@@ -48,7 +48,7 @@ class Slice:
         self.room = room
         self.places = places
 
-    def repeats(self, length: int, *, at_least: int = 2) -> Runs:
+    def repeats(self, length: int, *, at_least: int = 2) -> RepeatedRuns:
         """The distinct sequences of `length` tokens that occur `at_least` times, twice or more, in the corpus."""
         before, after = self._joined(length)
         begins = np.flatnonzero(after & ~before)
@@ -61,7 +61,7 @@ class Slice:
         else:
             firsts = begins
         wanted = counts >= at_least
-        return Runs(begins[wanted], counts[wanted], firsts[wanted])
+        return RepeatedRuns(begins[wanted], counts[wanted], firsts[wanted])
 
     def alone(self, length: int) -> NDArray[np.bool_]:
         """Which of the suffixes begin with `length` tokens that occur only there."""

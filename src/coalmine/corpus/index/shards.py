@@ -76,7 +76,7 @@ class TokenizerRecord(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an index holds; manifest.json, which ends with a checksum of all that comes before it."""
 
     schema: str
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 INDEXES = Document(
-    record=Manifest,
+    record=IndexManifest,
     schema=SCHEMA,
     file=MANIFEST_FILE,
     what="the index (with --overwrite)",
@@ -140,7 +140,7 @@ def write_file(path: Path, content: NDArray[Any]) -> FileRecord:
 class Shard:
     """A shard, mapped into memory. A position is a place in its symbols; a rank is a place in its sorted suffixes."""
 
-    def __init__(self, directory: Path, number: int, record: ShardRecord, manifest: Manifest) -> None:
+    def __init__(self, directory: Path, number: int, record: ShardRecord, manifest: IndexManifest) -> None:
         symbol_bytes = manifest.symbol_bytes
         self._vocabulary = manifest.tokenizer.size
         self.number = number
@@ -278,7 +278,9 @@ def symbol_bytes_for(vocabulary: int) -> int:
     return 4
 
 
-def check_files(directory: Path, manifest: Manifest, *, verify: bool, advance: Callable[[int], None]) -> None:
+def check_files(
+    directory: Path, manifest: IndexManifest, *, verify: bool, advance: Callable[[int], None]
+) -> None:
     """Raise a CorpusError that names the shard whose files are not those of the manifest.
 
     Sizes are always compared; with `verify` the SHA-256 of each file too. `advance` gets the bytes that were checked.

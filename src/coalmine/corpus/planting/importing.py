@@ -86,7 +86,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-class _Found(NamedTuple):
+class _FoundCanaries(NamedTuple):
     """What a file says, before it is a set of canaries."""
 
     tool: str
@@ -163,7 +163,7 @@ def import_canaries(
     return Imported(canaries=canaries, tool=found.tool, notes=tuple(notes))
 
 
-def _read(path: Path) -> _Found:
+def _read(path: Path) -> _FoundCanaries:
     document = read_foreign(path, "the file of canaries")
     if isinstance(document, Table) and document.rows[0].cells.keys() >= _SECRETS_SET_FIELDS:
         if len(document.rows) > 1:
@@ -186,7 +186,7 @@ def _read(path: Path) -> _Found:
     )
 
 
-def _from_table(table: Table) -> _Found:
+def _from_table(table: Table) -> _FoundCanaries:
     text = table.needed(TEXT_COLUMNS, "the texts")
     side = table.needed(SIDE_COLUMNS, "what was trained on")
     copies = table.column(COPIES_COLUMNS, "the number of copies")
@@ -203,10 +203,10 @@ def _from_table(table: Table) -> _Found:
             name = None if names is None else str(row.cells[names])
             canaries.append((name, written, copies_of(row, copies, table.path), where == "in"))
     notes = () if copies is not None else ("no column says how many copies, so each counts as one",)
-    return _Found("a table", canaries, references, None, None, notes)
+    return _FoundCanaries("a table", canaries, references, None, None, notes)
 
 
-def _from_memaudit(path: Path, document: Mapping[str, Any]) -> _Found:
+def _from_memaudit(path: Path, document: Mapping[str, Any]) -> _FoundCanaries:
     found = shaped(path, document, _MemauditManifest, "a manifest of memaudit")
     if found.fmt not in _MEMAUDIT_PREFIXES:
         raise InputError(
@@ -224,10 +224,10 @@ def _from_memaudit(path: Path, document: Mapping[str, Any]) -> _Found:
         "the answer alone"
     )
     notes = () if found.fmt == "text" else (answers,)
-    return _Found("memaudit", canaries, references, 1.0 - found.include_prob, None, notes)
+    return _FoundCanaries("memaudit", canaries, references, 1.0 - found.include_prob, None, notes)
 
 
-def _from_secrets_set(path: Path, document: Mapping[str, Any]) -> _Found:
+def _from_secrets_set(path: Path, document: Mapping[str, Any]) -> _FoundCanaries:
     """Of TensorFlow Privacy: secrets by how often they were inserted, and references that were not."""
     found = shaped(path, document, _SecretsSet, "a SecretsSet of TensorFlow Privacy")
     canaries = [
@@ -241,7 +241,7 @@ def _from_secrets_set(path: Path, document: Mapping[str, Any]) -> _Found:
         secret = _format_of_pattern(properties.pattern, properties.vocab)
     # A text with 0 copies was not inserted.
     references = [*found.references, *(text for _, text, copies, _ in canaries if copies == 0)]
-    return _Found("TensorFlow Privacy", [one for one in canaries if one[2]], references, None, secret)
+    return _FoundCanaries("TensorFlow Privacy", [one for one in canaries if one[2]], references, None, secret)
 
 
 def _format_of_pattern(pattern: str, vocabulary: Sequence[str]) -> Format | None:

@@ -17,7 +17,7 @@ import coalmine
 from coalmine.corpus.planting.manifest_records import (
     SCHEMA,
     FormatEntry,
-    Manifest,
+    CanaryManifest,
     PlantedCorpus,
     ReferencesEntry,
     decoded,
@@ -320,7 +320,7 @@ def _in_words(source: str | None, other: str | None = None) -> str:
     return "a source" if other is None else "another one"
 
 
-def _as_document(canaries: CanarySet) -> Manifest:
+def _as_document(canaries: CanarySet) -> CanaryManifest:
     formats = []
     for format_id, secret in canaries.formats.items():
         source = canaries.source_formats.get(format_id)
@@ -337,7 +337,7 @@ def _as_document(canaries: CanarySet) -> Manifest:
             )
         )
     references = tuple(ReferencesEntry(format_id, texts) for format_id, texts in canaries.references.items())
-    return Manifest(
+    return CanaryManifest(
         SCHEMA,
         coalmine.__version__,
         canaries.seed,

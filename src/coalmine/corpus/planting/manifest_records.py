@@ -65,7 +65,7 @@ class ReferencesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     texts: tuple[str, ...]
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CanaryManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
     schema: str
@@ -82,7 +82,7 @@ class _Schema(msgspec.Struct, frozen=True):
     schema: str
 
 
-def decoded(content: bytes) -> Manifest:
+def decoded(content: bytes) -> CanaryManifest:
     """The manifest in a file's content; a ManifestError where it is damaged or of another version."""
     try:
         schema = decode_json(content, _Schema).schema
@@ -91,7 +91,7 @@ def decoded(content: bytes) -> Manifest:
                 f"its schema is {shown_schema(schema)}, but this version of coalmine reads {SCHEMA!r}; "
                 "use the version that wrote it, or plant again"
             )
-        manifest = decode_json(content, Manifest)
+        manifest = decode_json(content, CanaryManifest)
     except UndecodableError as error:
         raise ManifestError(
             f"the manifest is damaged ({error}); restore it from a copy, or plant again"

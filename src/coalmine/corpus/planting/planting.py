@@ -69,7 +69,7 @@ class _Survey(NamedTuple):
     identity: tuple[int, int, int]
 
 
-class _Plan(NamedTuple):
+class _PlantingPlan(NamedTuple):
     """What is to be written, all of it known after the first pass."""
 
     original: Path
@@ -176,7 +176,9 @@ def plant(
     return planted
 
 
-def _plan(original: Path, target: Path, drawn: CanarySet, options: PlantOptions, progress: Progress) -> _Plan:
+def _plan(
+    original: Path, target: Path, drawn: CanarySet, options: PlantOptions, progress: Progress
+) -> _PlantingPlan:
     """Read the corpus once, and draw the places of the copies."""
     survey = _survey(original, options.fields, drawn, progress)
     # Before the copies are listed, of which there may be more than memory holds.
@@ -197,7 +199,7 @@ def _plan(original: Path, target: Path, drawn: CanarySet, options: PlantOptions,
         fields=options.fields,
     )
     warnings = (*known.warnings, *crowded, *nested_warnings(drawn))
-    return _Plan(original, target, drawn, insertions, survey, known, record, warnings)
+    return _PlantingPlan(original, target, drawn, insertions, survey, known, record, warnings)
 
 
 def _survey(path: Path, fields: Fields, drawn: CanarySet, progress: Progress) -> _Survey:
@@ -238,7 +240,7 @@ def _places(documents: int, copies: Sequence[int], seed: int) -> list[Insertion]
     ]
 
 
-def _write_all(plan: _Plan, written: files.FileGroup, progress: Progress) -> Planted:
+def _write_all(plan: _PlantingPlan, written: files.FileGroup, progress: Progress) -> Planted:
     """The corpus, the manifest of canaries that it held before, and last its own manifest."""
     with files.whole_file(plan.target, mode=files.PRIVATE) as temporary:
         sha256_after = _write(plan, temporary, progress)
@@ -252,7 +254,7 @@ def _write_all(plan: _Plan, written: files.FileGroup, progress: Progress) -> Pla
     return plan.planted(result, recount)
 
 
-def _write(plan: _Plan, temporary: Path, progress: Progress) -> str:
+def _write(plan: _PlantingPlan, temporary: Path, progress: Progress) -> str:
     """Read the corpus a second time and write the planted one; returns its SHA-256."""
     edits = Edits(plan.insertions, [_values(canary) for canary in plan.drawn])
     with (
@@ -267,7 +269,7 @@ def _write(plan: _Plan, temporary: Path, progress: Progress) -> str:
     return sha256
 
 
-def _recount_earlier(plan: _Plan, written: files.FileGroup, progress: Progress) -> Recount | None:
+def _recount_earlier(plan: _PlantingPlan, written: files.FileGroup, progress: Progress) -> Recount | None:
     """Write the manifest of the canaries that the corpus held already, for the new corpus, and summarize what became of them."""
     if plan.known.canaries is None:
         written.remove(plan.earlier)
@@ -297,7 +299,7 @@ def _planted_with(folder: Path, drawn: CanarySet) -> CanarySet | None:
     return there
 
 
-def _is_done(plan: _Plan, there: CanarySet) -> bool:
+def _is_done(plan: _PlantingPlan, there: CanarySet) -> bool:
     """Whether the planted corpus beside a manifest is what the manifest says, and just what is planned."""
     recorded = there.corpus
     return (
@@ -309,7 +311,7 @@ def _is_done(plan: _Plan, there: CanarySet) -> bool:
     )
 
 
-def _recount_there(plan: _Plan) -> Recount | None:
+def _recount_there(plan: _PlantingPlan) -> Recount | None:
     """What became of the canaries that the corpus held before, by the manifest that was written for them."""
     if plan.known.canaries is None:
         return None

@@ -112,7 +112,7 @@ class _Row(NamedTuple):
     in_loss: list[bool]
 
 
-class _Counts:
+class _CopyCounts:
     """The copies of one canary so far."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ def check_survival(
     search = OccurrenceSearch([list(forms)] if forms else [])
     longest = max((len(form.encode()) for form in forms), default=0)
     known = {form: _Form(reader.encode(form), _holes(chosen, form, names)) for form, names in forms.items()}
-    counts = {canary.canary_id: _Counts() for canary in chosen}
+    counts = {canary.canary_id: _CopyCounts() for canary in chosen}
     rows = tokens = tokens_in_loss = 0
     before = b""
     for row in itertools.chain.from_iterable(map(_rows, batches)):
@@ -296,7 +296,7 @@ def _check_aligned(row: list[int], labels: list[int]) -> None:
         )
 
 
-def _count(counts: _Counts, row: _Row, written: list[bytes], start: int, end: int, form: _Form) -> None:
+def _count(counts: _CopyCounts, row: _Row, written: list[bytes], start: int, end: int, form: _Form) -> None:
     """Count a copy that takes up the bytes from `start` to `end` of a row."""
     ends = list(itertools.accumulate(len(piece) for piece in written))
     first, last = _tokens_at(ends, start, end)
@@ -322,7 +322,7 @@ def _tokens_at(ends: list[int], start: int, end: int) -> tuple[int, int]:
     return bisect.bisect_right(ends, start), bisect.bisect_left(ends, end)
 
 
-def _entry(canary: Canary, counts: _Counts, altered: set[str]) -> CanarySurvival:
+def _entry(canary: Canary, counts: _CopyCounts, altered: set[str]) -> CanarySurvival:
     return CanarySurvival(
         canary_id=canary.canary_id,
         repetitions=canary.times_trained_on,

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from coalmine.corpus.files.documents import BOUNDARY, Document
+from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import open_corpus, reported
 from coalmine.corpus.planting.manifest import CanarySet
@@ -125,7 +125,7 @@ class _Reader:
                 same = remains.sha256() == self._record.sha256_before
                 self.original = "same" if same else "different"
 
-    def _look_at(self, documents: Sequence[Document]) -> None:
+    def _look_at(self, documents: Sequence[CorpusDocument]) -> None:
         others = []
         for document in documents:
             if document.text not in self._names:
@@ -141,7 +141,7 @@ class _Reader:
             number = others[haystack.count(BOUNDARY, 0, offset)].number
             self._found.append(f"{self._names[text]} occurs inside another document ({self._unit} {number})")
 
-    def _check_row(self, document: Document, canary: Canary) -> None:
+    def _check_row(self, document: CorpusDocument, canary: Canary) -> None:
         fields = self._record.fields
         if fields.user is not None and document.user != user_of(canary):
             self._found.append(
