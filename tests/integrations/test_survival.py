@@ -281,7 +281,7 @@ def test_what_cannot_be_read_is_refused():
     chosen = canaries("0451")
     ids = encoded(chosen[0].text, tokenizer)
     cases = [
-        ([], "not one row"),
+        ([], "no rows to examine"),
         ([ids], "mapping with input_ids"),
         ([{"labels": ids}], "mapping with input_ids"),
         ([{"input_ids": ids, "labels": ids[1:]}], "labels; give one for each token"),

@@ -16,8 +16,8 @@ from msgspec import UNSET
 import coalmine
 from coalmine.corpus.planting.manifest_records import (
     SCHEMA,
-    FormatEntry,
     CanaryManifest,
+    FormatEntry,
     PlantedCorpus,
     ReferencesEntry,
     decoded,
