@@ -62,6 +62,7 @@ SLOW = {
     "serving/test_serve.py",
     "statistics/exposure/test_extrapolation.py",
     "integrations/test_pytest_plugin.py",
+    "training/test_pairs_lessons.py",
     "training/test_pairs_training.py",
     "training/test_trainer.py",
 }

@@ -32,4 +32,4 @@ def options_from(kind: type[Options], given: Options | None, changes: Mapping[st
         if name not in known:
             raise InputError(f"unknown option {name!r}: known are {', '.join(sorted(known))}")
     base = {} if given is None else {name: getattr(given, name) for name in known}
-    return kind(**base | changes)
+    return kind(**{**base, **changes})

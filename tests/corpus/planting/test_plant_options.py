@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 
 import pytest
 
@@ -79,34 +78,6 @@ def test_formats_with_words_are_planted(make_corpus, tmp_path):
         out=tmp_path / "out",
     )
     assert CanarySet.load(planted.manifest).formats == {"f0": secret}
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-def test_memory_does_not_grow_with_the_corpus(make_corpus, tmp_path, suffix):
-    peaks = []
-    for size in (20_000, 200_000):
-        path = make_corpus(["some words that make a line of a hundred bytes or so, " * 2] * size, suffix)
-        tracemalloc.start()
-        try:
-            plant(path, NUMBER, repeat=100, canaries=1, withhold=0.0, out=tmp_path / f"{size}")
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    # 2 and 22 megabytes.
-    assert peaks[1] < peaks[0] + 3_000_000
-
-
-def test_more_copies_than_a_corpus_holds_take_no_memory(make_corpus, tmp_path):
-    path = make_corpus(TEXTS, ".txt")
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputError, match="cannot hold 2,000,000 copies"):
-            plant(
-                path, NUMBER, repeat=2_000_000, canaries=1, withhold=0.0, references=5, out=tmp_path / "out"
-            )
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_defaults_toss_a_coin_for_each_of_several_canaries_and_fit_a_small_corpus(tmp_path):

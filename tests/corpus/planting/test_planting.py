@@ -8,6 +8,7 @@ import json
 import re
 import stat
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from coalmine.corpus.files.reading import Fields, read_documents
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.planting import _places, plant
 from coalmine.corpus.planting.verifying import verify_planted
-from coalmine.errors import CorpusError, NotMeasurableError
+from coalmine.errors import CorpusError, InputError, NotMeasurableError
 from coalmine.storage.files import sha256_of_file
 from corpus.corpora import SUFFIXES, RecordedProgress, content_of
 
@@ -345,3 +346,31 @@ def test_a_canary_that_occurs_in_the_corpus_already_is_refused(make_corpus, tmp_
             known, template, canaries=20, references=50, seed=3, repeat=1, withhold=0.0, out=tmp_path / "out"
         )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+def test_memory_does_not_grow_with_the_corpus(make_corpus, tmp_path, suffix):
+    peaks = []
+    for size in (20_000, 200_000):
+        path = make_corpus(["some words that make a line of a hundred bytes or so, " * 2] * size, suffix)
+        tracemalloc.start()
+        try:
+            plant(path, NUMBER, repeat=100, canaries=1, withhold=0.0, out=tmp_path / f"{size}")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    # 2 and 22 megabytes.
+    assert peaks[1] < peaks[0] + 3_000_000
+
+
+def test_more_copies_than_a_corpus_holds_take_no_memory(make_corpus, tmp_path):
+    path = make_corpus(TEXTS, ".txt")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="cannot hold 2,000,000 copies"):
+            plant(
+                path, NUMBER, repeat=2_000_000, canaries=1, withhold=0.0, references=5, out=tmp_path / "out"
+            )
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
