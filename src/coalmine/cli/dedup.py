@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from coalmine.cli.filling import fills
 from coalmine.cli.options import (
     Corpus,
     Json,
     Overwrite,
     Quiet,
-    Seed,
     SourceField,
     TargetField,
     TextField,
     UserField,
     fields_from,
+    takes,
 )
 from coalmine.cli.output import Output
 from coalmine.corpus.deduplication.options import DedupOptions
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from coalmine.corpus.deduplication.report import Deduplication
 
 
-@fills(DedupOptions)
+@takes(options=DedupOptions)
 def command(
     *,
     corpus: Corpus,
@@ -47,7 +46,6 @@ def command(
     user_field: UserField = None,
     source_field: SourceField = None,
     target_field: TargetField = None,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -68,10 +66,10 @@ def command(
             corpus,
             out,
             canaries=canaries,
-            options=msgspec.structs.replace(options, seed=seed, fields=fields),
+            options=msgspec.structs.replace(options, fields=fields),
             overwrite=overwrite,
             progress=output.progress(),
-            record=lambda made: clock.save(out, seed=seed, corpus_sha256=made.sha256_before),
+            record=lambda made: clock.save(out, seed=options.seed, corpus_sha256=made.sha256_before),
         )
         output.say(_summary(report, out))
         output.document(report)

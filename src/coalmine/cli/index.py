@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from coalmine.cli.filling import fills
 from coalmine.cli.options import (
     Corpus,
     Json,
@@ -18,13 +17,14 @@ from coalmine.cli.options import (
     TargetField,
     TextField,
     fields_from,
+    takes,
 )
 from coalmine.cli.output import Output
 from coalmine.corpus.index.options import IndexOptions
 from coalmine.storage.files import check_places
 
 
-@fills(IndexOptions)
+@takes(options=IndexOptions)
 def command(
     *,
     corpus: Corpus,

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from coalmine.audits.options import Option, Options, described
 from coalmine.errors import InputError
+from coalmine.records.options import Option, Options, described
 
 ANSWERS_FILE = "answers.sqlite"
 

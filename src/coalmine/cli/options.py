@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 import msgspec
 import typer
 
-from coalmine.audits.options import SEED, Option, Options, described
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
 from coalmine.errors import InputError
+from coalmine.records.options import SEED, Option, Options, described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,15 +53,18 @@ TargetField = Annotated[
 ]
 
 
-def takes(**records: type[Options]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def takes(
+    *, unset: bool = False, **records: type[Options]
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Offer the fields of a record of options on the command line, in place of the parameter that takes the record.
 
-    A field `per_bucket` becomes `--per-bucket`, with the help of its annotation; the command gets the record.
+    A field `per_bucket` becomes `--per-bucket`, with the help of its annotation; the command gets the record. With `unset`, it
+    gets a dictionary of those that were given, for presets that have other defaults.
     """
 
     def with_records(command: Callable[..., int]) -> Callable[..., int]:
         signature = inspect.signature(command, eval_str=True)
-        offered = {name: _offered(record) for name, record in records.items()}
+        offered = {name: _offered(record, unset=unset) for name, record in records.items()}
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
             own = [each.parameter for each in offered[one.name].values()] if one.name in offered else [one]
@@ -75,7 +78,11 @@ def takes(**records: type[Options]) -> Callable[[Callable[..., int]], Callable[.
                     for field, one in offered[name].items()
                     if field in given
                 }
-                given[name] = record(**values)
+                for field in described(record):
+                    if values.pop(f"no_{field}", False):
+                        values[field] = None
+                named = {field: value for field, value in values.items() if value is not None}
+                given[name] = named if unset else record(**values)
             return command(**given)
 
         filled.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect
@@ -92,12 +99,18 @@ class _Offered(NamedTuple):
     to_python: Callable[[Any], Any]
 
 
-def _offered(record: type[Options]) -> dict[str, _Offered]:
+def _offered(record: type[Options], *, unset: bool) -> dict[str, _Offered]:
     hints = get_type_hints(record)
     defaults = {field.name: field.default for field in msgspec.structs.fields(record)}
-    return {
-        name: _field(name, option, hints[name], defaults[name]) for name, option in described(record).items()
-    }
+    offered = {}
+    for name, option in described(record).items():
+        if unset:
+            offered[name] = _field(name, option, hints[name] | None, None)
+            continue
+        offered[name] = _field(name, option, hints[name], defaults[name])
+        if option.off is not None:
+            offered[f"no_{name}"] = _field(f"no_{name}", Option(option.off), bool, False)
+    return offered
 
 
 def _as_given(value: Any) -> Any:
@@ -115,8 +128,12 @@ def _field(name: str, option: Option, kind: Any, default: Any) -> _Offered:
         to_python = partial(_numbers, flag)
         kind = str if default is not None else str | None
         default = None if default is None else ",".join(map(str, default))
-    elif get_origin(kind) is Literal:
-        kind = str  # the audit says which there are
+    elif kind is Any:
+        kind = str
+    elif (kind is bool and default is True) or kind == bool | None:
+        flag += f"/--no-{flag[2:]}"
+    elif any(get_origin(one) is Literal for one in (kind, *get_args(kind))):
+        kind = str if default is not None else str | None  # the record says which there are
     elif option.unit != 1:
         to_python = partial(mul, option.unit)
         default //= option.unit

@@ -8,13 +8,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from coalmine.cli.filling import fills
 from coalmine.cli.options import (
     Json,
     OptionalCorpus,
     Overwrite,
     Quiet,
-    Seed,
     SourceField,
     TargetField,
     TextField,
@@ -22,6 +20,7 @@ from coalmine.cli.options import (
     Words,
     fields_from,
     formats_from,
+    takes,
     words_from,
 )
 from coalmine.cli.output import Output
@@ -30,7 +29,7 @@ from coalmine.errors import InputError
 from coalmine.storage.files import check_places
 
 
-@fills(PlantOptions)
+@takes(options=PlantOptions)
 def command(
     *,
     corpus: OptionalCorpus = None,
@@ -60,7 +59,6 @@ def command(
     user_field: UserField = None,
     source_field: SourceField = None,
     target_field: TargetField = None,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -89,12 +87,12 @@ def command(
             formats_from(secret_format, listed),
             out=out,
             source_formats=None if source_format is None else formats_from(source_format, listed),
-            options=msgspec.structs.replace(options, seed=seed, fields=fields),
+            options=msgspec.structs.replace(options, fields=fields),
             overwrite=overwrite,
             progress=output.progress(),
             record=lambda made: clock.save(
                 out,
-                seed=seed,
+                seed=options.seed,
                 manifest_sha256=made.canaries.sha256,
                 earlier_manifest_sha256=None if made.earlier is None else made.earlier.manifest_sha256,
             ),

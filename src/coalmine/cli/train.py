@@ -7,23 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from coalmine.cli.filling import fills
 from coalmine.cli.options import (
     Json,
     Quiet,
-    Seed,
     SourceField,
     TargetField,
     TextField,
     UserField,
     fields_from,
+    takes,
 )
 from coalmine.cli.output import Output
 from coalmine.storage.files import check_places
 from coalmine.training.options import TrainingOptions
 
 
-@fills(TrainingOptions, unset=True)
+@takes(options=TrainingOptions, unset=True)
 def command(
     *,
     data: Annotated[Path, typer.Argument(help="A corpus, or the directory that `coalmine plant` wrote.")],
@@ -57,7 +56,6 @@ def command(
     user_field: UserField = None,
     source_field: SourceField = None,
     target_field: TargetField = None,
-    seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -74,7 +72,7 @@ def command(
         named = (text_field, user_field, source_field, target_field)
         clock = RunClock()
         check_places(out, RUN_FILE)
-        watcher = None
+        watcher, seed = None, options.get("seed", 0)
         if watch is not None:
             from coalmine.audits.watching.measuring import ExposureWatch
 
@@ -88,7 +86,6 @@ def command(
             fields=None if named == ("text", None, None, None) else fields_from(*named),
             watch=watcher,
             progress=output.progress(),
-            seed=seed,
             **options,
         )
         # A training that was killed after its last file was written has no record of its run yet.

@@ -1,35 +1,61 @@
-"""Options records: what can be chosen about an operation, listed once for Python, the command line and fingerprints.
-
-An options record is a frozen struct. A field that the command line fills too has a description, which is its help:
-`canaries: Annotated[int, msgspec.Meta(description="Canaries per format.")] = 32` is `--canaries` and `canaries=`.
-"""
+"""Options records: what can be chosen about an operation, which Python takes, the command line fills and a fingerprint hashes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, Self, get_type_hints
 
 import msgspec
 
-from coalmine.errors import InputError
-
-Options = TypeVar("Options", bound=msgspec.Struct)
+MEGABYTE = 1_000_000
 
 
-def options_from(kind: type[Options], given: Options | None, changes: Mapping[str, Any]) -> Options:
-    """An options record with some of its fields changed; an InputError for a name that is not one of its fields.
+class Option(NamedTuple):
+    """What a field of an options record means to a user; in its annotation, so that it is written once.
 
-    >>> class Sampling(msgspec.Struct, frozen=True):
-    ...     size: int = 100
-    >>> options_from(Sampling, None, {"size": 7})
-    Sampling(size=7)
-    >>> options_from(Sampling, None, {"sise": 7})
-    Traceback (most recent call last):
-    coalmine.errors.InputError: unknown option 'sise': known are size
+    Fields without one are for Python only, and the command line does not offer them.
     """
-    known = kind.__struct_fields__
-    for name in changes:
-        if name not in known:
-            raise InputError(f"unknown option {name!r}: known are {', '.join(sorted(known))}")
-    base = {} if given is None else {name: getattr(given, name) for name in known}
-    return kind(**{**base, **changes})
+
+    help: str
+    # Whether what a stopped run has kept depends on it, so that only a run with the same value may resume.
+    decides: bool = False
+    # The least value that the command line takes.
+    least: int | None = None
+    # What one unit of the command line is in that of Python, such as a megabyte in bytes.
+    unit: int = 1
+    # For a field that may be None: the help of the option that makes it so, such as `--no-near`.
+    off: str | None = None
+
+
+SEED = Option("The root of all randomness: the same seed gives the same files.", decides=True, least=0)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of all options records. All fields have defaults, so that a caller names only what differs.
+
+    >>> from typing import Annotated
+    >>> class Sampling(Options, frozen=True, kw_only=True):
+    ...     size: Annotated[int, Option("How many to draw.")] = 100
+    >>> Sampling.of(None, {"size": 7}).size
+    7
+    """
+
+    @classmethod
+    def of(cls, given: Self | None, changes: dict[str, Any]) -> Self:
+        """`given`, or the defaults, with `changes` by name; a TypeError for a name that is not an option."""
+        return msgspec.structs.replace(cls() if given is None else given, **changes)
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide what a stopped run has kept, by name."""
+        return {name: getattr(self, name) for name, option in described(type(self)).items() if option.decides}
+
+
+@cache
+def described(kind: type[Options]) -> dict[str, Option]:
+    """The options that users can choose, by the name of their field."""
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        for one in getattr(hint, "__metadata__", ()):
+            if isinstance(one, Option):
+                found[name] = one
+    return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Meta
 
 from coalmine.errors import InputError
+from coalmine.records.options import SEED, Option, Options
 
 OptimizerName = Literal["sgd", "momentum", "adam", "rmsprop", "adagrad", "adadelta"]
 Architecture = Literal["lstm", "gru", "cnn", "transformer", "encoder-decoder", "attention"]
@@ -34,11 +34,7 @@ _MOST = {
 }
 
 
-def _help(description: str) -> Meta:
-    return Meta(description=description)
-
-
-class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides the weights, apart from the data; two runs with equal options and data end alike.
 
     `train` and `coalmine train` take these on top of a preset. `clip`, the norm of gradients, has no unit; losses are in bits.
@@ -46,31 +42,31 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     architecture: Architecture = "lstm"
     tokens: Annotated[
-        TokenKind, _help("characters or words; word-lstm has words, the others characters.")
+        TokenKind, Option("characters or words; word-lstm has words, the others characters.")
     ] = "characters"
-    embedding: Annotated[int, _help("Size of token embeddings.")] = 100
-    hidden: Annotated[int, _help("Size of layers.")] = 200
-    layers: Annotated[int, _help("Number of layers.")] = 2
-    kernel: Annotated[int, _help("Width of convolutions (cnn).")] = 5
-    heads: Annotated[int, _help("Attention heads (transformer).")] = 4
-    vocabulary: Annotated[int, _help("Words in the vocabulary, where tokens are words.")] = 10_000
-    dropout: Annotated[float, _help("Share of activations dropped in training.")] = 0.0
-    optimizer: Annotated[OptimizerName, _help("sgd, momentum, adam, rmsprop, adagrad or adadelta.")] = "adam"
+    embedding: Annotated[int, Option("Size of token embeddings.")] = 100
+    hidden: Annotated[int, Option("Size of layers.")] = 200
+    layers: Annotated[int, Option("Number of layers.")] = 2
+    kernel: Annotated[int, Option("Width of convolutions (cnn).")] = 5
+    heads: Annotated[int, Option("Attention heads (transformer).")] = 4
+    vocabulary: Annotated[int, Option("Words in the vocabulary, where tokens are words.")] = 10_000
+    dropout: Annotated[float, Option("Share of activations dropped in training.")] = 0.0
+    optimizer: Annotated[OptimizerName, Option("sgd, momentum, adam, rmsprop, adagrad or adadelta.")] = "adam"
     # None takes the optimizer's own default.
-    learning_rate: Annotated[float | None, _help("Default: one that suits the optimizer.")] = None
-    weight_decay: Annotated[float, _help("Pull of weights towards 0.")] = 0.0
-    clip: Annotated[float, _help("Norm that gradients are scaled down to; 0 for none.")] = 1.0
-    batch_size: Annotated[int, _help("Rows, or pairs, read side by side.")] = 32
-    window: Annotated[int, _help("Tokens that a gradient reaches back over; pairs are read whole.")] = 64
-    epochs: Annotated[int, _help("Passes over the data, at most.")] = 10
-    patience: Annotated[int, _help("Epochs without a better validation loss before stopping.")] = 2
+    learning_rate: Annotated[float | None, Option("Default: one that suits the optimizer.")] = None
+    weight_decay: Annotated[float, Option("Pull of weights towards 0.")] = 0.0
+    clip: Annotated[float, Option("Norm that gradients are scaled down to; 0 for none.")] = 1.0
+    batch_size: Annotated[int, Option("Rows, or pairs, read side by side.")] = 32
+    window: Annotated[int, Option("Tokens that a gradient reaches back over; pairs are read whole.")] = 64
+    epochs: Annotated[int, Option("Passes over the data, at most.")] = 10
+    patience: Annotated[int, Option("Epochs without a better validation loss before stopping.")] = 2
     # Of the documents, where no validation file is given.
-    holdout: Annotated[float, _help("Share of documents held out; canaries never are.")] = 0.05
-    shuffle: Annotated[bool, _help("New order of documents each epoch.")] = True
-    seed: int = 0
+    holdout: Annotated[float, Option("Share of documents held out; canaries never are.")] = 0.05
+    shuffle: Annotated[bool, Option("New order of documents each epoch.")] = True
+    seed: Annotated[int, SEED] = 0
     # Sums are rounded by how they are split, so the number is part of what decides the bytes. One is the default because two
     # gain little for models of this size, and lose much where the cores are shared.
-    threads: Annotated[int, _help("CPU threads; more are seldom faster for small models.")] = 1
+    threads: Annotated[int, Option("CPU threads; more are seldom faster for small models.")] = 1
 
     def __post_init__(self) -> None:
         for name in (

@@ -40,7 +40,6 @@ from coalmine.corpus.planting.recounting import (
 )
 from coalmine.errors import CorpusError, ManifestError
 from coalmine.progress import Progress, Silent
-from coalmine.records.options import options_from
 from coalmine.storage.files import (
     PRIVATE,
     FileGroup,
@@ -93,7 +92,7 @@ def deduplicate(
     >>> report.documents_after, report.bytes_before - report.bytes_after
     (1, 27)
     """
-    chosen = options_from(DedupOptions, options, changes)
+    chosen = DedupOptions.of(options, changes)
     source, folder, progress = Path(corpus), Path(out), progress or Silent()
     target = folder / f"corpus{kind_of(source).full_suffix}"
     _check_places(source, target)

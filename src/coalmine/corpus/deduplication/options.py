@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
-from msgspec import Meta
-
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
+from coalmine.records.options import MEGABYTE, SEED, Option, Options
 
 Keep = Literal["one", "none"]
 
 
-class DedupOptions(msgspec.Struct, frozen=True, kw_only=True):
+class DedupOptions(Options, frozen=True, kw_only=True):
     """What is removed from a corpus as repeated; the same options give the same files.
 
     Attributes:
@@ -30,23 +28,21 @@ class DedupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     exact: Annotated[
         int | None,
-        Meta(
-            description="Bytes from which on a text must not occur twice.",
-            extra={"off": "Leave repeated text alone."},
+        Option(
+            "Bytes from which on a text must not occur twice.",
+            off="Leave repeated text alone.",
         ),
     ] = 100
-    keep: Annotated[Keep, Meta(description="Of repeated text keep one, the first copy, or none.")] = "one"
+    keep: Annotated[Keep, Option("Of repeated text keep one, the first copy, or none.")] = "one"
     near: Annotated[
         float | None,
-        Meta(
-            description="Similarity from which on a document is a near duplicate, from 0 to 1.",
-            extra={"off": "Leave near duplicates alone."},
+        Option(
+            "Similarity from which on a document is a near duplicate, from 0 to 1.",
+            off="Leave near duplicates alone.",
         ),
     ] = 0.8
-    memory: Annotated[
-        int, Meta(description="Megabytes that sorting may take.", extra={"unit": 1_000_000})
-    ] = 2_000_000_000
-    seed: int = 0
+    memory: Annotated[int, Option("Megabytes that sorting may take.", unit=MEGABYTE)] = 2_000_000_000
+    seed: Annotated[int, SEED] = 0
     fields: Fields = Fields()
 
     def __post_init__(self) -> None:

@@ -39,7 +39,6 @@ from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import write_sealed
-from coalmine.records.options import options_from
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import (
     PRIVATE,
@@ -104,7 +103,7 @@ def build_index(
     ...     index.count("ana"), index.locate("band")
     (3, [Occurrence(document=2, offset=0)])
     """
-    chosen = options_from(IndexOptions, options, changes)
+    chosen = IndexOptions.of(options, changes)
     source, folder = Path(corpus), Path(out)
     cutter = index_tokenizer(chosen.tokenizer)
     with open_corpus(source, chosen.fields):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta
-
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
+from coalmine.records.options import MEGABYTE, Option, Options
 
 BYTES = "bytes"
 
 
-class IndexOptions(msgspec.Struct, frozen=True, kw_only=True):
+class IndexOptions(Options, frozen=True, kw_only=True):
     """How a corpus is indexed.
 
     Attributes:
@@ -27,15 +25,11 @@ class IndexOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     tokenizer: Annotated[
         Any,
-        Meta(
-            description="A model's directory or python:module:function, to count in its tokens; or the word bytes."
-        ),
+        Option("A model's directory or python:module:function, to count in its tokens; or the word bytes."),
     ] = BYTES
     memory: Annotated[
         int,
-        Meta(
-            description="Megabytes that sorting may take; fewer make more shards.", extra={"unit": 1_000_000}
-        ),
+        Option("Megabytes that sorting may take; fewer make more shards.", unit=MEGABYTE),
     ] = 2_000_000_000
     fields: Fields = Fields()
 

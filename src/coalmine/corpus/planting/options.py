@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
+from coalmine.records.options import SEED, Option, Options
 
 # What every reader of JSON keeps of an integer.
 _LARGEST_SEED = 2**53
 
 
-class PlantOptions(msgspec.Struct, frozen=True, kw_only=True):
+class PlantOptions(Options, frozen=True, kw_only=True):
     """What decides which canaries are planted, how often and where; the same options give the same files.
 
     If all canaries are remembered, the default of 32 coins per number of copies proves an epsilon of 1.25 on average,
@@ -35,15 +35,17 @@ class PlantOptions(msgspec.Struct, frozen=True, kw_only=True):
     (4,)
     """
 
-    repeat: Annotated[
-        tuple[int, ...], Meta(description="How often canaries are planted: one number or several.")
-    ] = (1, 4, 16)
-    canaries: Annotated[int, Meta(description="Canaries per format and per number in --repeat.")] = 32
-    references: Annotated[int, Meta(description="Members of each format to draw and never plant.")] = 1000
+    repeat: Annotated[tuple[int, ...], Option("How often canaries are planted: one number or several.")] = (
+        1,
+        4,
+        16,
+    )
+    canaries: Annotated[int, Option("Canaries per format and per number in --repeat.")] = 32
+    references: Annotated[int, Option("Members of each format to draw and never plant.")] = 1000
     withhold: Annotated[
-        float, Meta(description="Probability that a canary is not planted, decided by its own coin.")
+        float, Option("Probability that a canary is not planted, decided by its own coin.")
     ] = 0.5
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
     fields: Fields = Fields()
 
     def __post_init__(self) -> None:

@@ -37,7 +37,6 @@ from coalmine.formats.format import Format
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import integers
 from coalmine.records import Canary
-from coalmine.records.options import options_from
 from coalmine.storage import files
 from coalmine.storage.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
 
@@ -142,7 +141,7 @@ def plant(
     >>> [(canary.canary_id, lines.count(canary.text)) for canary in planted.canaries]
     [('f0-x1-0', 1), ('f0-x4-0', 4)]
     """
-    chosen = options_from(PlantOptions, options, changes)
+    chosen = PlantOptions.of(options, changes)
     original, folder, progress = Path(corpus), Path(out), progress or Silent()
     if ".." in folder.parts:
         # Until its parents exist, "new/.." cannot be looked up, and what it would overwrite is not seen.
