@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick test-endpoint fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
+.PHONY: demo test quick docs test-endpoint fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,6 +17,11 @@ test: setup browser compiler lint
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
 quick: setup compiler lint
 	$(BIN)/pytest -n 2 -q -m 'not slow'
+
+# The documentation as a site in site/: generated pages first, then MkDocs, strict about broken links. Nothing is fetched.
+docs: setup
+	$(BIN)/python scripts/generate_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The adapter for endpoints against llama.cpp's server and a real model; compiling the server takes minutes, so it is not in `test`.
 # The instruction sets are named because what the compiler takes for native is not always what the machine can run; nothing comes
@@ -69,8 +74,8 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,lightning,endpoints,serving,index,figures,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,transformers,lightning,endpoints,serving,index,figures,docs,dev]'
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(ENDPOINT) coalmine-demo .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(ENDPOINT) coalmine-demo site .mypy_cache .ruff_cache

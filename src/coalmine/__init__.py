@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coalmine.audits.extraction.results import Extraction
     from coalmine.audits.membership.measuring import membership, membership_of_scores
     from coalmine.audits.recitation.measuring import recite
+    from coalmine.audits.runs import read_run
     from coalmine.audits.watching.measuring import ExposureWatch
     from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.corpus.planting.planting import plant
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from coalmine.models.loading import load_model
     from coalmine.models.scripted import ScriptedModel
     from coalmine.records import Canary, Estimate
+    from coalmine.reports.findings import findings_of
     from coalmine.reports.verifying.verifying import verify_run
     from coalmine.search.walks.scoring import score_texts
     from coalmine.training.trainer import train
@@ -48,10 +50,12 @@ _HOMES = {
     "ScriptedModel": "coalmine.models.scripted",
     "expose": "coalmine.audits.exposure.measuring",
     "extract": "coalmine.audits.extraction.measuring",
+    "findings_of": "coalmine.reports.findings",
     "load_model": "coalmine.models.loading",
     "membership": "coalmine.audits.membership.measuring",
     "membership_of_scores": "coalmine.audits.membership.measuring",
     "plant": "coalmine.corpus.planting.planting",
+    "read_run": "coalmine.audits.runs",
     "recite": "coalmine.audits.recitation.measuring",
     "score_texts": "coalmine.search.walks.scoring",
     "train": "coalmine.training.trainer",
@@ -70,10 +74,12 @@ __all__ = [
     "ScriptedModel",
     "expose",
     "extract",
+    "findings_of",
     "load_model",
     "membership",
     "membership_of_scores",
     "plant",
+    "read_run",
     "recite",
     "score_texts",
     "train",

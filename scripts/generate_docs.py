@@ -1,0 +1,285 @@
+"""Generates the parts of the documentation that repeat what the code says: commands, result files and the file map.
+
+python scripts/generate_docs.py           # write them (`make docs` does)
+python scripts/generate_docs.py --check   # exit 1 and name the pages that are not up to date
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+import sys
+import tokenize
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer.main
+
+import coalmine
+from coalmine.cli.main import app
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.planting.manifest_records import Manifest
+from coalmine.records.documents import Document
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "coalmine"
+# The class that Python has for a document whose file is written by another record.
+AS_WRITTEN: dict[type, type] = {CanarySet: Manifest}
+BESIDE = ("benchmarks", "examples", "experiments", "mutants", "scripts")
+
+
+def commands() -> str:
+    """Every command with its arguments and options, in the order of `coalmine --help`."""
+    return "\n".join(
+        part for name, command in _commands(typer.main.get_command(app)) for part in _command(name, command)
+    )
+
+
+def _commands(group: Any, prefix: str = "coalmine") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}", command
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    usage = " ".join([name, *(_shown_argument(one) for one in arguments), "[OPTIONS]"])
+    yield f"## {name}\n\n```text\n{usage}\n```\n\n{_prose(command.help or '')}\n"
+    if arguments:
+        rows = [(f"`{_named(one)}`", one.help or "") for one in arguments]
+        yield _table(("argument", "what it is"), rows)
+    rows = [
+        (_spelling(one), _default(one), one.help or "")
+        for one in command.params
+        if one.param_type_name == "option"
+    ]
+    yield _table(("option", "default", "what it does"), rows)
+
+
+def _named(argument: Any) -> str:
+    return (argument.metavar or argument.name.upper()).strip("[].") + ("..." if argument.nargs == -1 else "")
+
+
+def _shown_argument(argument: Any) -> str:
+    return _named(argument) if argument.required else f"[{_named(argument)}]"
+
+
+def _spelling(option: Any) -> str:
+    return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+
+
+def _default(option: Any) -> str:
+    default = option.default
+    if option.required:
+        return "required"
+    if default is None or callable(default) or default is False or default in ((), [], ""):
+        return ""
+    return f"`{default}`"
+
+
+def _prose(text: str) -> str:
+    """The paragraphs of a docstring, each on one line; lines that are indented stay as they are."""
+    paragraphs = inspect.cleandoc(text).partition("\n\nAttributes:\n")[0].split("\n\n")
+    return "\n\n".join(one if one.startswith(" ") else " ".join(one.split()) for one in paragraphs)
+
+
+def _attributes(record: type) -> dict[str, str]:
+    """What the section "Attributes:" of a docstring says of each field."""
+    section = inspect.cleandoc(record.__doc__ or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(_cell(one) for one in line) + " |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", " ".join(text.split()))
+
+
+def files() -> str:
+    """Every result file with its fields, and the records inside it; records of several files come last."""
+    kinds = {kind: _records(AS_WRITTEN.get(kind.record, kind.record)) for kind in documents()}
+    rows = [
+        (
+            f"[`{kind.file}`](#{kind.file.replace('.', '')})",
+            kind.title,
+            f"`{kind.schema}`",
+            f"{kind.mode:04o}",
+        )
+        for kind in kinds
+    ]
+    times = Counter(record for records in kinds.values() for record in records)
+    shared = sorted((one for one, number in times.items() if number > 1), key=lambda one: one.__name__)
+    parts = [_table(("document", "what it holds", "schema", "mode"), rows)]
+    parts += [
+        part
+        for kind, inside in kinds.items()
+        for part in _file(kind, [one for one in inside if times[one] == 1])
+    ]
+    parts.append("## Records in several files\n")
+    parts += [part for record in shared for part in _record(record, f"### {record.__name__}\n")]
+    return "\n".join(parts)
+
+
+def documents() -> list[Document[Any]]:
+    """All documents that the package declares, by their schema."""
+    found: dict[str, Document[Any]] = {}
+    for module in pkgutil.walk_packages(coalmine.__path__, "coalmine."):
+        if not module.name.endswith("__main__"):
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, Document):
+                    found.setdefault(value.schema, value)
+    return sorted(found.values(), key=lambda kind: kind.file)
+
+
+def _file(kind: Document[Any], records: list[type]) -> Iterator[str]:
+    yield f"## {kind.file}\n\nSchema `{kind.schema}`, mode {kind.mode:04o}.\n"
+    if not records:
+        yield f"{_prose(kind.record.__doc__ or '') if kind.record.__module__ != 'builtins' else 'A JSON object.'}\n"
+    for record in records:
+        yield from _record(record, "" if record is records[0] else f"### {record.__name__}\n")
+
+
+def _record(record: type, heading: str) -> Iterator[str]:
+    yield f"{heading}\n{_prose(record.__doc__ or '')}\n".lstrip()
+    comments, hints = _comments(record) | _attributes(record), record.__annotations__
+    rows = [
+        (f"`{one}`", f"`{hints.get(one, '')}`", comments.get(one, "")) for one in record.__struct_fields__
+    ]
+    yield _table(("field", "type", "what it is"), rows)
+
+
+def _records(record: Any, seen: tuple[type, ...] = ()) -> list[type]:
+    """A record and those in its fields, depth first, each once; nothing for a document that is any JSON object."""
+    if not isinstance(record, type) or not issubclass(record, msgspec.Struct):
+        return []
+    found: list[type] = [*seen, record]
+    for hint in typing.get_type_hints(record).values():
+        for inner in _structs(hint):
+            if inner not in found:
+                found = _records(inner, tuple(found))
+    return found
+
+
+def _structs(hint: Any) -> Iterator[type]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for inner in typing.get_args(hint):
+        yield from _structs(inner)
+
+
+def _comments(record: type) -> dict[str, str]:
+    """What the comments in the source of a record say of its fields: those above a field, and the one after it."""
+    comments: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            comments |= _comments_in(inspect.getsource(base))
+    return comments
+
+
+def _comments_in(source: str) -> dict[str, str]:
+    by_line = {
+        token.start[0]: token.string.lstrip("# ").strip()
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    [cls] = ast.parse(source).body
+    assert isinstance(cls, ast.ClassDef)
+    found: dict[str, str] = {}
+    for node in cls.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            said, line = [], node.lineno - 1
+            while line in by_line and not source.splitlines()[line - 1].split("#")[0].strip():
+                said.insert(0, by_line[line])
+                line -= 1
+            said += [
+                by_line[one]
+                for one in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                if one in by_line
+            ]
+            found[node.target.id] = " ".join(said)
+    return found
+
+
+def file_map() -> str:
+    """The rooms, then the modules of each with the first sentence of their docstrings."""
+    rooms = sorted(path for path in PACKAGE.iterdir() if (path / "__init__.py").is_file())
+    parts = [
+        _table(("room", "what it holds"), [(f"[`{one.name}/`](#{one.name})", _says(one)) for one in rooms])
+    ]
+    parts += ["### The package itself\n", _modules(PACKAGE)]
+    for room in rooms:
+        parts.append(f"### {room.name}\n\n{_says(room)}\n")
+        parts += [
+            _modules(folder) for folder in [room, *sorted(one.parent for one in room.rglob("*/__init__.py"))]
+        ]
+    for name in BESIDE:
+        parts += [f"### {name}\n", _modules(ROOT / name)]
+    return "\n".join(part for part in parts if part)
+
+
+def _modules(folder: Path) -> str:
+    base = PACKAGE if folder.is_relative_to(PACKAGE) else ROOT
+    rows = [
+        (f"`{one.relative_to(base)}`", _says(one))
+        for one in sorted(folder.glob("*.py"))
+        if one.name != "__init__.py"
+    ]
+    if not rows:
+        return ""
+    inner = folder.is_relative_to(PACKAGE) and len(folder.relative_to(PACKAGE).parts) > 1
+    return (f"`{folder.relative_to(base)}/`: {_says(folder)}\n\n" if inner else "") + _table(
+        ("file", "what it holds"), rows
+    )
+
+
+def _says(path: Path) -> str:
+    """The first paragraph of a module's docstring."""
+    source = path / "__init__.py" if path.is_dir() else path
+    docstring = ast.get_docstring(ast.parse(source.read_text("utf-8"))) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "docs/reference/commands.md": commands,
+    "docs/reference/files.md": files,
+    "docs/explanation/design.md": file_map,
+}
+
+
+def up_to_date(page: str, generate: Callable[[], str]) -> str:
+    """A page with what is between its markers generated anew."""
+    begin, end = "<!-- generated: begin -->\n", "<!-- generated: end -->"
+    before, rest = (ROOT / page).read_text("utf-8").split(begin)
+    return f"{before}{begin}\n{generate()}\n{end}{rest.split(end)[1]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or name those that are not up to date."""
+    stale = {
+        page: new
+        for page, make in GENERATED.items()
+        if (new := up_to_date(page, make)) != (ROOT / page).read_text("utf-8")
+    }
+    for page, content in stale.items():
+        if "--check" not in arguments:
+            (ROOT / page).write_text(content, "utf-8")
+        sys.stdout.write(f"{'stale' if '--check' in arguments else 'generated'}: {page}\n")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""The generated parts of the documentation are those that the code gives today."""
+
+import re
+
+import pytest
+
+from scripts.generate_docs import GENERATED, ROOT, documents, up_to_date
+
+
+@pytest.mark.parametrize("page", sorted(GENERATED))
+def test_the_generated_part_is_up_to_date(page):
+    current = (ROOT / page).read_text("utf-8")
+    assert current == up_to_date(page, GENERATED[page]), "run `make docs`, or python scripts/generate_docs.py"
+
+
+def test_every_module_is_in_the_file_map():
+    page = (ROOT / "docs/explanation/design.md").read_text("utf-8")
+    modules = [path.relative_to(ROOT / "src/coalmine") for path in ROOT.glob("src/coalmine/**/*.py")]
+    named = [str(path) for path in modules if path.name != "__init__.py"]
+    assert [name for name in named if f"| `{name}` |" not in page] == []
+
+
+def test_every_module_says_what_it_holds():
+    page = (ROOT / "docs/explanation/design.md").read_text("utf-8")
+    assert [line for line in page.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []
+
+
+def test_every_document_is_in_the_table_of_files_with_its_mode():
+    page = (ROOT / "docs/reference/files.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \|[^|]+\| (0\d{3}) \|", page, re.MULTILINE)
+    modes = {name.split("/")[-1]: mode for names, mode in rows for name in re.findall(r"`([^`]+)`", names)}
+    for document in documents():
+        name = document.file if document.file in modes else document.file.replace(".", "*.")
+        assert modes.get(name) == f"{document.mode:04o}", document.file
