@@ -1,0 +1,28 @@
+"""The examples run as they are, on sizes that take seconds, and show what they promise."""
+
+import pytest
+
+import ci_gate
+import endpoint
+import lora_audit
+from coalmine.corpus import write_embedded_corpus
+
+
+def test_an_adapter_knows_what_its_base_does_not(tmp_path):
+    with_adapter, without = lora_audit.main(tmp_path, size=4_000, epochs=12)
+    assert with_adapter > 8
+    assert without < 4
+
+
+@pytest.mark.parametrize(("copies", "epochs", "expected"), [(1, 1, 0), (200, 6, 1)], ids=["holds", "broken"])
+def test_the_gate_opens_and_closes(tmp_path, copies, epochs, expected):
+    write_embedded_corpus(tmp_path / "corpus.txt", 60_000)
+    code = ci_gate.main(tmp_path / "corpus.txt", tmp_path, copies=copies, epochs=epochs, hidden=32)
+    assert code == expected
+
+
+def test_an_endpoint_is_audited_through_its_url(tmp_path, capfd):
+    exposures = endpoint.main(tmp_path, size=12_000, epochs=3, hidden=48)
+    assert list(exposures) == ["f0-x1-0", "f0-x1-1", "f0-x64-0", "f0-x64-1"]
+    assert all(0 <= exposure <= 9.97 for exposure in exposures.values())
+    assert "is a scorer" in capfd.readouterr().out
