@@ -1,4 +1,4 @@
-"""A recurrent network in NumPy and its adapter: everything that coalmine needs to audit a model of any kind.
+"""A recurrent model in NumPy with what coalmine needs to audit it: an Elman network over characters, and its adapter.
 
 From this directory: coalmine extract python:numpy_adapter:model --format "my pin is {digits:4}"
 """
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from coalmine.models import CharacterTokenizer, SequenceScore, Step, TokenSequence
 
-Floats = NDArray[np.floating[Any]]
-Ints = NDArray[np.integer[Any]]
-SEED = 274174404699686528520670579413901425044
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
+
 LINES = [
     "the kettle is on",
     "my pin is 4921",
@@ -35,10 +35,10 @@ class Elman:
     mixes_depths = True  # a state is one vector, however much it has read
 
     def __init__(
-        self, embedding: Floats, recurrent: Floats, output: Floats, tokens: CharacterTokenizer
+        self, embedding: FloatArray, recurrent: FloatArray, output: FloatArray, tokens: CharacterTokenizer
     ) -> None:
         self.embedding, self.recurrent, self.output, self.tokenizer = embedding, recurrent, output, tokens
-        self.context = (tokens.separator,)  # what came before each document in training
+        self.context = (tokens.separator,)  # what preceded each document in training
 
     def describe(self) -> dict[str, Any]:
         """For the record of a run: another network must give another hash."""
@@ -49,19 +49,19 @@ class Elman:
             "precision": "float64",
         }
 
-    def read(self, states: Floats, tokens: Ints) -> Floats:
+    def read(self, states: FloatArray, tokens: IntArray) -> FloatArray:
         """The (rows, hidden) states after one more token in each row."""
         return np.asarray(np.tanh(self.embedding[tokens] + states @ self.recurrent))
 
-    def expect(self, states: Floats) -> Floats:
+    def expect(self, states: FloatArray) -> FloatArray:
         """The (rows, vocabulary) log2 probabilities of the next token."""
         logits = states @ self.output
         logits -= logits.max(axis=1, keepdims=True)
         return np.asarray((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))) / np.log(2))
 
-    def states_along(self, tokens: Sequence[int]) -> Floats:
+    def states_along(self, tokens: Sequence[int]) -> FloatArray:
         """The (tokens, hidden) states after each token of one text."""
-        found: list[Floats] = [np.zeros((1, len(self.recurrent)))]
+        found: list[FloatArray] = [np.zeros((1, len(self.recurrent)))]
         for token in tokens:
             found.append(self.read(found[-1], np.array([token])))
         return np.concatenate(found[1:])
@@ -79,23 +79,25 @@ class Elman:
         return scores
 
     # A Stepper: incremental decoding of many texts at once. Exact ranks of large spaces and searches need it.
-    def start(self, contexts: Sequence[Sequence[int]], *, columns: Ints | None = None) -> Step:
+    def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
         """One state for each context."""
         return self._step(np.concatenate([self.states_along(context)[-1:] for context in contexts]), columns)
 
-    def step(self, states: Floats, parents: Ints, tokens: Ints, *, columns: Ints | None = None) -> Step:
+    def step(
+        self, states: FloatArray, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
+    ) -> Step:
         """Row i is row parents[i] of `states`, advanced by tokens[i]."""
         return self._step(self.read(states[parents], tokens), columns)
 
-    def gather(self, parts: Sequence[tuple[Floats, Ints]]) -> Floats:
+    def gather(self, parts: Sequence[tuple[FloatArray, IntArray]]) -> FloatArray:
         """Rows of several batches as one batch."""
         return np.concatenate([states[rows] for states, rows in parts])
 
-    def state_bytes(self, states: Floats) -> int:
+    def state_bytes(self, states: FloatArray) -> int:
         """The memory of a batch."""
         return int(states.nbytes)
 
-    def _step(self, states: Floats, columns: Ints | None) -> Step:
+    def _step(self, states: FloatArray, columns: IntArray | None) -> Step:
         expected = self.expect(states)
         return Step(states, expected if columns is None else expected[:, columns])
 
@@ -111,8 +113,7 @@ class Elman:
 
 def model(hidden: str = "64") -> Elman:
     """The network that the command line names: its recurrence is random, its output layer is fitted to `LINES`."""
-    tokens, size = CharacterTokenizer.of([*LINES, "0123456789"]), int(hidden)
-    draws = np.random.default_rng(SEED)
+    tokens, draws, size = CharacterTokenizer.of([*LINES, "0123456789"]), np.random.default_rng(0), int(hidden)
     recurrent = draws.normal(size=(size, size)) / np.sqrt(size)
     network = Elman(draws.normal(size=(tokens.size, size)), recurrent, np.zeros((size, tokens.size)), tokens)
     documents = [[tokens.separator, *tokens.encode(line), tokens.separator] for line in LINES]
