@@ -2,13 +2,12 @@
 
 import pytest
 
-import ci_gate
-import endpoint
-import lora_audit
-from coalmine.corpus import write_embedded_corpus
+# Each test imports its example itself: they need torch, transformers and PEFT, which collecting tests should not.
 
 
 def test_an_adapter_knows_what_its_base_does_not(tmp_path):
+    import lora_audit
+
     with_adapter, without = lora_audit.main(tmp_path, size=4_000, epochs=12)
     assert with_adapter > 8
     assert without < 4
@@ -16,12 +15,17 @@ def test_an_adapter_knows_what_its_base_does_not(tmp_path):
 
 @pytest.mark.parametrize(("copies", "epochs", "expected"), [(1, 1, 0), (200, 6, 1)], ids=["holds", "broken"])
 def test_the_gate_opens_and_closes(tmp_path, copies, epochs, expected):
+    import ci_gate
+    from coalmine.corpus import write_embedded_corpus
+
     write_embedded_corpus(tmp_path / "corpus.txt", 60_000)
     code = ci_gate.main(tmp_path / "corpus.txt", tmp_path, copies=copies, epochs=epochs, hidden=32)
     assert code == expected
 
 
 def test_an_endpoint_is_audited_through_its_url(tmp_path, capfd):
+    import endpoint
+
     exposures = endpoint.main(tmp_path, size=12_000, epochs=3, hidden=48)
     assert list(exposures) == ["f0-x1-0", "f0-x1-1", "f0-x64-0", "f0-x64-1"]
     assert all(0 <= exposure <= 9.97 for exposure in exposures.values())
