@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -59,17 +62,10 @@ def command(
     The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. Prints one line with the address
     when it is ready, and one line per request on standard error, without the request's content.
     """
-    import signal
-    import time
-
     from coalmine.models.loading import is_endpoint, load_model
     from coalmine.serving.server import check_address, check_installed, serve
 
-    key = None if key_variable is None else os.environ.get(key_variable)
-    if key_variable is not None and not key:
-        raise InputError(
-            f"the environment variable {key_variable} is empty or not set; put the server's key there"
-        )
+    key = _key_from(key_variable)
     check_installed()  # these two before a large model is loaded
     check_address(host, port, key)
     if is_endpoint(model):
@@ -79,24 +75,33 @@ def command(
     def log(line: str) -> None:
         write_stderr(f"{visible(line)}\n")
 
-    with serve(
-        loaded,
-        host=host,
-        port=port,
-        name=name,
-        key=key,
-        seed=seed,
-        batch=batch,
-        log=None if quiet else log,
-    ) as server:
-        try:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, as by Ctrl-C
-            _print_address(server.url, name or loaded.name, json=json, quiet=quiet)
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            pass
+    with (
+        serve(
+            loaded,
+            host=host,
+            port=port,
+            name=name,
+            key=key,
+            seed=seed,
+            batch=batch,
+            log=None if quiet else log,
+        ) as server,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # which acts like Ctrl-C
+        _print_address(server.url, name or loaded.name, json=json, quiet=quiet)
+        while True:
+            time.sleep(3600)
     return 0
+
+
+def _key_from(variable: str | None) -> str | None:
+    key = None if variable is None else os.environ.get(variable)
+    if variable is not None and not key:
+        raise InputError(
+            f"the environment variable {variable} is empty or not set; put the server's key there"
+        )
+    return key
 
 
 def _print_address(url: str, name: str, *, json: bool, quiet: bool) -> None:

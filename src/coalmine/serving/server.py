@@ -92,20 +92,10 @@ def serve(
     from coalmine.serving.application import Application, own_hosts
     from coalmine.serving.connections import IDLE_SECONDS, StrictConnection
 
-    family, address = check_address(host, port, key)
-    try:
-        listening = socket.create_server(
-            address, family=family, backlog=128, dualstack_ipv6=family is socket.AF_INET6
-        )
-    except OSError as problem:
-        raise InputError(
-            f"cannot listen at {host} port {port} ({problem.strerror}); choose another port, or 0 for any that is free"
-        ) from None
-    # Connections inherit it; without it, the body of an answer would wait for the acknowledgment of its head.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Requests may call the server by its own names; where other machines can reach it, it may have any.
-    bound, own_port = listening.getsockname()[:2]
-    hosts = own_hosts(bound.partition("%")[0], own_port) if _is_loopback(address) else None
+    listening = _listen(host, port, key)
+    # Requests may call the server by its own names; if other machines can reach it, it may have any.
+    address, own_port = listening.getsockname()[:2]
+    hosts = own_hosts(address.partition("%")[0], own_port) if _is_loopback(address) else None
     application = Application(
         model, name=name or model.name, seed=seed, batch=batch, key=key, hosts=hosts, log=log
     )
@@ -124,8 +114,23 @@ def serve(
     return Server(config, listening, application.batcher)
 
 
+def _listen(host: str, port: int, key: str | None) -> socket.socket:
+    family, address = check_address(host, port, key)
+    try:
+        listening = socket.create_server(
+            address, family=family, backlog=128, dualstack_ipv6=family is socket.AF_INET6
+        )
+    except OSError as problem:
+        raise InputError(
+            f"cannot listen on {host} port {port} ({problem.strerror}); choose another port, or 0 for any free one"
+        ) from None
+    # Connections inherit it; without it, the body of an answer would wait for the acknowledgment of its head.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
 def check_installed() -> None:
-    """Raise MissingExtraError where the web server is not installed; it needs no model and loads nothing large."""
+    """Raise MissingExtraError if the web server is not installed; needs no model."""
     for package in ("starlette", "uvicorn", "h11"):
         try:
             importlib.import_module(package)
@@ -134,7 +139,7 @@ def check_installed() -> None:
 
 
 def check_address(host: str, port: int, key: str | None) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The one address that is meant; refused where other machines can reach it while there is no key. Needs no model."""
+    """The one address that is meant; rejected if other machines can reach it and there is no key. Needs no model."""
     if key is not None and not key.strip():
         raise InputError("the key is empty; choose one that cannot be guessed")
     try:
@@ -143,7 +148,7 @@ def check_address(host: str, port: int, key: str | None) -> tuple[socket.Address
         raise InputError(f"{host!r} port {port} is not an address of this machine; use 127.0.0.1") from None
     address = (str(found[0]), int(found[1]))
     # An empty host is resolved to this machine's own address, while a socket takes it for all addresses.
-    if key is None and not (host and _is_loopback(address)):
+    if key is None and not (host and _is_loopback(address[0])):
         raise InputError(
             f"other machines can reach {host!r}, so a key is needed; name the environment variable that holds one with "
             "--key-variable"
@@ -151,5 +156,5 @@ def check_address(host: str, port: int, key: str | None) -> tuple[socket.Address
     return family, address
 
 
-def _is_loopback(address: tuple[str, int]) -> bool:
-    return ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
