@@ -321,10 +321,10 @@ def test_a_bug_is_not_a_broken_policy(tmp_path, bug):
     program = (
         "import errno, sys\n"
         "from coalmine.cli.main import main\n"
-        "from coalmine.evidence import reading\n"
+        "from coalmine.audits import runs\n"
         "def read_run(*paths):\n"
         f"    raise {bug}\n"
-        "reading.read_run = read_run\n"
+        "runs.read_run = read_run\n"
         "main()\n"
     )
     process = subprocess.run(

@@ -15,9 +15,9 @@ import pytest
 from cli.every_command import FORM, REPORTS, commands, save_untrained, write_inputs
 from cli.in_process import run
 from cli.test_hostile_paths import HOSTILE, NOT_UTF8, is_inert
+from coalmine.audits import runs
 from coalmine.cli import serve
 from coalmine.errors import FormatError, InputError
-from coalmine.evidence import reading
 from coalmine.integrations.pytest_plugin import _reported
 
 # What these say is that the rule, or the comparison, cannot be decided.
@@ -110,7 +110,7 @@ def test_what_libraries_say_is_escaped_too(tmp_path, monkeypatch):
         logging.getLogger("somebody").warning("a log line about %s", HOSTILE)
         raise ZeroDivisionError(HOSTILE + NOT_UTF8)
 
-    monkeypatch.setattr(reading, "read_run", read_run)
+    monkeypatch.setattr(runs, "read_run", read_run)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         ended = run("check", tmp_path, "--policy", policy)
@@ -127,7 +127,7 @@ def test_an_end_of_file_is_a_bug_and_not_ctrl_c(tmp_path, monkeypatch):
     def read_run(*_):
         raise EOFError("nothing left")
 
-    monkeypatch.setattr(reading, "read_run", read_run)
+    monkeypatch.setattr(runs, "read_run", read_run)
     ended = run("check", tmp_path, "--policy", policy)
     assert ended.code == 70
     assert "EOFError: nothing left" in ended.said
@@ -138,7 +138,7 @@ def test_pytest_and_serve_show_the_same(capsys):
         raise InputError(HOSTILE)
     assert is_inert(str(failure.value))
     for json_wanted in (False, True):
-        serve._tell_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, json=json_wanted, quiet=False)
+        serve._print_address("http://127.0.0.1:1", HOSTILE + NOT_UTF8, json=json_wanted, quiet=False)
     shown = capsys.readouterr().out
     assert is_inert(shown)
     assert len(shown.splitlines()) == 2
