@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from coalmine.evidence.answers import Answer
 from coalmine.evidence.budget import Decisions, Suspicion
+from coalmine.evidence.details import Detail
 from coalmine.evidence.figures import Figure
-from coalmine.evidence.findings import Finding
-from coalmine.evidence.policy import PolicySection
+from coalmine.evidence.findings import Catalog, Finding
 from coalmine.evidence.run import Run
 from coalmine.records.documents import Document
 
@@ -28,39 +29,40 @@ class Audit:
     Attributes:
         name: what policies and JSON call it, such as "exposure".
         command: what to run if its results are missing, such as "coalmine expose".
+        catalog: the codes of its findings. No two audits may declare the same code.
         not_tested: what a report says if it was not run.
         documents: its result files.
         is_tested: whether a run has results of it; by default, whether any of its documents is there.
         suspicions: the tests by which it may accuse a model. All tests of a report share one error budget.
-        findings: what its results say, given which of these tests are shown.
+        weights: the shares of its kinds of tests in that budget, if not 1.
+        findings: what its results show, given which of these tests are shown.
         remarks: findings that accuse no model: about the data, the controls, or what is missing.
+        glossary: what the subjects of findings are, such as the format of each canary; added to findings that name them.
+        answers: what the findings of a report answer to the questions of its first screen. The first audit that accuses the model
+            answers, otherwise the first that says anything.
+        sentences: what the verdict should say besides.
         figures: its figures.
-        policy: its section of a policy; None for an audit without rules.
-        incomplete: what its results leave out of what the manifest names, in a sentence, for a policy that requires this audit.
-        incomplete_settle: what to run in that case; by default, its command for every format.
+        details: its tables; the second argument is whether texts of secrets may be shown.
     """
 
     name: str
     command: str
+    catalog: Catalog
     not_tested: NotTested
     documents: tuple[Document[Any], ...] = ()
     is_tested: Callable[[Run], bool] | None = None
     suspicions: Callable[[Run], Iterable[Suspicion]] = lambda _: ()
+    weights: Mapping[str, float] = field(default_factory=dict)
     findings: Callable[[Run, Decisions], Iterable[Finding]] = lambda _run, _decided: ()
     remarks: Callable[[Run], Iterable[Finding]] = lambda _: ()
+    glossary: Callable[[Run], Mapping[str, str]] = lambda _: {}
+    answers: Callable[[Sequence[Finding]], Iterable[Answer]] = lambda _: ()
+    sentences: Callable[[Sequence[Finding]], Iterable[str]] = lambda _: ()
     figures: Callable[[Run], Iterable[Figure]] = lambda _: ()
-    policy: PolicySection[Any] | None = None
-    incomplete: Callable[[Run], str | None] = lambda _: None
-    incomplete_settle: Callable[[Run], str] | None = None
+    details: Callable[[Run, bool], Iterable[Detail]] = lambda _run, _reveal: ()
 
     def tested_in(self, run: Run) -> bool:
         """Whether a run has results of this audit."""
         if self.is_tested is not None:
             return self.is_tested(run)
         return any(run.all(kind) for kind in self.documents)
-
-    def settle_incomplete(self, run: Run) -> str:
-        """What to run where the results leave something out."""
-        if self.incomplete_settle is not None:
-            return self.incomplete_settle(run)
-        return f"run `{self.command}` for every format of the canaries.json"

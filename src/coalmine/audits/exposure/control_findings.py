@@ -11,7 +11,7 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import Place, places_of
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.budget import Decisions, Suspicion
-from coalmine.evidence.catalog import finding
+from coalmine.audits.exposure.catalog import finding
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words

@@ -21,7 +21,7 @@ from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
-from coalmine.evidence.catalog import finding
+from coalmine.audits.exposure.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words

@@ -9,7 +9,7 @@ from coalmine.audits.exposure.single_canaries import places_of
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
 from coalmine.evidence.budget import Decisions
-from coalmine.evidence.catalog import finding
+from coalmine.audits.extraction.catalog import finding
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Located, Run
 from coalmine.evidence.words import format_name, times_in_words

@@ -10,7 +10,7 @@ from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.budget import Decisions, Key, Suspicion
-from coalmine.evidence.catalog import finding
+from coalmine.audits.membership.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name
