@@ -144,14 +144,14 @@ def test_a_reader_can_point_filter_change_axes_and_save(opened, report, tmp_path
 
 def test_the_canaries_can_be_searched_and_sorted(opened, report):
     page = opened(report).page
-    rows = page.locator("[data-canaries] tbody tr")
+    rows = page.locator("[data-search=canaries] tbody tr")
     assert rows.count() == 18
     page.get_by_label("Search").fill("x16-5")
     assert rows.count() == 1
     page.get_by_label("Search").fill("")
-    page.locator("[data-canaries] thead button").first.click()
+    page.locator("[data-search=canaries] thead button").first.click()
     assert rows.first.locator("td").first.inner_text() == "f0-x16-5"
-    assert page.locator("[data-canaries] thead th").first.get_attribute("aria-sort") == "descending"
+    assert page.locator("[data-search=canaries] thead th").first.get_attribute("aria-sort") == "descending"
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
@@ -354,7 +354,7 @@ def test_a_large_report_is_small_and_opens(opened, tmp_path):
     # What makes it open quickly: a small file, and no more drawn than can be looked at.
     assert path.stat().st_size < 20e6
     assert "2,000 of 10,000 canaries are drawn" in one.page.locator("figcaption").first.inner_text()
-    assert one.page.locator("[data-canaries] [role=status]").inner_text() == "1 to 100 of 10,000"
+    assert one.page.locator("[data-search=canaries] [role=status]").inner_text() == "1 to 100 of 10,000"
     one.wait_for_figures().check_quiet()
 
 

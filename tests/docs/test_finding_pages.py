@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.evidence.catalog import CATALOG
+from coalmine.audits.registry import OWN
 
+CATALOG = {code: entry for audit in OWN for code, entry in audit.catalog.items()}
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "findings"
 
 

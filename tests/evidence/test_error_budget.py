@@ -11,13 +11,14 @@ from coalmine import expose
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.measuring import membership, membership_of_scores
+from coalmine.audits.registry import weights
 from coalmine.audits.runs import read_run
 from coalmine.evidence.budget import Suspicion, decide
 from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import findings_of
-from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures
 from reports import report_runs as made
@@ -218,8 +219,8 @@ def test_formats_are_named_by_their_templates(tmp_path):
 def test_kinds_share_the_error_and_a_shown_one_leaves_its_part_to_the_others():
     canaries = [Suspicion("canary", (str(n),), 0.9) for n in range(99)]
     assert not decide(
-        [*canaries, Suspicion("canary", ("x",), 2.2e-4), Suspicion("group", ("g",), 0.9)]
+        [*canaries, Suspicion("canary", ("x",), 2.2e-4), Suspicion("group", ("g",), 0.9)], weights()
     ).shown("canary", "x")
-    assert decide([*canaries, Suspicion("canary", ("x",), 2.2e-4), Suspicion("group", ("g",), 1e-9)]).shown(
-        "canary", "x"
-    )
+    assert decide(
+        [*canaries, Suspicion("canary", ("x",), 2.2e-4), Suspicion("group", ("g",), 1e-9)], weights()
+    ).shown("canary", "x")

@@ -35,7 +35,8 @@ from coalmine.models.endpoints.connecting import read_endpoint
 from coalmine.reports import export
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy, read_policy
-from coalmine.reports.page.html import report_page, reported
+from coalmine.reports.page.html import report_page
+from coalmine.reports.reported import reported
 from coalmine.reports.verifying.verifying import verify_run
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.unfinished import left_unfinished

@@ -16,21 +16,20 @@ from coalmine.audits.exposure.chance import group_test, judged
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import VERIFIED, read_verified
 from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.audits.registry import audited, not_audited
+from coalmine.audits.registry import audited, catalog, not_audited
 from coalmine.audits.runs import read_run, read_runs
 from coalmine.audits.watching.moments import watched_training
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.evidence.catalog import CATALOG, docs_path
 from coalmine.evidence.findings import SEVERITIES, Finding, worst_severity
 from coalmine.evidence.run import Located, names_of
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
 from coalmine.records.run_record import RUN_RECORDS
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import findings_of
-from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.training.record import TRAININGS
 from reports import report_runs as made
@@ -568,8 +567,8 @@ def test_every_code_has_a_page_and_every_page_a_code():
         path.stem: path.read_text(encoding="utf-8")
         for path in (ROOT / "docs/reference/findings").glob("CM*.md")
     }
-    assert set(pages) == set(CATALOG)
-    for code, entry in CATALOG.items():
+    assert set(pages) == set(catalog())
+    for code, entry in catalog().items():
         assert pages[code].startswith(f"# {code}: {entry.title}\n")
-        assert (ROOT / docs_path(code)).is_file()
+        assert (ROOT / catalog().docs(code)).is_file()
         assert f"({code}.md)" in (ROOT / "docs/reference/findings/README.md").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from coalmine import expose
 from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
+from coalmine.audits.extraction.details import hidden_member
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.recitation.figures import recitation_figures
@@ -26,14 +27,16 @@ from coalmine.audits.runs import read_run, read_runs
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
 from coalmine.evidence.findings import Finding
+from coalmine.evidence.pages import embedded_json, escaped
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
-from coalmine.reports.figures import figure_png, figures_of, utility_figures
-from coalmine.reports.page.html import report_page, reported
-from coalmine.reports.page.text import embedded_json, escaped, hidden_member, visible
+from coalmine.reports.figures import comparing_figures, figure_png, figures_of
+from coalmine.reports.page.html import report_page
+from coalmine.reports.reported import reported
 from coalmine.statistics.roc import roc_curve, tpr_at_fpr
+from coalmine.visible import visible
 from reports import report_runs as made
 from resealing import resealed, vouch_again
 
@@ -197,7 +200,7 @@ def test_two_runs_are_compared(tmp_path):
                     document["model"]["weights"] = name
     runs = read_runs(tmp_path)
     assert [run.name for run in runs] == ["one", "two"]
-    (figure,) = utility_figures(runs)
+    (figure,) = comparing_figures(runs)
     assert [row[1] for row in figure.rows] == ["one", "two"]
     text = "".join(Elements(report_page(runs)).text)
     assert "2 models compared" in text
@@ -206,7 +209,7 @@ def test_two_runs_are_compared(tmp_path):
     # Losses of other documents say nothing about each other: no frontier, and a reason.
     made.save_training(tmp_path / "two", data_sha256="5" * 64)
     apart = read_runs(tmp_path)
-    assert utility_figures(apart) == []
+    assert comparing_figures(apart) == []
     assert "measured on different documents" in "".join(Elements(report_page(apart)).text)
 
 
@@ -364,15 +367,15 @@ def test_bounds_beside_a_claim_are_for_one_copy_as_the_claim_is(run):
 
 @pytest.mark.parametrize("kept", [b"", b"\xff\xfe", b"window.something = 1;"])
 def test_a_damaged_cache_is_made_again(tmp_path, monkeypatch, kept):
-    from coalmine.reports.page import bundle
+    from coalmine.evidence import pages
 
-    script = bundle.drawing_script()
+    script = pages.drawing_script()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    bundle.drawing_script.cache_clear()
-    place = bundle._kept()
+    pages.drawing_script.cache_clear()
+    place = pages._kept()
     place.parent.mkdir()
     place.write_bytes(kept)
-    assert bundle.drawing_script() == script
+    assert pages.drawing_script() == script
     assert place.read_text(encoding="utf-8") == script
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 
+from coalmine.audits.comparison.audit import COMPARISON
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
 from coalmine.audits.membership.audit import MEMBERSHIP
@@ -12,6 +14,7 @@ from coalmine.audits.recitation.audit import RECITATION
 from coalmine.audits.watching.audit import WATCHING
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit, NotTested
+from coalmine.evidence.findings import Catalog, Entry
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
@@ -19,9 +22,18 @@ GROUP = "coalmine.audits"
 PROVENANCE = Audit(
     name="provenance",
     command="",
+    catalog=Catalog(
+        {
+            "CM905": Entry(
+                "Provenance was not tested",
+                "This version has no audit of whose data a model was trained on; nothing is known about it.",
+            )
+        }
+    ),
     not_tested=NotTested("CM905", "Whose data the model was trained on was not looked at."),
 )
 OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE)
+COMPARISONS = (COMPARISON,)
 
 
 @cache
@@ -46,6 +58,33 @@ def audits() -> tuple[Audit, ...]:
             )
         found[audit.name] = audit
     return tuple(found.values())
+
+
+@cache
+def catalog() -> Catalog:
+    """The codes of the findings of all audits."""
+    found = Catalog()
+    for audit in audits():
+        twice = sorted(found.keys() & audit.catalog)
+        if twice:
+            raise InputError(
+                f"the audit {audit.name!r} declares the finding {twice[0]} of another audit; each needs codes of its own"
+            )
+        found.update(audit.catalog)
+    return found
+
+
+def weights() -> Mapping[str, float]:
+    """The shares of the kinds of tests of all audits in the error budget; 1 for a kind that is not named."""
+    found: dict[str, float] = {}
+    for audit in audits():
+        for kind, weight in audit.weights.items():
+            if found.setdefault(kind, weight) != weight:
+                raise InputError(
+                    f"the audit {audit.name!r} gives tests of the kind {kind!r} the weight {weight:g}, and another audit gives them "
+                    f"{found[kind]:g}; rename the kind"
+                )
+    return found
 
 
 def audited(run: Run) -> tuple[str, ...]:

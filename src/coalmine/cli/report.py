@@ -71,7 +71,8 @@ def command(
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.runs import read_runs
         from coalmine.reports import export
-        from coalmine.reports.page.html import report_page, reported
+        from coalmine.reports.page.html import report_page
+        from coalmine.reports.reported import reported
         from coalmine.storage.files import PRIVATE, PUBLIC, check_place, write_bytes
         from coalmine.visible import visible
 
@@ -115,7 +116,7 @@ def command(
 
 def _counts(these: Sequence[Finding]) -> str:
     from coalmine.evidence.findings import SEVERITIES
-    from coalmine.reports.page.parts import STATUS_WORDS
+    from coalmine.reports.reported import STATUS_WORDS
 
     parts = []
     for severity in SEVERITIES[:-1]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from coalmine.evidence.answers import Answer
 from coalmine.evidence.budget import Decisions, Suspicion
-from coalmine.evidence.details import Detail
+from coalmine.evidence.details import AcrossRuns, Detail
 from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Catalog, Finding
+from coalmine.evidence.policy import PolicySection
+from coalmine.evidence.replies import Reply
 from coalmine.evidence.run import Run
 from coalmine.records.documents import Document
 
@@ -38,11 +39,14 @@ class Audit:
         findings: what its results show, given which of these tests are shown.
         remarks: findings that accuse no model: about the data, the controls, or what is missing.
         glossary: what the subjects of findings are, such as the format of each canary; added to findings that name them.
-        answers: what the findings of a report answer to the questions of its first screen. The first audit that accuses the model
-            answers, otherwise the first that says anything.
+        replies: what the findings of a report reply to the questions of its first screen. To each, the first audit that accuses the
+            model replies, otherwise the first that has a reply.
         sentences: what the verdict should say besides.
         figures: its figures.
         details: its tables; the second argument is whether texts of secrets may be shown.
+        policy: its section of a policy; None for an audit without rules.
+        incomplete: what its results leave out of what the manifest names, in a sentence, for a policy that requires this audit.
+        incomplete_settle: what to run in that case; by default, its command for every format.
     """
 
     name: str
@@ -56,13 +60,35 @@ class Audit:
     findings: Callable[[Run, Decisions], Iterable[Finding]] = lambda _run, _decided: ()
     remarks: Callable[[Run], Iterable[Finding]] = lambda _: ()
     glossary: Callable[[Run], Mapping[str, str]] = lambda _: {}
-    answers: Callable[[Sequence[Finding]], Iterable[Answer]] = lambda _: ()
+    replies: Callable[[Sequence[Finding]], Iterable[Reply]] = lambda _: ()
     sentences: Callable[[Sequence[Finding]], Iterable[str]] = lambda _: ()
     figures: Callable[[Run], Iterable[Figure]] = lambda _: ()
     details: Callable[[Run, bool], Iterable[Detail]] = lambda _run, _reveal: ()
+    policy: PolicySection[Any] | None = None
+    incomplete: Callable[[Run], str | None] = lambda _: None
+    incomplete_settle: Callable[[Run], str] | None = None
 
     def tested_in(self, run: Run) -> bool:
         """Whether a run has results of this audit."""
         if self.is_tested is not None:
             return self.is_tested(run)
         return any(run.all(kind) for kind in self.documents)
+
+    def settle_incomplete(self, run: Run) -> str:
+        """What to run where the results leave something out."""
+        if self.incomplete_settle is not None:
+            return self.incomplete_settle(run)
+        return f"run `{self.command}` for every format of the canaries.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison:
+    """A comparison of several runs.
+
+    Attributes:
+        document: the file that its command writes.
+        across: what it shows about these runs; None if it can compare none of them.
+    """
+
+    document: Document[Any]
+    across: Callable[[Sequence[Run]], AcrossRuns | None]

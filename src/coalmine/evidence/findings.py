@@ -115,7 +115,7 @@ class Catalog(dict[str, Entry]):
             severity=severity,
             status=status,
             evidence=evidence,
-            estimates=tuple(estimates),
+            estimates=tuple(_plain(one) for one in estimates),
             advice=entry.advice_for(status),
             subject=tuple(subject),
             docs=self.docs(code),
@@ -124,6 +124,11 @@ class Catalog(dict[str, Entry]):
     def docs(self, code: str) -> str:
         """The page about a code: an address, or a path from the root of the project."""
         return self[code].docs or f"docs/reference/findings/{code}.md"
+
+
+def _plain(estimate: Estimate) -> Estimate:
+    """An estimate without the fields that only some kinds of estimates have."""
+    return Estimate(**{name: getattr(estimate, name) for name in Estimate.__struct_fields__})
 
 
 def first(findings: Sequence[Finding], code: str, status: FindingStatus) -> Finding | None:

@@ -1,16 +1,25 @@
-"""What tables, figures and findings call each format of a run: its template, and never its id alone."""
+"""What tables, figures and findings call things: formats by their templates, counts in words, and secrets not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from coalmine.formats.naming import NAME_WIDTH, format_name, unique_names
 
-if TYPE_CHECKING:
-    from coalmine.audits.exposure.results import FormatFacts
-
 __all__ = ["NAME_WIDTH", "FormatNames", "format_name", "format_names"]
+
+
+class DescribedFormat(Protocol):
+    """What a result says of a format."""
+
+    @property
+    def format_id(self) -> str:
+        """Its id in the manifest."""
+
+    @property
+    def template(self) -> str:
+        """Its template."""
 
 
 class FormatNames(dict[str, str]):
@@ -20,7 +29,9 @@ class FormatNames(dict[str, str]):
         return format_id
 
 
-def format_names(formats: Iterable[FormatFacts] | Mapping[str, str], width: int = NAME_WIDTH) -> FormatNames:
+def format_names(
+    formats: Iterable[DescribedFormat] | Mapping[str, str], width: int = NAME_WIDTH
+) -> FormatNames:
     """A name for each `format_id`, from a document's `formats` or from templates by id; no two are alike.
 
     >>> format_names({"f0": "my pin is {digits:4}"})["f0"]
@@ -38,3 +49,12 @@ def times_in_words(repetitions: int) -> str:
     ['never', 'once', '4 times']
     """
     return {0: "never", 1: "once"}.get(repetitions, f"{repetitions} times")
+
+
+def hidden(text: str) -> str:
+    """Text of which only the length shows.
+
+    >>> hidden("secret")
+    '••••••'
+    """
+    return "•" * len(text)

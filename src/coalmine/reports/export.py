@@ -9,13 +9,11 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import coalmine
-from coalmine.audits.registry import audited, not_audited
-from coalmine.evidence.catalog import CATALOG, docs_path
+from coalmine.audits.registry import audited, catalog, not_audited
 from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Finding, Severity
-from coalmine.reports.figures import figure_png, figures_of, utility_figures
-from coalmine.reports.page.html import ReportedRun
-from coalmine.reports.page.parts import HEADINGS, STATUS_WORDS
+from coalmine.reports.figures import comparing_figures, figure_png, figures_of
+from coalmine.reports.reported import HEADINGS, STATUS_WORDS, ReportedRun, findings_by_status, label
 from coalmine.storage.files import check_places, make_directory, to_json, write_bytes
 from coalmine.visible import visible
 
@@ -50,7 +48,15 @@ def as_json(told: Sequence[ReportedRun]) -> bytes:
                 {
                     "name": one.name,
                     "verdict": one.conclusion.sentence,
-                    "answers": [answer._asdict() for answer in one.conclusion.answers],
+                    "answers": [
+                        {
+                            "question": answer.topic.question,
+                            "answer": answer.answer,
+                            "detail": answer.detail,
+                            "tone": answer.tone,
+                        }
+                        for answer in one.conclusion.answers
+                    ],
                     "tested": audited(one.run),
                     "not_tested": not_audited(one.run),
                     "findings": one.findings,
@@ -67,20 +73,17 @@ def as_markdown(told: Sequence[ReportedRun]) -> str:
     for one in told:
         lines += [f"# {_inline(one.name)}: {_inline(one.conclusion.sentence)}", ""]
         for answer in one.conclusion.answers:
-            lines.append(f"- **{answer.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
+            lines.append(f"- **{answer.topic.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
         lines.append("")
-        for status, heading in HEADINGS.items():
-            these = [finding for finding in one.findings if finding.status == status]
-            if these:
-                lines += [f"## {heading}", ""]
-                lines += [line for finding in these for line in _markdown_finding(finding)]
+        for status, these in findings_by_status(one.findings).items():
+            lines += [f"## {HEADINGS[status]}", ""]
+            lines += [line for finding in these for line in _markdown_finding(finding)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _markdown_finding(finding: Finding) -> list[str]:
-    label = finding.severity if finding.status == "found" else STATUS_WORDS[finding.status]
     return [
-        f"### {finding.code} {_inline(finding.title)} ({label})",
+        f"### {finding.code} {_inline(finding.title)} ({label(finding)})",
         "",
         _inline(finding.evidence),
         "",
@@ -99,7 +102,7 @@ def _inline(text: str) -> str:
 
 
 def as_junit(told: Sequence[ReportedRun]) -> bytes:
-    """One test case a finding: what was found at medium or above fails, what was not tested or measured is skipped."""
+    """One test case per finding: what was found at medium or above fails, what was not tested or measured is skipped."""
     root = ET.Element("testsuites", name="coalmine")
     for one in told:
         failures = [finding for finding in one.findings if _fails(finding)]
@@ -146,11 +149,11 @@ def as_sarif(told: Sequence[ReportedRun]) -> bytes:
     rules = [
         {
             "id": code,
-            "name": re.sub(r"\W", "", CATALOG[code].title.title()),
-            "shortDescription": {"text": CATALOG[code].title},
+            "name": re.sub(r"\W", "", catalog()[code].title.title()),
+            "shortDescription": {"text": catalog()[code].title},
             "help": {
-                "text": CATALOG[code].advice,
-                "markdown": f"{CATALOG[code].advice} See `{docs_path(code)}`.",
+                "text": catalog()[code].advice,
+                "markdown": f"{catalog()[code].advice} See `{catalog().docs(code)}`.",
             },
             "properties": {"tags": ["security", "privacy"], "security-severity": _worst(told, code)},
         }
@@ -208,7 +211,7 @@ def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> li
             for figure in figures_of(one.run)
         }
     if len(told) > 1:
-        utilities = utility_figures([one.run for one in told])
+        utilities = comparing_figures([one.run for one in told])
         drawn |= {directory / f"{_file_name(figure.figure_id)}.png": figure for figure in utilities}
     check_places(make_directory(directory), *(path.name for path in drawn))
     for path, figure in drawn.items():

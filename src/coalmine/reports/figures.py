@@ -1,17 +1,16 @@
-"""Which figures does a report have? Each of those for which the results are there, of each run, and one over all runs."""
+"""The figures of a report: those of each run, those that compare runs, and each as a PNG."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from coalmine.audits.comparison.utility_figure import compared, utility_figure
-from coalmine.audits.registry import audits
+from coalmine.audits.registry import COMPARISONS, audits
 from coalmine.errors import MissingExtraError
 from coalmine.evidence.figures import Figure, Spec
 from coalmine.evidence.run import Run
 
-__all__ = ["Figure", "figure_png", "figures_of", "utility_figures"]
+__all__ = ["Figure", "comparing_figures", "figure_png", "figures_of"]
 
 PNG_WIDTH, PNG_SCALE = 720, 2
 
@@ -21,15 +20,14 @@ def figures_of(run: Run) -> list[Figure]:
     return [figure for audit in audits() for figure in audit.figures(run)]
 
 
-def utility_figures(runs: Sequence[Run]) -> list[Figure]:
+def comparing_figures(runs: Sequence[Run]) -> list[Figure]:
     """The figures that compare runs."""
-    comparison = compared(runs)
-    figure = None if comparison is None else utility_figure(comparison)
-    return [] if figure is None else [figure]
+    found = (one.across(runs) for one in COMPARISONS)
+    return [figure for one in found if one is not None for figure in one.figures]
 
 
 def figure_png(figure: Figure) -> bytes:
-    """A figure in its usual drawing, for papers and slides."""
+    """A figure on its usual axes, for papers and slides."""
     try:
         import vl_convert
     except ImportError:
@@ -40,7 +38,7 @@ def figure_png(figure: Figure) -> bytes:
 
 
 def as_one(figure: Figure) -> Spec:
-    """The panels of a figure below each other, in their usual drawing, as wide as a paper."""
+    """The panels of a figure below each other, on their usual axes, as wide as a paper."""
     views: list[Spec] = []
     datasets: dict[str, Any] = {}
     whole: Spec = {}

@@ -1,46 +1,46 @@
-"""`findings_of`: everything that the results of a run say, the most severe first."""
+"""`findings_of`: everything that the results of a run show, the most severe first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.registry import audits
+from coalmine.audits.registry import audits, weights
+from coalmine.errors import InputError
 from coalmine.evidence.budget import decide
-from coalmine.evidence.catalog import finding
 from coalmine.evidence.findings import Finding, ordered
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import format_names
 
 
 def findings_of(run: Run) -> tuple[Finding, ...]:
-    """All findings of a run, the most severe first; what was not tested and not measured is among them.
+    """All findings of a run, the most severe first, including what was not tested and what could not be measured.
 
     The tests of all audits are judged together before any audit states what it found; see `coalmine.evidence.budget`.
     """
-    decided = decide(one for audit in audits() for one in audit.suspicions(run))
-    found = [one for audit in audits() for one in audit.findings(run, decided)]
-    found += [one for audit in audits() for one in audit.remarks(run)]
-    found += [
-        finding(audit.not_tested.code, "info", "not_tested", audit.not_tested.evidence)
-        for audit in audits()
-        if not audit.tested_in(run)
-    ]
-    return ordered([_with_formats(one, run) for one in _merged(found)])
+    decided = decide((one for audit in audits() for one in audit.suspicions(run)), weights())
+    found = []
+    for audit in audits():
+        these = [*audit.findings(run, decided), *audit.remarks(run)]
+        for one in these:
+            if one.code not in audit.catalog:
+                raise InputError(
+                    f"the audit {audit.name!r} found {one.code}, which its catalog does not have"
+                )
+        found += these
+        if not audit.tested_in(run):
+            code, evidence = audit.not_tested
+            found.append(audit.catalog.finding(code, "info", "not_tested", evidence))
+    glossary = {name: words for audit in audits() for name, words in audit.glossary(run).items()}
+    return ordered([_explained(one, glossary) for one in _merged(found)])
 
 
-def _with_formats(found: Finding, run: Run) -> Finding:
-    """The finding, with the templates of the canaries that its evidence names by their ids."""
-    exposures = run.first(EXPOSURES)
-    if exposures is None:
+def _explained(found: Finding, glossary: Mapping[str, str]) -> Finding:
+    """The finding, with what the subjects are that its evidence names."""
+    named = {glossary[one] for one in found.subject if one in glossary and one in found.evidence}
+    if not named:
         return found
-    names = format_names(exposures.formats)
-    formats = {result.canary_id: result.format_id for result in exposures.results}
-    named = dict.fromkeys(formats[one] for one in found.subject if one in formats and one in found.evidence)
-    told = ", ".join(f"{one} is `{names[one]}`" for one in sorted(named) if one in names)
-    return msgspec.structs.replace(found, evidence=f"{found.evidence} {told}.") if told else found
+    return msgspec.structs.replace(found, evidence=f"{found.evidence} {', '.join(sorted(named))}.")
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
+from coalmine.audits.registry import catalog
 from coalmine.audits.watching.results import WatchedTraining
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
-from coalmine.evidence.catalog import CATALOG
 from coalmine.records.watching import Moment as WatchedMoment
 from coalmine.reports.findings import findings_of
 from coalmine.training.options import TrainingOptions
@@ -284,13 +284,13 @@ def test_every_audit_that_is_not_there_is_told():
 
 
 def test_the_advice_is_that_for_the_status():
-    entry = CATALOG["CM105"]
+    entry = catalog()["CM105"]
     assert entry.advice_for("found") == entry.advice_for("not_tested") == entry.advice
     assert entry.advice_for("not_measured") == entry.if_not_measured != ""
     assert entry.advice_for("clear") == entry.if_clear != ""
-    assert CATALOG["CM204"].advice_for("not_tested") == CATALOG["CM204"].if_not_tested != ""
+    assert catalog()["CM204"].advice_for("not_tested") == catalog()["CM204"].if_not_tested != ""
     # Where there is none for a status, the advice is the general one.
-    assert CATALOG["CM101"].advice_for("clear") == CATALOG["CM101"].advice
+    assert catalog()["CM101"].advice_for("clear") == catalog()["CM101"].advice
 
 
 def test_claims_controls_and_baselines_that_are_not_there():

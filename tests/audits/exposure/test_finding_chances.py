@@ -19,6 +19,8 @@ from coalmine.audits.exposure.chance import (
 from coalmine.audits.exposure.single_canaries import canary_suspicions, places_of
 from coalmine.audits.extraction.extracted_together import came_out, extraction_suspicions
 from coalmine.audits.extraction.results import VERIFIED
+from coalmine.audits.membership.findings import shown_of_population
+from coalmine.audits.registry import weights
 from coalmine.evidence.budget import LEVEL, Suspicion, decide
 from coalmine.statistics.exposure.order_tests import shared_order_test
 from reports import verdict_parts as made
@@ -173,20 +175,22 @@ KINDS = ("canary", "group", "control", "membership", "claim", "recitation")
 
 def test_kinds_share_the_error_and_single_canaries_have_four_times_as_much():
     assert LEVEL == 0.025
-    decided = decide([Suspicion(kind, ("x",), 1.0) for kind in KINDS])
+    decided = decide([Suspicion(kind, ("x",), 1.0) for kind in KINDS], weights())
     assert decided.levels == pytest.approx(
         {(kind, ("x",)): 0.025 * (4 if kind == "canary" else 1) / 9 for kind in KINDS}
     )
     assert not any(decided.tests.values())
     # Those of one kind share its part, and kinds that are not there leave theirs to the others.
-    few = decide([Suspicion("canary", (name,), 1.0) for name in "abcd"] + [Suspicion("group", ("g",), 1.0)])
+    few = decide(
+        [Suspicion("canary", (name,), 1.0) for name in "abcd"] + [Suspicion("group", ("g",), 1.0)], weights()
+    )
     assert few.levels["canary", ("a",)] == few.level("canary") == pytest.approx(0.025 * 4 / 5 / 4)
     assert few.levels["group", ("g",)] == few.level("group") == pytest.approx(0.025 / 5)
     assert few.level("control") == 0.0
 
 
 def test_what_is_shown_leaves_its_part_to_the_others():
-    decided = decide([Suspicion("canary", ("a",), 0.0), Suspicion("group", ("g",), 0.02)])
+    decided = decide([Suspicion("canary", ("a",), 0.0), Suspicion("group", ("g",), 0.02)], weights())
     assert decided.shown("canary", "a")
     assert decided.shown("group", "g")
     assert decided.levels["group", ("g",)] == pytest.approx(0.025)
@@ -206,25 +210,25 @@ def test_two_results_about_one_thing_count_twice():
     assert shown(0.0125, 0.9)
     assert shown(0.9, 0.0125)
     assert not shown(0.9, 0.8)
-    assert decide([Suspicion("canary", ("a",), 0.02)], 0.01).tests == {("canary", ("a",)): False}
+    assert decide([Suspicion("canary", ("a",), 0.02)], level=0.01).tests == {("canary", ("a",)): False}
 
 
 def test_membership_that_is_shown_of_a_population():
     def decided(kind="membership", p_value=0.0):
         return decide([Suspicion(kind, ("0", "f0", "4", "four copies", "area"), p_value)])
 
-    assert decided().shown_of_population("f0", 4)
-    assert not decided().shown_of_population("f0", 1)
-    assert not decided().shown_of_population("f1", 4)
-    assert not decided(p_value=0.5).shown_of_population("f0", 4)
-    assert not decided(kind="control").shown_of_population("f0", 4)
+    assert shown_of_population(decided(), "f0", 4)
+    assert not shown_of_population(decided(), "f0", 1)
+    assert not shown_of_population(decided(), "f1", 4)
+    assert not shown_of_population(decided(p_value=0.5), "f0", 4)
+    assert not shown_of_population(decided(kind="control"), "f0", 4)
     both = decide(
         [
             Suspicion("membership", ("0", "f0", "4", "four copies", "area"), 0.0),
             Suspicion("membership", ("0", "f0", "4", "four copies", "rate"), 0.5),
         ]
     )
-    assert both.shown_of_population("f0", 4)
+    assert shown_of_population(both, "f0", 4)
 
 
 # Single canaries, from their exposures and from searches

@@ -17,10 +17,10 @@ from coalmine.errors import NotMeasurableError
 from coalmine.models.transformers.causal import from_transformers
 from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
+from coalmine.reports.conclusion import conclusion_of
 from coalmine.reports.findings import findings_of
 from coalmine.reports.gate.checking import check
 from coalmine.reports.gate.policy import parse_policy
-from coalmine.reports.page.conclusion import conclusion_of
 from coalmine.reports.page.html import report_page
 from coalmine.storage.files import sha256_of_file
 from models.tiny_transformers import byte_level, tiny

@@ -64,13 +64,18 @@ def judged(document: Exposures) -> list[Judged]:
 def judge(result: ExposureResult, space_bits: float) -> Judged:
     """One canary of a format with so many bits."""
     estimate = result.estimate
-    if estimate.status == "not_measured" or not estimator_of(estimate.method).is_evidence:
+    if not is_relied_on(estimate):
         return Judged(result, 1.0, 0.0, space_bits, space_bits, measured_in_space=False, known=False)
     low = estimate.low if estimate.low is not None else estimate.value or 0.0
     high = space_bits if estimate.high is None else min(estimate.high, space_bits)
     better = counted_better(estimate)
     p_value = float(min(1.0, 2.0**-low)) if better is None else (better + 1) / (estimate.n + 1)
     return Judged(result, p_value, low, high, space_bits, measured_in_space=better is None, better=better)
+
+
+def is_relied_on(estimate: Estimate) -> bool:
+    """Whether an exposure was measured, and in a way whose limits are evidence."""
+    return estimate.status != "not_measured" and estimator_of(estimate.method).is_evidence
 
 
 def counted_better(estimate: Estimate) -> int | None:

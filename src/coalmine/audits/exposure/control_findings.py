@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median
 
+from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.chance import FEWEST, Judged, chance_in_words, group_test, judged
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import Place, places_of
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.budget import Decisions, Suspicion
-from coalmine.audits.exposure.catalog import finding
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words

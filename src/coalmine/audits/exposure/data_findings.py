@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.results import MEMBERSHIPS
-from coalmine.audits.exposure.catalog import finding
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.originals import other_weights
 from coalmine.evidence.run import Run

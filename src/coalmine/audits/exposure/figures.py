@@ -30,6 +30,7 @@ from coalmine.evidence.figures import (
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
+FIGURE_ID = "exposure-by-repetitions"
 # More points than this cannot be told apart, and make the page slow.
 MOST_POINTS = 2_000
 # Without memorization 95 of 100 canaries stay below this many bits.
@@ -58,7 +59,7 @@ def exposure_figure(run: Run) -> Figure | None:
         + shown
     )
     return Figure(
-        figure_id="exposure-by-repetitions",
+        figure_id=FIGURE_ID,
         title="Exposure against repetitions",
         caption=caption,
         panels=_panels(document, names, points),

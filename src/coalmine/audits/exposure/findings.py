@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median
 
+from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.chance import (
     FEWEST,
     Judged,
@@ -20,16 +21,14 @@ from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.exposure.table import exposure_in_words
+from coalmine.audits.membership.findings import shown_of_population
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
-from coalmine.audits.exposure.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
 # How many canaries a sentence names, and how many a finding lists.
 NAMED, LISTED = 3, 50
-# Whom a share is of where not all could be measured.
-AND_MEASURED = "that were trained on and measured"
 
 
 def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
@@ -98,7 +97,7 @@ def _about(
     severity: Severity,
 ) -> Finding:
     # What could not be measured is in no share: it would count as safe.
-    which = "that were trained on" if len(known) == len(trained) else AND_MEASURED
+    which = "that were trained on" if len(known) == len(trained) else "that were trained on and measured"
     estimate = share(
         len(these), len(known), f"{which} {'is' if len(these) == 1 else 'are'} {what}", confidence
     )
@@ -235,7 +234,7 @@ def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
 def _told_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
     """Whether membership shows memorization of canaries whose exposures alone do not."""
     planned = {one.result.planned_repetitions or one.result.repetitions for one in group}
-    return any(decided.shown_of_population(group[0].result.format_id, copies) for copies in planned)
+    return any(shown_of_population(decided, group[0].result.format_id, copies) for copies in planned)
 
 
 def _quiet_alone(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words, share
 from coalmine.audits.exposure.single_canaries import places_of
+from coalmine.audits.extraction.catalog import finding
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
 from coalmine.evidence.budget import Decisions
-from coalmine.audits.extraction.catalog import finding
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Located, Run
 from coalmine.evidence.words import format_name, times_in_words

@@ -8,9 +8,9 @@ from functools import partial
 
 from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.membership.catalog import finding
 from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.budget import Decisions, Key, Suspicion
-from coalmine.audits.membership.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name
@@ -60,8 +60,16 @@ def _apart(document: Membership) -> list[Population]:
 
 
 def _key(number: int, one: Population, what: str) -> Key:
-    # The format and the copies come second and third: `Decisions.shown_of_population` looks for them there.
+    # The format and the copies come second and third: `shown_of_population` looks for them there.
     return (str(number), one.format_id or "", str(one.copies), one.name, what)
+
+
+def shown_of_population(decided: Decisions, format_id: str, copies: int) -> bool:
+    """Whether membership or epsilon is shown for the canaries of a format that were planted this many times."""
+    return any(
+        shown and kind == "membership" and key[1:3] == (format_id, str(copies))
+        for (kind, key), shown in decided.tests.items()
+    )
 
 
 def population_name(one: Population) -> str:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from coalmine.audits.recitation.catalog import finding
 from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation, RecitationTrend
 from coalmine.evidence.budget import Decisions, Suspicion
-from coalmine.audits.recitation.catalog import finding
 from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.records import Estimate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coalmine.audits.watching.catalog import CATALOG
 from coalmine.audits.watching.figures import training_figures
 from coalmine.audits.watching.findings import training_findings
 from coalmine.audits.watching.moments import watched_training
@@ -11,6 +12,7 @@ from coalmine.evidence.audit import Audit, NotTested
 WATCHING = Audit(
     name="watching",
     command="coalmine train --watch",
+    catalog=CATALOG,
     not_tested=NotTested("CM906", "There is no record of exposure while the model was trained."),
     documents=(WATCHES,),
     is_tested=lambda run: watched_training(run) is not None,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from coalmine.audits.exposure.estimators import estimator_of
+from coalmine.audits.watching.catalog import finding
 from coalmine.audits.watching.moments import watched_training
 from coalmine.evidence.budget import LEVEL
-from coalmine.audits.watching.catalog import finding
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
 

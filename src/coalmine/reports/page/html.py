@@ -1,156 +1,207 @@
-"""A report as one HTML file that needs nothing else: no network, no other file, and nothing in it that the run could make act."""
+"""`report_page`: a report as one HTML file that loads nothing, and in which nothing from a run can act."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 import coalmine
-from coalmine.audits.comparison.utility_figure import compared, utility_figure
-from coalmine.evidence.findings import Finding
-from coalmine.evidence.run import Run, names_of
-from coalmine.reports.figures import Figure, figures_of
-from coalmine.reports.findings import findings_of
-from coalmine.reports.page.bundle import content_policy, drawing_script, page_file
-from coalmine.reports.page.conclusion import Conclusion, conclusion_of
-from coalmine.reports.page.parts import (
-    answers,
-    canaries_part,
-    canary_table,
-    comparison_part,
-    extraction_part,
-    figure_part,
-    findings_part,
-    recitation_part,
-)
-from coalmine.reports.page.record import record_part
-from coalmine.reports.page.text import all_visible, embedded_json, escaped
+from coalmine.audits.registry import COMPARISONS, audits
+from coalmine.evidence.details import AcrossRuns, Detail
+from coalmine.evidence.figures import Figure
+from coalmine.evidence.findings import Finding, FindingStatus
+from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
+from coalmine.evidence.run import Run
+from coalmine.records import Estimate
+from coalmine.reports.conclusion import Conclusion
+from coalmine.reports.figures import figures_of
+from coalmine.reports.page.record import record_of
+from coalmine.reports.reported import HEADINGS, ReportedRun, findings_by_status, label, reported
+
+# Rows that are in the page before any script runs, rows of a figure's numbers, and numbers and cautions of a finding.
+FIRST_ROWS, FIGURE_ROWS, ESTIMATES, CAUTIONS = 100, 40, 20, 8
+# The length of an answer on the first screen, in characters.
+DETAIL_LENGTH = 260
+RECORD = "Record"
+_ESTIMATE_COLUMNS = ("value", "low", "high", "confidence", "n", "method", "in words")
 
 
-class ReportedRun(NamedTuple):
-    """A run with what the report says of it."""
+class RunPart(NamedTuple):
+    """What a page shows of one run."""
 
+    # What the ids of its parts begin with; empty on a page about one run.
+    prefix: str
     name: str
-    run: Run
-    findings: tuple[Finding, ...]
     conclusion: Conclusion
-
-
-def reported(runs: Sequence[Run]) -> list[ReportedRun]:
-    """Runs with their findings and conclusions."""
-    found = []
-    for name, run in zip(names_of(runs), runs, strict=True):
-        findings = findings_of(run)
-        found.append(ReportedRun(name, run, findings, conclusion_of(findings)))
-    return found
+    findings: dict[FindingStatus, list[Finding]]
+    # By the ids that they have on the page.
+    figures: dict[str, Figure]
+    # By their sections.
+    details: dict[str, list[Detail]]
+    record: list[Detail]
 
 
 def report_page(
     runs: Sequence[Run], *, reveal: bool = False, told: Sequence[ReportedRun] | None = None
 ) -> str:
-    """The page; texts of secrets are in it only with `reveal`. `told` is what `reported` made of the runs, where it is there."""
+    """The page, with texts of secrets only if `reveal`. `told` is what `reported` returned for these runs, if that is known."""
     told = reported(runs) if told is None else told
-    script = drawing_script()
     several = len(told) > 1
-    store: dict[str, Any] = {"figures": {}, "tables": {}}
-    sections = []
-    comparison = compared(runs) if several else None
-    if comparison is not None:
-        figure = utility_figure(comparison)
-        drawn = "" if figure is None else _drawn(store, figure, figure.figure_id, drawable=script is not None)
-        sections.append(
-            f'<section id="comparison"><h2>Comparison</h2>{drawn}{comparison_part(comparison)}</section>'
-        )
-    for place, one in enumerate(told):
-        sections.append(
-            _run_sections(store, one, place, several=several, drawable=script is not None, reveal=reveal)
-        )
-    if script is None:
-        for figure in store["figures"].values():
-            figure["panels"] = []
-    return _page(told, sections, store, script, compared=comparison is not None)
-
-
-def _drawn(store: dict[str, Any], figure: Figure, figure_id: str, *, drawable: bool, level: int = 3) -> str:
-    store["figures"][figure_id] = {
-        "panels": [{"specs": panel.specs, "datasets": panel.datasets} for panel in figure.panels],
-        "columns": figure.columns,
-        "rows": figure.rows,
-    }
-    return figure_part(figure, figure_id, drawable=drawable, level=level)
-
-
-def _run_sections(
-    store: dict[str, Any], one: ReportedRun, place: int, *, several: bool, drawable: bool, reveal: bool
-) -> str:
-    prefix = f"run-{place + 1}-" if several else ""
-    run = one.run
-    figures = [
-        _drawn(store, figure, f"{prefix}{figure.figure_id}", drawable=drawable) for figure in figures_of(run)
+    across = _across(runs) if several else ()
+    parts = [
+        _part(one, f"run-{place + 1}-" if several else "", reveal=reveal) for place, one in enumerate(told)
     ]
-    columns, rows = canary_table(run, reveal=reveal)
-    details = []
-    if rows:
-        # Without texts the rows are those of a figure, and need not be in the page twice.
-        store["tables"][f"{prefix}canaries"] = (
-            {"columns": columns, "rows": rows} if reveal else {"figure": f"{prefix}exposure-by-repetitions"}
-        )
-        details.append(f"<h3>Canaries</h3>{canaries_part(columns, rows, f'{prefix}canaries')}")
-    shown = [*extraction_part(run, reveal=reveal), *recitation_part(run, reveal=reveal)]
-    if shown:
-        details.append(f"<h3>Texts</h3>{''.join(shown)}")
-    of_run = f" of {escaped(one.name)}" if several else ""
-    none = "<p>There is no result yet that a figure could be drawn of.</p>"
-    head = ""
-    if several:
-        head = f'<section id="{prefix}verdict"><h2>{escaped(one.name)}: {escaped(one.conclusion.sentence)}</h2>{answers(one.conclusion)}</section>'
-    return (
-        f'{head}<section id="{prefix}findings"><h2>Findings{of_run}</h2>{findings_part(one.findings)}</section>'
-        f'<section id="{prefix}figures"><h2>Figures{of_run}</h2>{"".join(figures) or none}</section>'
-        f'<section id="{prefix}details"><h2>Details{of_run}</h2>{"".join(details) or "<p>There are none.</p>"}</section>'
-        f'<section id="{prefix}record"><h2>Record{of_run}</h2>{record_part(run, reveal=reveal)}</section>'
-    )
-
-
-def _page(
-    told: Sequence[ReportedRun],
-    sections: Sequence[str],
-    store: dict[str, Any],
-    script: str | None,
-    *,
-    compared: bool,
-) -> str:
+    script = drawing_script()
     scripts = [*([] if script is None else [script]), page_file("report.js")]
-    title = ", ".join(one.name for one in told)
-    several = len(told) > 1
-    heading = f"{len(told)} models compared" if several else told[0].conclusion.sentence
-    opening = (
-        "<ul>"
-        + "".join(
-            f"<li><strong>{escaped(one.name)}</strong>: {escaped(one.conclusion.sentence)}</li>"
-            for one in told
-        )
-        + "</ul>"
-        if several
-        else answers(told[0].conclusion)
-    )
-    links = [("comparison", "Comparison")] if compared else []
-    for place, one in enumerate(told):
-        if several:
-            links.append((f"run-{place + 1}-verdict", one.name))
-        else:
-            links += [(name, name.capitalize()) for name in ("findings", "figures", "details", "record")]
-    navigation = "".join(f'<li><a href="#{target}">{escaped(name)}</a></li>' for target, name in links)
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escaped(content_policy(scripts))}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n'
-        f"<title>{escaped(title)} - coalmine report</title>\n<style>\n{page_file('report.css')}</style>\n</head>\n<body>\n"
-        f'<a class="skip" href="#{links[0][0]}">Skip to the findings</a>\n'
-        f'<header class="top"><p class="eyebrow">coalmine report on {escaped(title)}</p>\n<h1>{escaped(heading)}</h1>\n{opening}</header>\n'
-        f'<nav class="sections" aria-label="Sections"><ul>{navigation}</ul></nav>\n<main>\n{"".join(sections)}\n</main>\n'
-        f'<footer class="quiet">Made by coalmine {escaped(coalmine.__version__)}. This page is one file and loads nothing.</footer>\n'
-        f'<script type="application/json" id="report-data">{embedded_json(all_visible(store))}</script>\n'
-        + "".join(f"<script>{one}</script>\n" for one in scripts)
-        + "</body>\n</html>\n"
+        _environment()
+        .get_template("report.html")
+        .render(
+            parts=parts,
+            across=across,
+            store=all_visible(_store(parts, across, drawable=script is not None)),
+            several=several,
+            drawable=script is not None,
+            title=", ".join(one.name for one in told),
+            policy=content_policy(scripts),
+            style=Markup(page_file("report.css")),  # noqa: S704 - our own
+            scripts=[Markup(one) for one in scripts],  # noqa: S704 - our own
+            version=coalmine.__version__,
+        )
     )
+
+
+def page_file(name: str) -> str:
+    """A style sheet or script of the page."""
+    return files("coalmine.reports").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Any:
+    found = templates("coalmine.reports.page")
+    found.filters |= {
+        "shown": shown,
+        "label": label,
+        "shortened": _shortened,
+        "estimate_row": _estimate_row,
+        "cautions": _cautions,
+    }
+    found.tests["numeric"] = _is_number
+    found.globals |= {
+        "HEADINGS": HEADINGS,
+        "FIRST_ROWS": FIRST_ROWS,
+        "FIGURE_ROWS": FIGURE_ROWS,
+        "ESTIMATES": ESTIMATES,
+        "ESTIMATE_COLUMNS": _ESTIMATE_COLUMNS,
+    }
+    return found
+
+
+def _across(runs: Sequence[Run]) -> tuple[AcrossRuns, ...]:
+    return tuple(found for one in COMPARISONS if (found := one.across(runs)) is not None)
+
+
+def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
+    details: dict[str, list[Detail]] = {}
+    for audit in audits():
+        for detail in audit.details(one.run, reveal):
+            details.setdefault(detail.section, []).append(detail)
+    return RunPart(
+        prefix=prefix,
+        name=one.name,
+        conclusion=one.conclusion,
+        findings=findings_by_status(one.findings),
+        figures={f"{prefix}{figure.figure_id}": figure for figure in figures_of(one.run)},
+        record=record_of(one.run, details.pop(RECORD, []), reveal=reveal),
+        details=details,
+    )
+
+
+def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: bool) -> dict[str, Any]:
+    """What the scripts of the page read: the drawings and numbers of all figures, and tables that can be searched."""
+    figures = {figure.figure_id: figure for one in across for figure in one.figures}
+    tables = {}
+    for part in parts:
+        figures |= part.figures
+        tables |= dict(_searched(part))
+    return {
+        "figures": {
+            figure_id: {
+                "panels": [
+                    {"specs": panel.specs, "datasets": panel.datasets}
+                    for panel in (figure.panels if drawable else ())
+                ],
+                "columns": figure.columns,
+                "rows": figure.rows,
+            }
+            for figure_id, figure in figures.items()
+        },
+        "tables": tables,
+    }
+
+
+def _searched(part: RunPart) -> Iterator[tuple[str, dict[str, Any]]]:
+    for details in part.details.values():
+        for one in details:
+            if one.search is None:
+                continue
+            content = (
+                {"figure": f"{part.prefix}{one.search.figure}"}
+                if one.search.figure
+                else {"columns": one.columns, "rows": one.rows}
+            )
+            yield (
+                f"{part.prefix}{one.search.name}",
+                content | {"name": one.search.name, "choice": one.search.column},
+            )
+
+
+def shown(cell: object) -> str:
+    """A cell as a reader sees it.
+
+    >>> [shown(cell) for cell in (None, True, 1234, 0.12345, 1234.5)]
+    ['', 'yes', '1,234', '0.1235', '1,234.50']
+    """
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if isinstance(cell, float):
+        return f"{cell:,.4g}" if abs(cell) < 1 else f"{cell:,.2f}"
+    return str(cell)
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= DETAIL_LENGTH else text[:DETAIL_LENGTH].rsplit(" ", 1)[0] + " …"
+
+
+def _estimate_row(estimate: Estimate) -> tuple[Any, ...]:
+    value: Any = estimate.value
+    if value is None:
+        value = "at least" if estimate.status == "lower_bound" else "not measured"
+    return (
+        value,
+        estimate.low,
+        estimate.high,
+        estimate.confidence,
+        estimate.n,
+        estimate.method,
+        estimate.statement,
+    )
+
+
+def _cautions(estimates: Sequence[Estimate]) -> dict[str, str]:
+    """What the numbers assume and what to beware of, each once."""
+    found = {
+        "Assumes": dict.fromkeys(text for one in estimates for text in one.assumptions),
+        "Beware": dict.fromkeys(text for one in estimates for text in one.warnings),
+    }
+    return {name: "; ".join(list(texts)[:CAUTIONS]) for name, texts in found.items() if texts}

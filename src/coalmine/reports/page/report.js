@@ -1,4 +1,4 @@
-// Draws the figures, saves them, and pages through the canaries. Everything that it shows is set as text, never as markup.
+// Draws the figures, saves them, and pages through tables. Everything that it shows is set as text, never as markup.
 (() => {
   "use strict";
   const store = JSON.parse(document.getElementById("report-data").textContent);
@@ -113,21 +113,21 @@
   }
 
   const PAGE = 100;
-  for (const box of document.querySelectorAll("[data-canaries]")) {
-    const source = store.tables[box.dataset.canaries];
+  for (const box of document.querySelectorAll("[data-search]")) {
+    const source = store.tables[box.dataset.search];
     const { columns, rows } = source.figure ? store.figures[source.figure] : source;
     const body = box.querySelector("tbody");
     const status = box.querySelector("[role=status]");
     const [earlier, later] = box.querySelectorAll("[data-page]");
     const search = box.querySelector("input");
-    const times = box.querySelector("select");
-    const timesColumn = columns.indexOf("trained on");
+    const choice = box.querySelector("select");
+    const choiceColumn = columns.indexOf(source.choice);
     let sorted = null, descending = true, start = 0, chosen = rows;
 
     const render = () => {
       const needle = search.value.toLowerCase();
       chosen = rows.filter((row) =>
-        (times.value === "" || String(row[timesColumn]) === times.value) &&
+        (choice.value === "" || String(row[choiceColumn]) === choice.value) &&
         (needle === "" || row.some((cell) => typeof cell === "string" && cell.toLowerCase().includes(needle))));
       if (sorted !== null) {
         const sign = descending ? -1 : 1;
@@ -155,7 +155,7 @@
       later.disabled = end >= chosen.length;
     };
     search.addEventListener("input", () => { start = 0; render(); });
-    times.addEventListener("change", () => { start = 0; render(); });
+    choice.addEventListener("change", () => { start = 0; render(); });
     earlier.addEventListener("click", () => { start -= PAGE; render(); });
     later.addEventListener("click", () => { start += PAGE; render(); });
     for (const [place, head] of [...box.querySelectorAll("thead th")].entries()) {
@@ -171,7 +171,7 @@
         render();
       });
     }
-    box.querySelector("[data-save=canaries]").addEventListener("click", () => save("canaries.csv", "text/csv", csv(columns, rows)));
+    box.querySelector("[data-save=table]").addEventListener("click", () => save(source.name + ".csv", "text/csv", csv(columns, rows)));
     render();
   }
 })();

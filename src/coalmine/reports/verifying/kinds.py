@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coalmine.audits.comparison.results import COMPARISONS
-from coalmine.audits.registry import audits
+from coalmine.audits.registry import COMPARISONS, audits
 from coalmine.corpus.deduplication.report import DEDUPLICATIONS
 from coalmine.corpus.index.shards import INDEXES
 from coalmine.evidence.reading import documents_of
@@ -25,7 +24,13 @@ _ENDS = 4_096
 
 def all_documents() -> tuple[Document[Any], ...]:
     """Every kind of document that coalmine writes."""
-    return (*documents_of(audits()), COMPARISONS, DEDUPLICATIONS, MODELS, INDEXES)
+    return (
+        *documents_of(audits()),
+        *(one.document for one in COMPARISONS),
+        DEDUPLICATIONS,
+        MODELS,
+        INDEXES,
+    )
 
 
 class Unfinished(NamedTuple):

@@ -1,0 +1,54 @@
+"""The tables of extracted members on the page of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coalmine.audits.extraction.results import EXTRACTIONS, masked
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.errors import FormatError
+from coalmine.evidence.details import Detail
+from coalmine.evidence.run import Run
+from coalmine.evidence.words import hidden
+from coalmine.formats.format import Format
+
+
+def extraction_details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """What came out of each format, masked unless the report reveals texts."""
+    for located in run.all(EXTRACTIONS):
+        result = located.document
+        where = run.shown(located.path)
+        proof = "proven" if result.proven else "not proven"
+        yield Detail(
+            section="Texts",
+            title="What came out of",
+            code=result.format_template,
+            note=f"{where}: {result.method} over {int(result.size):,} members, {proof} to be the least surprising, "
+            f"after {result.certificate.expansions:,} queries.",
+            columns=("place", "member", "log-perplexity (bits)", "found after (queries)", "greedy finds it"),
+            rows=[
+                (
+                    one.place,
+                    one.text if reveal else hidden_member(one.text, result.format_template, run.canaries),
+                    one.log_perplexity_bits,
+                    one.expansions,
+                    one.unaided,
+                )
+                for one in result.found
+            ],
+            caption=f"Members found in {where}",
+        )
+
+
+def hidden_member(text: str, template: str, canaries: CanarySet | None) -> str:
+    """A member of a format that shows only what every member shares; nothing at all if the format is unknown, or only a list."""
+    same = (
+        [] if canaries is None else [one for one in canaries.formats.items() if one[1].template == template]
+    )
+    if canaries is not None and any(format_id in canaries.listed for format_id, _ in same):
+        return hidden(text)
+    try:
+        form = same[0][1] if same else Format(template)
+    except FormatError:
+        return hidden(text)
+    return masked(text, form) if text.startswith(form.prefix) else hidden(text)

@@ -1,0 +1,45 @@
+"""`Reply`: what an audit says to a question of the first screen of a report."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Tone = Literal["bad", "warn", "open", "good"]
+# The worst first.
+TONES: tuple[Tone, ...] = ("bad", "warn", "open", "good")
+
+
+class Topic(NamedTuple):
+    """A question of the first screen, and the clause of the verdict if nobody knows the answer."""
+
+    question: str
+    open_clause: str
+
+
+MEMORIZED = Topic(
+    "Did it memorize the canaries?", "It cannot be said whether the model memorized the canaries"
+)
+EXTRACTED = Topic("Can they be extracted?", "and it is not proven that none can be extracted")
+
+
+class Reply(NamedTuple):
+    """A reply to one of these questions.
+
+    Attributes:
+        topic: the question.
+        answer: the answer in a few words.
+        detail: the answer in a sentence.
+        tone: "bad" or "warn" if it accuses the model, "good" if it clears it, otherwise "open".
+        clause: its part of the verdict, such as "The model memorized 2 of 12 canaries"; empty for the topic's open clause.
+    """
+
+    topic: Topic
+    answer: str
+    detail: str
+    tone: Tone
+    clause: str = ""
+
+    @property
+    def accuses(self) -> bool:
+        """Whether it says something against the model."""
+        return self.tone in {"bad", "warn"}

@@ -1,0 +1,83 @@
+"""`conclusion_of`: the first screen of a report, from its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from coalmine.audits.registry import audits, catalog
+from coalmine.evidence.findings import Entry, Finding
+from coalmine.evidence.replies import EXTRACTED, MEMORIZED, TONES, Reply, Tone, Topic
+
+TO_DO = Topic("What should I do?", "")
+_APART = "not all results belong to this model and these canaries."
+_TO_DO_FIRST = {
+    "critical": "Do not release it",
+    "high": "Reduce what it remembers",
+    "medium": "Look closer",
+}
+
+
+class Conclusion(NamedTuple):
+    """The verdict in a sentence, and three answers."""
+
+    sentence: str
+    tone: Tone
+    answers: tuple[Reply, Reply, Reply]
+
+
+def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
+    """What the findings amount to; nothing that was not tested or not measured is called safe."""
+    doubted = any(entry.discredits == "good news" for _, entry in _found(findings))
+    replies = [one for audit in audits() for one in audit.replies(findings)]
+    memorized, extracted = (
+        _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies)
+        for topic in (MEMORIZED, EXTRACTED)
+    )
+    broken = next((one for one in _found(findings) if one[1].discredits == "report"), None)
+    if broken is None:
+        clauses = " ".join(one.clause or one.topic.open_clause for one in (memorized, extracted))
+        sentences = [f"{clauses}.", *(one for audit in audits() for one in audit.sentences(findings))]
+        to_do = _to_do(findings)
+        tone = min(memorized.tone, extracted.tone, key=TONES.index)
+    else:
+        sentences = [broken[1].verdict]
+        to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")
+        tone = "bad"
+    if doubted:
+        sentences.append(f"But {_APART}")
+    return Conclusion(" ".join(sentences), tone, (memorized, extracted, to_do))
+
+
+def _found(findings: Sequence[Finding]) -> Iterator[tuple[Finding, Entry]]:
+    """What was found, each with the entry of its code."""
+    return ((one, catalog()[one.code]) for one in findings if one.status == "found")
+
+
+def _to(topic: Topic, replies: Sequence[Reply]) -> Reply:
+    """The first reply to a question that accuses the model, otherwise the first there is."""
+    these = [one for one in replies if one.topic == topic]
+    nothing = Reply(topic, "Not tested", "No audit has an answer.", "open")
+    return next((one for one in these if one.accuses), these[0] if these else nothing)
+
+
+def _of_doubtful_results(reply: Reply) -> Reply:
+    """A reply that would be good news if the results belonged together is open if they do not."""
+    if reply.tone != "good":
+        return reply
+    return Reply(reply.topic, "Cannot be said", f"{_APART.capitalize()} {reply.detail}", "open")
+
+
+def _to_do(findings: Sequence[Finding]) -> Reply:
+    for one, entry in _found(findings):
+        if one.severity not in _TO_DO_FIRST:
+            continue
+        if entry.discredits != "nothing":
+            return Reply(TO_DO, "Mend the measurement", one.advice, "warn")
+        tone: Tone = "bad" if one.severity == "critical" else "warn"
+        return Reply(TO_DO, _TO_DO_FIRST[one.severity], one.advice, tone)
+    for one in findings:
+        if one.status in {"not_measured", "not_tested"} and catalog()[one.code].first_step:
+            return Reply(TO_DO, "Measure more", one.advice, "open")
+    again = "Measure again whenever data, training or model change, with `coalmine check`."
+    return Reply(TO_DO, "Keep measuring", again, "good")
