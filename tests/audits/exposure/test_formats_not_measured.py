@@ -104,9 +104,7 @@ def test_canaries_that_cannot_even_be_scored_have_no_number_at_all(tmp_path):
             assert "longer than the 24" in estimate["statement"]
             assert row["log_perplexity_bits"] is row["rank"] is None
             assert [estimate[name] for name in ("value", "low", "high", "confidence")] == [None] * 4
-    with pytest.raises(
-        NotMeasurableError, match="canary f1-0 has no log-perplexity: a text of"
-    ):
+    with pytest.raises(NotMeasurableError, match="canary f1-0 has no log-perplexity: a text of"):
         _ = of_format(results, "f1")[0].log_perplexity_bits
     page = report_page(read_runs(tmp_path))
     assert "longer than the 24" in page
