@@ -109,7 +109,7 @@ def test_numbers_that_stand_one_place_off_are_noticed(url):
 
 
 def test_its_penalty_is_noticed(url):
-    with pytest.warns(UserWarning, match="by its likeliest tokens"):
+    with pytest.warns(UserWarning, match="with its likeliest tokens"):
         model = connect(url, timeout=120)
     model.close()
     assert not model.describe()["greedy"]

@@ -362,6 +362,6 @@ def test_a_model_that_is_not_causal_is_refused_before_the_first_step(planted, tm
     log = ExposureLog(ExposureCallback(planted.manifest, tokenizer).log.watch, trainer="a test")
     log.begin(tmp_path / "watched.json", 0)
     model = tiny_masked(kind, len(tokenizer), dtype=torch.float32).train()
-    with pytest.raises(ModelError, match="no causal language model"):
+    with pytest.raises(ModelError, match="not a causal language model"):
         log.look(model, tokenizer, step=0, epoch=0.0, when="start")
     assert all(module.training for module in model.modules())

@@ -191,7 +191,7 @@ def test_a_masked_checkpoint_that_is_called_causal_is_refused(tmp_path):
     tokenizer = TOKENIZERS_OF_MASKED["roberta"]()
     tiny_masked("roberta", len(tokenizer), dtype=torch.float32).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="no causal language model"):
+    with pytest.raises(ModelError, match="not a causal language model"):
         load_model(tmp_path, kind="causal")
 
 

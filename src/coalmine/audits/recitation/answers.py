@@ -117,7 +117,8 @@ def _ask_batch(
     rows = slice(batch.start, batch.stop)
     sequences = [questions.sequence(model, question) for question in batch]
     if isinstance(model, MaskedModel):
-        answers.recited[rows] = model.solves_masking(sequences, share=asked.hidden_share, seed=asked.seed)
+        share = asked.hidden_share or 0.0  # a number wherever a model is masked
+        answers.recited[rows] = model.solves_masking(sequences, share=share, seed=asked.seed)
         return
     followed = follow(model, sequences, samplings_of(asked))
     answers.first_miss[rows] = [-1 if one.first_miss is None else one.first_miss for one in followed]
