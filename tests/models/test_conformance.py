@@ -3,8 +3,21 @@
 import numpy as np
 import pytest
 
+from coalmine.errors import NotMeasurableError
 from coalmine.models.conformance import ConformanceError, check_model
-from coalmine.models.protocols import Generator, Lister, Scorer, SequenceScore, Stepper
+from coalmine.models.contexts import Context, Contexts
+from coalmine.models.protocols import (
+    BoundedModel,
+    Generator,
+    Lister,
+    PartialScorer,
+    RemoteModel,
+    Scorer,
+    SequenceScore,
+    Stepper,
+    TextScorer,
+    text_sequence,
+)
 from coalmine.models.reference.tokens import WordTokenizer
 from coalmine.models.scripted import ScriptedModel
 from coalmine.models.transformers.causal import from_transformers
@@ -76,6 +89,94 @@ class LosesTheLastToken(ScriptedModel):
 def test_the_suite_notices(broken):
     with pytest.raises(ConformanceError):
         check_model(broken(CHARACTERS, memory={TEXTS[0]: 0.25}), TEXTS)
+
+
+class CutsOff(ScriptedModel):
+    """Reads a beginning of a long text, and silently ignores the rest."""
+
+    max_length = 40
+
+
+class HasNoRoom(ScriptedModel):
+    max_length = 1
+
+
+class ChangesWithItsContext(ScriptedModel):
+    """Gives another context than the one that it was asked for."""
+
+    @property
+    def contexts(self):
+        return Contexts(Context("eot", self.context, "separator"), (Context("bos", (0,), "another token"),))
+
+    def in_context(self, _):
+        return self
+
+
+class MiscountsWhatItDoesNotScore(ScriptedModel):
+    def unscored(self, texts):
+        return [len(text) + 1 for text in texts]
+
+
+class ScoresTextsOtherwise(ScriptedModel):
+    def score_text(self, texts):
+        return self.score([text_sequence(self, text + "0") for text in texts])
+
+
+class RestoresTheFirstOnly(ScriptedModel):
+    def solves_masking(self, sequences, **_):
+        return [place == 0 for place in range(len(sequences))]
+
+
+class DescribesItselfInAnObject(ScriptedModel):
+    def describe(self):
+        return {"weights": object()}
+
+
+class ChecksNothing(ScriptedModel):
+    def checks(self):
+        return [object()]
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (CutsOff, "more than max_length .40. tokens must raise a NotMeasurableError"),
+        (HasNoRoom, "max_length must leave room"),
+        (ChangesWithItsContext, "in_context must give a model with the context"),
+        (MiscountsWhatItDoesNotScore, "unscored must give"),
+        (ScoresTextsOtherwise, "by their text and by their tokens"),
+        (RestoresTheFirstOnly, "alone and in a batch"),
+        (DescribesItselfInAnObject, r"describe\(\) must give values that JSON can hold"),
+        (ChecksNothing, r"checks\(\) must give"),
+    ],
+)
+def test_optional_promises_are_checked_where_they_are_made(broken, promise):
+    with pytest.raises(ConformanceError, match=promise):
+        check_model(broken(CHARACTERS, memory={TEXTS[0]: 0.25}), TEXTS)
+
+
+def test_a_model_that_keeps_its_optional_promises_conforms():
+    class Bounded(ScriptedModel):
+        max_length = 40
+
+        def score(self, sequences, *, ranks=False):
+            if any(len(one.context) + len(one.target) > self.max_length + 1 for one in sequences):
+                raise NotMeasurableError("a text is too long")
+            return super().score(sequences, ranks=ranks)
+
+        def unscored(self, texts):
+            return [0] * len(texts)
+
+        def score_text(self, texts):
+            return self.score([text_sequence(self, text) for text in texts])
+
+        def checks(self):
+            return {"answers": 0}
+
+    model = Bounded(CHARACTERS, memory={TEXTS[0]: 0.25})
+    for protocol in (BoundedModel, PartialScorer, TextScorer, RemoteModel):
+        assert isinstance(model, protocol)
+    assert check_model(model, TEXTS) == []
 
 
 def test_equal_lengths_are_refused():
