@@ -1,0 +1,85 @@
+"""The records of options: one name on the command line and in Python, and what decides whether a stopped run resumes."""
+
+import inspect
+
+import msgspec
+import pytest
+import typer
+
+from coalmine import ScriptedModel, extract
+from coalmine.audits import (
+    ComparisonOptions,
+    ExposureOptions,
+    ExtractionOptions,
+    MembershipOptions,
+    RecitationOptions,
+)
+from coalmine.audits.options import MEGABYTE, described
+from coalmine.cli.main import app
+from coalmine.cli.options import takes
+
+RECORDS = {
+    "expose": ExposureOptions,
+    "extract": ExtractionOptions,
+    "membership": MembershipOptions,
+    "recite": RecitationOptions,
+    "compare": ComparisonOptions,
+}
+FOR_PYTHON_ONLY = {"expose": {"batch", "comparisons"}, "recite": {"confidence"}}
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.mark.parametrize("command", RECORDS)
+def test_every_field_is_an_option_of_the_same_name(command):
+    offered = {flag for one in COMMANDS[command].params for flag in one.opts}
+    fields = {field.name for field in msgspec.structs.fields(RECORDS[command])}
+    described_ones = set(described(RECORDS[command]))
+    assert fields - described_ones == FOR_PYTHON_ONLY.get(command, set())
+    assert {f"--{name.replace('_', '-')}" for name in described_ones} <= offered
+
+
+@pytest.mark.parametrize("command", RECORDS)
+def test_the_defaults_of_the_command_line_are_those_of_python(command):
+    received = []
+
+    @takes(options=RECORDS[command])
+    def keep(options):
+        received.append(options)
+        return 0
+
+    defaults = {one.name: one.default for one in inspect.signature(keep).parameters.values()}
+    keep(**defaults)
+    assert received == [RECORDS[command]()]
+
+
+@pytest.mark.parametrize("command", RECORDS)
+def test_out_is_where_results_go(command):
+    [out] = [one for one in COMMANDS[command].params if "--out" in one.opts]
+    assert "-o" in out.opts
+    assert "Directory" in out.help
+
+
+def test_megabytes_are_bytes_in_python():
+    @takes(options=ExposureOptions)
+    def memory(options):
+        return options.memory
+
+    assert memory(memory=3) == 3 * MEGABYTE
+
+
+def test_a_record_and_keywords_together():
+    model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
+    options = ExtractionOptions(top=3, method="brute")
+    assert len(extract(model, "pin {digits:2}", options).found) == 3
+    assert len(extract(model, "pin {digits:2}", options, top=5).found) == 5
+    with pytest.raises(TypeError, match="tpo"):
+        extract(model, "pin {digits:2}", tpo=5)
+
+
+def test_what_decides_whether_a_run_resumes():
+    # Another budget, memory, time or confidence resumes what another one began; another method, seed or sample does not.
+    assert set(ExposureOptions().deciding()) == {"method", "samples", "budget", "seed"}
+    assert set(ExtractionOptions().deciding()) == {"top", "given"}
+    asked = RecitationOptions(near=2).deciding()
+    assert asked == RecitationOptions(near=3, tries=(7,), chance=0.9, confidence=0.9).deciding()
+    assert asked != RecitationOptions().deciding()
