@@ -5,12 +5,9 @@ import json
 import math
 import shutil
 
-import numpy as np
 import pytest
 import torch
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -18,9 +15,7 @@ from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.audits.recitation.curves import draw_recitation
 from coalmine.audits.recitation.examples import masked_text
 from coalmine.audits.recitation.measuring import recite
-from coalmine.audits.recitation.sequences import edit_distances
 from coalmine.audits.recitation.table import in_plain_words
-from coalmine.audits.recitation.tries import chance_in_tries, log2_chance_in_tries, tries_needed
 from coalmine.cli.recite import command
 from coalmine.corpus.files.embedded import embedded_documents
 from coalmine.corpus.index.building import build_index
@@ -180,11 +175,6 @@ def test_texts_are_masked_unless_they_are_asked_for(learned, index, tmp_path):
     words = OFTEN.split()
     kept = (tmp_path / "recitation.json").read_text()
     assert not any(word in kept for word in words if len(word) > 6)
-
-
-def test_vowel_signs_and_accents_are_masked_as_letters_are():
-    # Written with escapes, because an accent of its own cannot be told from a letter that has one.
-    assert masked_text("\u0915\u0947 cafe\u0301!") == "•• •••••!"
 
 
 def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_path, monkeypatch):
@@ -487,37 +477,6 @@ def test_the_command_shows_masks_and_writes(learned, index, tmp_path):
     document = json.loads(run(model, "--json", "--quiet", "--reveal").stdout)
     assert document["schema"] == "coalmine.recitation/1"
     assert document["examples"][0]["suffix"] in OFTEN
-
-
-@given(st.floats(-3000, 0), st.integers(1, 10**12), st.floats(1e-9, 1 - 1e-9))
-def test_tries_and_chances_agree_with_each_other_and_with_exact_arithmetic(log2_q, tries, chance):
-    mpmath = pytest.importorskip("mpmath")
-    with mpmath.workdps(1200):
-        q = mpmath.power(2, log2_q)
-        exact = mpmath.log(1 - (1 - q) ** tries, 2) if q < 1 else mpmath.mpf(0)
-        assert float(log2_chance_in_tries(log2_q, tries)) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
-    needed = float(tries_needed(log2_q, chance))
-    if needed < 2**40:
-        assert float(chance_in_tries(log2_q, needed)) >= chance
-        assert needed == 1 or float(chance_in_tries(log2_q, needed - 1)) < chance
-    else:
-        assert float(chance_in_tries(log2_q, 2.0**39)) <= chance
-
-
-@given(st.integers(1, 7), st.integers(1, 7), st.data())
-def test_edit_distances_are_those_of_the_definition(rows, columns, data):
-    tokens = st.integers(0, 2)
-    first = data.draw(st.lists(tokens, min_size=rows, max_size=rows))
-    second = data.draw(st.lists(tokens, min_size=columns, max_size=columns))
-
-    def distance(left, right):
-        if not left or not right:
-            return len(left) + len(right)
-        if left[0] == right[0]:
-            return distance(left[1:], right[1:])
-        return 1 + min(distance(left[1:], right), distance(left, right[1:]), distance(left[1:], right[1:]))
-
-    assert edit_distances(np.array([first]), np.array([second])).tolist() == [distance(first, second)]
 
 
 def test_samplings_that_there_are_not_are_refused(learned):
