@@ -14,9 +14,9 @@ from coalmine.audits import (
     MembershipOptions,
     RecitationOptions,
 )
-from coalmine.audits.options import MEGABYTE, described
 from coalmine.cli.main import app
 from coalmine.cli.options import takes
+from coalmine.records.options import MEGABYTE, described
 
 RECORDS = {
     "expose": ExposureOptions,

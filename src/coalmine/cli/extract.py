@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,10 @@ from coalmine.cli.output import Output
 from coalmine.errors import InputError
 from coalmine.storage.files import no_empty_directory
 from coalmine.storage.unfinished import sole_use
+
+if TYPE_CHECKING:
+    from coalmine.audits.extraction.results import Extraction
+    from coalmine.formats.format import Format
 
 
 @takes(options=ExtractionOptions, loading=ScoringOptions)
@@ -105,37 +109,56 @@ def command(
         unfinished = ResumeDirectory(directory)
         if verify is not None:
             return _verify(loaded, verify, options, directory, unfinished, output, clock)
-        from coalmine.audits.extraction.measuring import extract
-        from coalmine.audits.extraction.table import (
-            certificate_in_words,
-            extraction_table,
-            masked_extraction,
-        )
-        from coalmine.formats.format import Format
-        from coalmine.models.protocols import PairModel
-        from coalmine.visible import visible
-
-        if source_format is not None and not isinstance(loaded, PairModel):
-            raise InputError(
-                f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
-            )
-        form = Format(str(secret_format), words=words_from(words))
-        result = extract(
-            loaded,
-            form,
-            options,
-            source_format=source_format,
-            resume=unfinished,
-            progress=output.progress(),
-        )
+        result, form = _extracted(loaded, secret_format or "", source_format, words, options, unfinished, output)
         path = result.save(directory)
-        expansions = result.certificate.expansions
-        clock.save(directory, model=result.model, expansions=expansions, **identity_of(loaded))
+        clock.save(
+            directory,
+            model=result.model,
+            expansions=result.certificate.expansions,
+            **identity_of(loaded),
+        )
         unfinished.forget()
-        shown = result if reveal else masked_extraction(result, form)
-        output.say(extraction_table(shown), certificate_in_words(result), f"Result: {visible(str(path))}")
-        output.document(shown)
+        _show(result, form, path, output, reveal=reveal)
     return 0
+
+
+def _extracted(
+    loaded: Any,
+    secret_format: str,
+    source_format: str | None,
+    words: Path | None,
+    options: ExtractionOptions,
+    unfinished: Any,
+    output: Output,
+) -> tuple[Extraction, Format]:
+    """What comes out in one format, and that format."""
+    from coalmine.audits.extraction.measuring import extract
+    from coalmine.formats.format import Format
+    from coalmine.models.protocols import PairModel
+
+    if source_format is not None and not isinstance(loaded, PairModel):
+        raise InputError(
+            f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
+        )
+    form = Format(secret_format, words=words_from(words))
+    found = extract(
+        loaded,
+        form,
+        options,
+        source_format=source_format,
+        resume=unfinished,
+        progress=output.progress(),
+    )
+    return found, form
+
+
+def _show(result: Extraction, form: Format, path: Path, output: Output, *, reveal: bool) -> None:
+    from coalmine.audits.extraction.table import certificate_in_words, extraction_table, masked_extraction
+    from coalmine.visible import visible
+
+    shown = result if reveal else masked_extraction(result, form)
+    output.say(extraction_table(shown), certificate_in_words(result), f"Result: {visible(str(path))}")
+    output.document(shown)
 
 
 def _verify(

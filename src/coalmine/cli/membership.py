@@ -98,17 +98,7 @@ def command(
     """
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.membership.results import RESULTS_FILE
-        from coalmine.audits.membership.table import (
-            epsilon_table,
-            format_in_words,
-            membership_in_plain_words,
-            membership_notes,
-            membership_table,
-            membership_warnings,
-            rates_table,
-        )
         from coalmine.storage.files import check_places
-        from coalmine.visible import visible
 
         directory = out or (Path() if results is None else _default_directory(results))
         check_places(directory, RESULTS_FILE)
@@ -131,23 +121,30 @@ def command(
                 "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
             )
         path = found.save(directory)
-        output.say(
-            *format_in_words(found),
-            membership_table(found),
-            "",
-            *membership_in_plain_words(found),
-            *membership_warnings(found),
-        )
-        notes = membership_notes(found)
-        if all_bounds:
-            output.say("", rates_table(found), "", epsilon_table(found), "", *notes)
-        elif notes:
-            output.say(
-                f"--all-bounds shows every bound, and {len(notes)} {'note' if len(notes) == 1 else 'notes'} on their limits."
-            )
-        output.say(f"Results: {visible(str(path))}")
-        output.document(found)
+        _show(found, path, output, all_bounds=all_bounds)
     return 0
+
+
+def _show(found: Membership, path: Path, output: Output, *, all_bounds: bool) -> None:
+    from coalmine.audits.membership import table as tables
+    from coalmine.visible import visible
+
+    output.say(
+        *tables.format_in_words(found),
+        tables.membership_table(found),
+        "",
+        *tables.membership_in_plain_words(found),
+        *tables.membership_warnings(found),
+    )
+    notes = tables.membership_notes(found)
+    if all_bounds:
+        output.say("", tables.rates_table(found), "", tables.epsilon_table(found), "", *notes)
+    elif notes:
+        output.say(
+            f"--all-bounds shows every bound, and {len(notes)} {'note' if len(notes) == 1 else 'notes'} on their limits."
+        )
+    output.say(f"Results: {visible(str(path))}")
+    output.document(found)
 
 
 def _of_results(

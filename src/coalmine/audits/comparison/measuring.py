@@ -45,7 +45,7 @@ from coalmine.statistics.intervals import median_estimate
 from coalmine.statistics.multiple_tests import adjusted_p_values
 
 
-class _Asked(ComparisonOptions, frozen=True, kw_only=True):
+class _OfFormat(ComparisonOptions, frozen=True, kw_only=True):
     """The options, for the canaries of one format."""
 
     # What is compared: canaries of this format, and those of no other.
@@ -70,7 +70,7 @@ def compare(
         raise InputError(f"comparing takes at least two runs, got {len(strategies)}; name another one")
     chosen.check()
     sides = sides_of(strategies)
-    asked = _Asked(**msgspec.structs.asdict(chosen))
+    asked = _OfFormat(**msgspec.structs.asdict(chosen))
     templates = _templates(strategies, asked)
     several = len(templates) > 1
     obstacles = _utility_obstacles(strategies, asked)
@@ -100,7 +100,7 @@ def compare(
     )
 
 
-def _templates(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
+def _templates(strategies: Sequence[Strategy], options: _OfFormat) -> list[str]:
     """The formats that planted canaries are of, in the order in which they come; a run without any canaries is refused."""
     found: dict[str, None] = {}
     for one in strategies:
@@ -118,7 +118,7 @@ def _templates(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
     return list(found)
 
 
-def _planted(one: Strategy, options: _Asked) -> list[ExposureResult]:
+def _planted(one: Strategy, options: _OfFormat) -> list[ExposureResult]:
     of_format = {facts.format_id for facts in one.exposure.formats if facts.template == options.template}
     return [
         result
@@ -129,7 +129,7 @@ def _planted(one: Strategy, options: _Asked) -> list[ExposureResult]:
     ]
 
 
-def _most(runs: Sequence[Strategy], options: _Asked) -> float:
+def _most(runs: Sequence[Strategy], options: _OfFormat) -> float:
     """The largest exposure that is possible in the format."""
     return max(
         facts.size_bits
@@ -139,7 +139,7 @@ def _most(runs: Sequence[Strategy], options: _Asked) -> float:
     )
 
 
-def _median(one: Strategy, options: _Asked) -> Estimate:
+def _median(one: Strategy, options: _OfFormat) -> Estimate:
     """The median exposure; a canary that was not measured can have any, and one with a bound anything above it."""
     most = _most([one], options)
     lows, highs = [], []
@@ -164,7 +164,7 @@ def _median(one: Strategy, options: _Asked) -> Estimate:
     )
 
 
-def _utility_obstacles(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
+def _utility_obstacles(strategies: Sequence[Strategy], options: _OfFormat) -> list[str]:
     """Why no run has a place in a figure."""
     found = []
     missing = [one.name for one in strategies if one.utility is None]
@@ -181,7 +181,7 @@ def _utility_obstacles(strategies: Sequence[Strategy], options: _Asked) -> list[
     return found
 
 
-def _strata_obstacles(strategies: Sequence[Strategy], options: _Asked) -> list[str]:
+def _strata_obstacles(strategies: Sequence[Strategy], options: _OfFormat) -> list[str]:
     """Why the medians of a format cannot be compared."""
     first, *others = (Counter(r.repetitions for r in _planted(one, options)) for one in strategies)
     if all(other == first for other in others):
@@ -224,7 +224,7 @@ def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun], *, si
     return found
 
 
-def _places(sides: Mapping[str, Sequence[Strategy]], options: _Asked) -> dict[str, tuple[float, float]]:
+def _places(sides: Mapping[str, Sequence[Strategy]], options: _OfFormat) -> dict[str, tuple[float, float]]:
     """For each side that has both: its loss, lower being better, and its median exposure; of several trainings, the means."""
     places = {}
     for name, runs in sides.items():
@@ -238,7 +238,7 @@ def _places(sides: Mapping[str, Sequence[Strategy]], options: _Asked) -> dict[st
     return places
 
 
-def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _Asked) -> ComparedRun:
+def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _OfFormat) -> ComparedRun:
     own = places.get(one.side or one.name)
     better: tuple[str, ...] = ()
     if own is not None:
@@ -265,7 +265,7 @@ def _compared(one: Strategy, places: dict[str, tuple[float, float]], options: _A
 
 
 def _pair(
-    first: str, second: str, sides: Mapping[str, Sequence[Strategy]], options: _Asked
+    first: str, second: str, sides: Mapping[str, Sequence[Strategy]], options: _OfFormat
 ) -> PairDifference:
     one, other = sides[first], sides[second]
     alone = len(one) == len(other) == 1
@@ -306,7 +306,7 @@ def _of_sides(
     first: Sequence[Strategy],
     second: Sequence[Strategy],
     rows: Sequence[Sequence[Sequence[ExposureResult]]],
-    options: _Asked,
+    options: _OfFormat,
 ) -> tuple[Difference | None, str | None]:
     """The difference of two sides, by the canaries `rows` of each of their runs; or why there is none."""
     without = [
@@ -327,7 +327,7 @@ def _difference(
     second: Strategy,
     one: Sequence[ExposureResult],
     other: Sequence[ExposureResult],
-    options: _Asked,
+    options: _OfFormat,
 ) -> tuple[Difference | None, str | None]:
     open_ones = sum(r.exposure is None for r in (*one, *other))
     if open_ones:
@@ -387,7 +387,7 @@ def _parts(first: Sequence[int], second: Sequence[int]) -> tuple[list[float], li
 
 
 def _adjusted(
-    pairs: Sequence[PairDifference], options: _Asked, *, several: bool
+    pairs: Sequence[PairDifference], options: _OfFormat, *, several: bool
 ) -> tuple[PairDifference, ...]:
     adjusted = iter(adjusted_p_values([pair.exposure.p_value for pair in pairs if pair.exposure is not None]))
     found = []

@@ -55,10 +55,10 @@ def splitting(question: Question) -> Measured:
             if interrupted():
                 raise KeyboardInterrupt
 
-        return _Audit(question, book, after_level).measured()
+        return _OneFormatSplit(question, book, after_level).measured()
 
 
-class _Audit:
+class _OneFormatSplit:
     """One format, while it is measured."""
 
     def __init__(self, question: Question, book: ScoreBook, after_level: Callable[[], None]) -> None:

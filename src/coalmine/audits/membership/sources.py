@@ -47,7 +47,7 @@ _NONE_WITHHELD = (
 )
 
 
-class Source(NamedTuple):
+class ScoredExposures(NamedTuple):
     """The results of `expose`, with the scores of candidates where they are there."""
 
     document: Exposures
@@ -71,22 +71,22 @@ class ScoredPopulation(NamedTuple):
     proven: tuple[ProvenCanary, ...] = ()
 
 
-def load_source(given: Exposures | str | os.PathLike[str]) -> Source:
+def load_source(given: Exposures | str | os.PathLike[str]) -> ScoredExposures:
     """Results in memory, the directory that `expose` wrote them to, or that of the model."""
     if isinstance(given, Exposures):
-        return Source(given, given.candidates, given.saved_sha256)
+        return ScoredExposures(given, given.candidates, given.saved_sha256)
     place = result_directory(given, "exposure", RESULTS_FILE)
     if place.is_dir():
         place /= RESULTS_FILE
     document = read_exposures(place)
     scores = place.with_name(SCORES_FILE)
     candidates = tuple(read_candidates(scores)) if scores.exists() else ()
-    return Source(document, candidates, sha256_of_file(place))
+    return ScoredExposures(document, candidates, sha256_of_file(place))
 
 
 def populations(
-    source: Source,
-    reference: Source | None = None,
+    source: ScoredExposures,
+    reference: ScoredExposures | None = None,
     canaries: CanarySet | str | os.PathLike[str] | None = None,
 ) -> tuple[list[ScoredPopulation], list[str]]:
     """Each format's canaries by how often they were planted, then pooled; and warnings."""
@@ -129,8 +129,8 @@ def _planned(document: Exposures, canaries: CanarySet | str | os.PathLike[str] |
 
 
 def _of_format(
-    source: Source,
-    reference: Source | None,
+    source: ScoredExposures,
+    reference: ScoredExposures | None,
     facts: FormatFacts,
     names: Mapping[str, str],
     planned: dict[str, int],
@@ -239,7 +239,9 @@ def _coins(
     return MembershipScores(in_scores, np.array([own[one.canary_id] for one in same])), ""
 
 
-def _without_score(group: Sequence[ExposureResult], reference: Source | None) -> list[ExposureResult]:
+def _without_score(
+    group: Sequence[ExposureResult], reference: ScoredExposures | None
+) -> list[ExposureResult]:
     """Results of canaries that the model, or the reference, could not score."""
     others = () if reference is None else reference.document.results
     theirs = {result.canary_id: result for result in others}
@@ -247,7 +249,7 @@ def _without_score(group: Sequence[ExposureResult], reference: Source | None) ->
     return [result for result in both if result.known_log_perplexity_bits is None]
 
 
-def _canary_scores(group: Sequence[ExposureResult], reference: Source | None) -> dict[str, float]:
+def _canary_scores(group: Sequence[ExposureResult], reference: ScoredExposures | None) -> dict[str, float]:
     if reference is None:
         return {result.canary_id: -result.log_perplexity_bits for result in group}
     before = {result.canary_id: result for result in reference.document.results}
@@ -258,8 +260,8 @@ def _canary_scores(group: Sequence[ExposureResult], reference: Source | None) ->
 
 
 def _other_scores(
-    source: Source,
-    reference: Source | None,
+    source: ScoredExposures,
+    reference: ScoredExposures | None,
     format_id: str,
     name: str,
     canaries: Sequence[ExposureResult],
@@ -293,7 +295,7 @@ def _other_scores(
 
 
 def _without_canaries(
-    source: Source, candidates: CandidateScores, canaries: Sequence[ExposureResult]
+    source: ScoredExposures, candidates: CandidateScores, canaries: Sequence[ExposureResult]
 ) -> tuple[list[str], FloatArray]:
     """The indices and scores of candidates that are not canaries."""
     keys, bits = candidates.indices.astype(str), candidates.log_perplexities_bits
@@ -321,7 +323,7 @@ def _rows_of_others(bits: FloatArray, canary_bits: Sequence[float]) -> NDArray[n
     return rows
 
 
-def _uniform_candidates(source: Source, format_id: str) -> list[CandidateScores]:
+def _uniform_candidates(source: ScoredExposures, format_id: str) -> list[CandidateScores]:
     of_format = [one for one in source.candidates if one.format_id == format_id and one.kind in _UNIFORM]
     return sorted(of_format, key=lambda one: _UNIFORM.index(one.kind))
 
@@ -340,7 +342,7 @@ def _check_results(results: Sequence[ExposureResult]) -> None:
         seen.add(result.canary_id)
 
 
-def _check_same_canaries(source: Source, reference: Source | None) -> None:
+def _check_same_canaries(source: ScoredExposures, reference: ScoredExposures | None) -> None:
     if reference is None:
         return
     if reference.document.manifest_sha256 != source.document.manifest_sha256:

@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     elsewhere: Elsewhere
 
 
-class _Columns(NamedTuple):
+class _QuestionColumns(NamedTuple):
     """Of each question: its context, and the length, the copies, the bucket and the cluster of its sequence."""
 
     contexts: IntArray
@@ -53,12 +53,12 @@ class _Columns(NamedTuple):
     clusters: IntArray
 
 
-def _columns(questions: Questions) -> _Columns:
+def _columns(questions: Questions) -> _QuestionColumns:
     facts = np.array(
         [(sample.length, sample.count, sample.bucket) for sample in questions.samples], dtype=np.int64
     )[questions.which]
     clusters = questions.clusters[questions.which]
-    return _Columns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
+    return _QuestionColumns(questions.contexts, facts[:, 0], facts[:, 1], facts[:, 2], clusters)
 
 
 def groups_of(one: Asked, questions: Questions, settings: RecitationOptions) -> Iterator[Group]:
@@ -77,7 +77,7 @@ def groups_of(one: Asked, questions: Questions, settings: RecitationOptions) -> 
 
 def _group(
     one: Asked,
-    columns: _Columns,
+    columns: _QuestionColumns,
     chosen: Chosen,
     settings: RecitationOptions,
     *,
@@ -154,7 +154,7 @@ def trends_of(
 def _trend(
     by: str,
     one: Asked,
-    columns: _Columns,
+    columns: _QuestionColumns,
     chosen: Chosen,
     labels: IntArray,
     values: IntArray,
@@ -177,7 +177,7 @@ def _trend(
 
 
 def _by_size(
-    asked: Sequence[Asked], columns: _Columns, context: int, settings: RecitationOptions
+    asked: Sequence[Asked], columns: _QuestionColumns, context: int, settings: RecitationOptions
 ) -> RecitationTrend:
     here = columns.contexts == context
     sized = [one for one in asked if one.parameters]
