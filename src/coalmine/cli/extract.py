@@ -109,7 +109,9 @@ def command(
         unfinished = ResumeDirectory(directory)
         if verify is not None:
             return _verify(loaded, verify, options, directory, unfinished, output, clock)
-        result, form = _extracted(loaded, secret_format or "", source_format, words, options, unfinished, output)
+        result, form = _extracted(
+            loaded, secret_format or "", source_format, words, options, unfinished, output
+        )
         path = result.save(directory)
         clock.save(
             directory,
