@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coalmine.formats.format import Format
 from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, Stepper, TokenSequence
 from coalmine.search.tree.token_tree import TokenTree
-from coalmine.search.walks.frontier import Block, Frontier, Nodes
+from coalmine.search.walks.frontier import NodeBlock, Frontier, Nodes
 
 
 class _States(NamedTuple):
@@ -139,7 +139,7 @@ def tabulate(model: Stepper, form: Format) -> TabulatedModel:
     return TabulatedModel(model, tree.prefix, tree.columns, np.array(rows, dtype=np.float64), levels)
 
 
-def _below(frontier: Frontier, block: Block) -> list[Block]:
+def _below(frontier: Frontier, block: NodeBlock) -> list[NodeBlock]:
     waiting: Nodes = frontier.open(frontier.children(block))
     return [frontier.advance(block, batch) for batch in frontier.batches(waiting)]
 

@@ -1,1 +1,1 @@
-"""The automaton of a format in the tokens of a model."""
+"""The members of a format as a tree of a model's tokens."""

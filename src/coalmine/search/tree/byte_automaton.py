@@ -1,4 +1,4 @@
-"""A format's automaton over the bytes of UTF-8, in which byte-level tokens can be followed."""
+"""A format's automaton over UTF-8 bytes instead of characters, for tokenizers whose tokens are byte strings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from coalmine.formats.automaton import Automaton
 
 
 class ByteAutomaton:
-    r"""The same members as an `Automaton`, a byte an edge; a character of several bytes passes through states of its own.
+    r"""The same members as an `Automaton`, with one byte per edge; a character of several bytes passes through extra states.
 
     States are numbered so that every edge leads to a higher number, and 0 is the start.
 
     Attributes:
-        edges: for each state the bytes that may come next, in order, each with the state it leads to.
+        edges: for each state, the bytes that may come next, in order, each with the state it leads to.
         accepting: the states in which a member may end.
-        counts: for each state the number of members from there on.
+        counts: for each state, the number of members that continue from there.
         before: how many members of the format come before the first one here.
 
     >>> from coalmine import Format
@@ -23,11 +23,11 @@ class ByteAutomaton:
     """
 
     def __init__(self, automaton: Automaton, *, given: str = "") -> None:
-        """With `given`, of the members only those that begin with it; there are none where no member does."""
+        """`given` keeps only the members that begin with it, which may be none."""
         self.edges: list[list[tuple[int, int]]] = []
         self.accepting: set[int] = set()
         self.before = 0
-        number: dict[int, int] = {}  # of a state of the automaton, here
+        number: dict[int, int] = {}  # from a state of the automaton to the state here
         waiting: list[tuple[int, int, int]] = []  # edges into states that have no number yet
         for state in range(automaton.state_count):
             number[state] = len(self.edges)
@@ -69,7 +69,7 @@ class ByteAutomaton:
                 self.edges, self.accepting, self.counts = [[]], set(), [0]
                 return
             state = following[byte]
-        # What can be reached from a state has higher numbers; a chain of the given bytes takes the place of all before it.
+        # States that can be reached from a state have higher numbers; a chain of the given bytes replaces all before it.
         shift = len(given) - state
         chain = [[(byte, place + 1)] for place, byte in enumerate(given)]
         rest = [[(byte, target + shift) for byte, target in edges] for edges in self.edges[state:]]

@@ -1,15 +1,15 @@
-"""Which token may follow which, so that the tokens are those the tokenizer itself would choose.
+"""Canonical tokenizations: which token may follow which, so that the tokens are those that the tokenizer would choose.
 
-A text can be cut into tokens in many ways, and a model's perplexity of it is that of one: what its tokenizer makes of it. For
-byte-pair encodings a sequence is canonical exactly when each pair of neighbors is (the merges that decide a boundary are next
-to it). So it is enough to ask the tokenizer about pairs; that each member then has exactly one path is counted, and its path is
-compared with what the tokenizer makes of it, not assumed.
+A text can be split into tokens in many ways, and a model's perplexity of it is that of one: its canonical tokenization. For
+byte-pair encodings a sequence is canonical exactly when each pair of neighbors is (the merges that decide a boundary are next to
+it). So it is enough to ask the tokenizer about pairs. That each member then has exactly one path, and that it is the tokenizer's,
+is checked and not assumed.
 
-Added tokens are found in a text before all others, the leftmost first and of these the longest. So what other tokens write must not
-come to spell one: what could still become one is followed from token to token.
+Added tokens are matched in a text before all others, leftmost first, then longest. So other tokens together must not spell one:
+partial matches of added tokens are tracked from token to token.
 
-A character that has no token is written in bytes, always in the same ones, which stand for nothing else and merge with nothing. A
-part of a character is no text that could be asked about, so such a character is one unit here, with an id behind all tokens.
+A character without a token is encoded in byte tokens, always the same ones, which merge with nothing and occur nowhere else. Part
+of a character is not a text that the tokenizer can be asked about, so such a character is one unit here, with an id after all tokens.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from collections.abc import Iterable
 from coalmine.errors import ModelError
 from coalmine.models.transformers.subwords import SubwordTokenizer
 
-# What stands for the beginning of a text among the tokens that another may follow.
+# Represents the beginning of a text among the tokens that another may follow.
 START = -1
-# Texts that a token can be put behind when it cannot begin one.
+# Texts to put before a token that cannot begin a text.
 _ANCHORS = (b"a", b"0", b".", b" ", b"z", b"9")
 
 
-# For each added token that a text may be about to spell, the bytes that it still lacks.
+# For each added token that a text has begun to spell, the bytes that are still missing.
 Spelling = frozenset[bytes]
 NOTHING: Spelling = frozenset()
 
 
 class Neighbors:
-    """Answers of a tokenizer on pairs of tokens, asked once each."""
+    """A tokenizer's answers about pairs of tokens, each asked for once."""
 
     def __init__(self, tokenizer: SubwordTokenizer, characters: Iterable[str] = ()) -> None:
-        """`characters` are those that may have to be written in bytes."""
+        """`characters` are those that may have to be encoded in bytes."""
         self._tokenizer = tokenizer
         self._first, self._further = tokenizer.pieces(first=True), tokenizer.pieces(first=False)
         self._known: dict[tuple[int, int], bool] = {}
         self._openings: dict[int, tuple[bytes, list[int]] | None] = {}
         written = ((character, tokenizer.in_bytes(character)) for character in sorted(set(characters)))
-        # Of each unit, by its id: its bytes, and its tokens.
+        # From the id of each unit to its bytes and its tokens.
         self.units: dict[int, tuple[bytes, tuple[int, ...]]] = {
             tokenizer.size + place: (character.encode("utf-8", "surrogatepass"), tokens)
             for place, (character, tokens) in enumerate(written)
             if tokens
         }
-        # Of each added token its bytes.
+        # From each added token to its bytes.
         self.added = {token: text.encode() for token, text in tokenizer.added_tokens.items() if text}
         self._begun: dict[tuple[int, bool], Spelling | None] = {}
 
     def pieces(self, *, fresh: bool) -> dict[int, bytes]:
-        """The bytes of each token and unit, where a marked word can begin (`fresh`) or elsewhere."""
+        """The bytes of each token and unit, at the beginning of a marked word (`fresh`) or elsewhere."""
         table = self._first if fresh else self._further
         bytes_of = self._tokenizer.byte_tokens
         found = {
@@ -59,18 +59,18 @@ class Neighbors:
             for token, piece in enumerate(table)
             if piece is not None and token not in bytes_of and (piece or fresh)
         }
-        # What marks a first word stands before a unit as a token of its own.
+        # The mark of a first word is a separate token before a unit.
         units = () if fresh and self._first is not self._further else self.units.items()
         return found | {unit: piece for unit, (piece, _) in units}
 
     def is_fresh_after(self, token: int) -> bool:
-        """Whether the word behind a token is marked as the first word of a text is."""
+        """Whether the word after a token is marked like the first word of a text."""
         return token == START or (self._tokenizer.marks_after_added and token in self._tokenizer.added_tokens)
 
     def spelling_after(self, spelling: Spelling, token: int, *, fresh: bool) -> Spelling | None:
-        """What could still become an added token once `token` is written; None where one has come to be spelled.
+        """The partial matches of added tokens after `token`; None where one was spelled in full.
 
-        An added token itself is one that was found: only one that begins earlier, or there and is longer, would have gone first.
+        An added token itself is a match: only one that begins earlier, or there and is longer, would have been matched first.
         """
         if not self.added:
             return NOTHING
@@ -82,11 +82,11 @@ class Neighbors:
                 wanted = [(start, text) for start in range(len(piece)) for text in self.added.values()]
             self._begun[token, fresh] = _spelled_on(piece, wanted)
         begun = self._begun[token, fresh]
-        going_on = _spelled_on(piece, [(0, rest) for rest in spelling]) if spelling else NOTHING
-        return None if begun is None or going_on is None else begun | going_on
+        continued = _spelled_on(piece, [(0, rest) for rest in spelling]) if spelling else NOTHING
+        return None if begun is None or continued is None else begun | continued
 
     def allows(self, before: int, token: int) -> bool:
-        """Whether a token may follow `before` in what the tokenizer makes of a text."""
+        """Whether a token may follow `before` in a canonical tokenization."""
         pair = before, token
         if pair not in self._known:
             self._known[pair] = self._ask(before, token)
@@ -107,7 +107,7 @@ class Neighbors:
         return self._apart(before, token)
 
     def _opening(self, before: int) -> tuple[bytes, list[int]] | None:
-        """A text that ends with a token, as a text begins with it where it can, and else behind something that it does not join."""
+        """A text that ends with a token: the token alone where it can begin a text, else after something that it does not merge with."""
         own = self._spelled(before)
         for anchor in (b"", *_ANCHORS):
             text = anchor + self._piece(before, fresh=not anchor)
@@ -119,9 +119,9 @@ class Neighbors:
         return None
 
     def _apart(self, *tokens: int) -> bool:
-        """The answer for what is no text by itself: parts of characters, which always stand within one word."""
+        """The answer for tokens that are not a text by themselves: parts of characters, which are always within one word."""
         if any(token in self.units or token in self._tokenizer.added_tokens for token in tokens):
-            return True  # could not be judged by itself: the count of paths judges it with all others
+            return True  # cannot be checked alone: the count of paths checks it together with all others
         return not all(self._further[token] for token in tokens) or self._tokenizer.stays_apart(*tokens)
 
     def _spelled(self, token: int) -> list[int]:
@@ -133,7 +133,7 @@ class Neighbors:
         return (self._first[token] if fresh else self._further[token]) or b""
 
     def _tokens(self, text: bytes) -> list[int] | None:
-        """What the tokenizer makes of a text: None where it begins or ends within a character, nothing where it has no tokens."""
+        """The tokens of a text: None if it begins or ends within a character, an empty list if it cannot be encoded."""
         try:
             return self._tokenizer.encode(text.decode())
         except UnicodeDecodeError:
@@ -143,7 +143,7 @@ class Neighbors:
 
 
 def _spelled_on(piece: bytes, wanted: Iterable[tuple[int, bytes]]) -> Spelling | None:
-    """What is still lacking of texts that begin at places of a piece; None where one of them is there in full."""
+    """The missing bytes of texts that begin at places of a piece; None where one of them is there in full."""
     lacking = set()
     for start, text in wanted:
         written = piece[start : start + len(text)]

@@ -1,8 +1,11 @@
-"""Members as paths of tokens, made by following the pieces of tokens through the format's automaton.
+"""Members as paths of tokens, found by following the bytes of tokens through the format's automaton, and a check of these paths.
 
-This needs no member to be written out, so it works for spaces of any size. A token may stand for several characters, or for a part
-of one, so it may take several edges of the automaton at once; where a text could be cut into tokens in several ways, pairs of
-neighbors decide which is a path.
+No member has to be tokenized, so this works for spaces of any size. A token may be several characters, or part of one, so it may
+take several edges of the automaton at once; where a text could be split into tokens in several ways, pairs of neighbors decide
+which is a path.
+
+Counting the paths is not a sufficient check: a member with two paths and one with none add up to two. So members are drawn and
+looked up among the paths, and a random path through each edge is compared with the tokenization of its text.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from coalmine.search.tree.byte_automaton import ByteAutomaton
 from coalmine.search.tree.canonical import NOTHING, START, Neighbors, Spelling
 from coalmine.search.tree.token_states import TokenState, in_order
 
-# A trie of pieces, by bytes; the ids of pieces that end at a node stand under _TOKEN, which is no byte.
+# A trie of the bytes of tokens; the ids of tokens that end at a node are under _TOKEN, which is not a byte.
 _Trie = dict[int, Any]
 _TOKEN = -1
 
@@ -27,7 +30,7 @@ _TOKEN = -1
 class _Fitting(NamedTuple):
     """A token or unit, the place in the automaton it leads to, and how many members come before those with its text.
 
-    `mark` is a token before it that stands for nothing but that a text begins.
+    `mark` is a token before it that only marks the beginning of a text.
     """
 
     token: int
@@ -40,21 +43,21 @@ class _Key(NamedTuple):
     """A state: a place in the automaton, and what decides which of the tokens that fit there may come next."""
 
     place: int
-    fresh: bool  # whether a word that begins here is marked as the first of a text is
-    allowed: tuple[int, ...]  # where texts can be cut in several ways, which of the fitting may come next
-    spelling: Spelling  # what could become an added token
-    inside: tuple[int, ...] = ()  # of a unit, the tokens that were read
+    fresh: bool  # whether a word that begins here is marked like the first of a text
+    allowed: tuple[int, ...]  # where texts can be split in several ways, which of the fitting tokens may come next
+    spelling: Spelling  # partial matches of added tokens
+    inside: tuple[int, ...] = ()  # within a unit, its tokens so far
 
 
-# Edges of the largest tree that is built; beyond it the memory would be gigabytes.
+# The most edges of a tree; a larger one would take gigabytes.
 MOST_EDGES = 20_000_000
 
 
 def follow_pieces(form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer) -> list[TokenState]:
-    """All paths that the pieces allow, for tokens that cut a text in one way only, or whose pairs of neighbors decide the way.
+    """All paths of tokens, for tokenizers that can split a text in one way only, or for which pairs of neighbors decide the way.
 
-    A state is a place in the automaton and the set of tokens that may come next: last tokens that allow the same ones are not told
-    apart, so that a thousand tokens of digits make a handful of states.
+    A state is a place in the automaton and the set of tokens that may come next: last tokens that allow the same ones share a
+    state, so a thousand tokens of digits make a handful of states.
     """
     return _Lifting(form, automaton, tokenizer).states()
 
@@ -91,7 +94,7 @@ class _Lifting:
             if total > MOST_EDGES:
                 raise ModelError(
                     f"{self._form.template!r} in the model's tokens has more than {MOST_EDGES:,} edges; "
-                    "use a smaller format, or a method that needs no walk"
+                    "use a smaller format, or a method that does not need incremental decoding"
                 )
         order = in_order(start, edges_of)
         number = {state: place for place, state in enumerate(order)}
@@ -104,11 +107,11 @@ class _Lifting:
         ]
 
     def _edges(self, state: _Key) -> dict[_Key, list[tuple[int, _Key, int]]]:
-        """The edges of a state, and of those inside the units that go on from it."""
+        """The edges of a state, and of the states within the units that continue from it."""
         fitting = self._fitting[state.place, state.fresh]
         chosen = fitting if self._neighbors is None else [fitting[place] for place in state.allowed]
         found: dict[_Key, list[tuple[int, _Key, int]]] = {state: []}
-        already: dict[_Key, int] = {state: 0}  # how many members come before those behind a state
+        already: dict[_Key, int] = {state: 0}  # how many members come before those below a state
         for one in chosen:
             spelling = self._spelling_after(state, one)
             if spelling is None:
@@ -136,7 +139,7 @@ class _Lifting:
         return self._neighbors.spelling_after(state.spelling, one.token, fresh=fresh)
 
     def _state_after(self, place: int, before: int, spelling: Spelling) -> _Key:
-        """A place in the automaton with what may come next behind `before`."""
+        """A place in the automaton with the tokens that may follow `before`."""
         fresh = before == START if self._neighbors is None else self._neighbors.is_fresh_after(before)
         if (place, fresh) not in self._fitting:
             self._fitting[place, fresh] = self._fitting_at(place, fresh=fresh)
@@ -155,11 +158,11 @@ class _Lifting:
         found: list[_Fitting] = []
         _collect(self._automaton, self._tries[fresh], place, 0, found)
         if fresh and self._marks and self._neighbors is not None:
-            # A mark stands before what does not hold it itself; an added token is found before there are marks.
+            # A mark comes before tokens that do not include it; added tokens are matched before there are marks.
             further: list[_Fitting] = []
             _collect(self._automaton, self._tries[False], place, 0, further)
-            behind = [one for one in further if one.token not in self._neighbors.added]
-            found += [one._replace(mark=mark) for mark in self._marks for one in behind]
+            marked = [one for one in further if one.token not in self._neighbors.added]
+            found += [one._replace(mark=mark) for mark in self._marks for one in marked]
         return found
 
 
@@ -169,7 +172,7 @@ def _characters(form: Format) -> set[str]:
 
 
 def _collect(automaton: ByteAutomaton, pieces: _Trie, place: int, before: int, found: list[_Fitting]) -> None:
-    """Walk the automaton and the trie of pieces side by side; each piece that fits is an edge, a shorter one first."""
+    """Walk the automaton and the trie together; each token that fits is an edge, shorter ones first."""
     before += place in automaton.accepting
     for byte, following in automaton.edges[place]:
         deeper = pieces.get(byte)
@@ -197,9 +200,9 @@ EDGES_TRIED = 10_000
 def wrong_path(
     form: Format, tokenizer: Tokenizer, states: list[TokenState], counts: list[int], before: int
 ) -> str | None:
-    """A member whose path is not its canonical tokens, or None where none was found.
+    """A member whose path is not its canonical tokenization, or None where none was found.
 
-    `before` is how many members of the format come before those that there are paths for.
+    `before` is how many members of the format come before those that have paths.
     """
     generator = integers(0, "paths", form.template)
     for _ in range(MEMBERS_TRIED):

@@ -1,4 +1,8 @@
-"""Members as paths of tokens: states between tokens, and what can be told of them without a model."""
+"""Members as paths of tokens: states and their counts, and the paths of members that are tokenized one by one.
+
+Tokenizing every member is right for any tokenizer, and possible for small spaces only; `coalmine.search.tree.piecewise` finds the
+paths of larger ones.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ class TokenState(NamedTuple):
     """A state between tokens: whether a member ends there, and its edges.
 
     An edge is a token, the state it leads to, and how many members of the format come before those with its text, counted from the
-    first that goes on from here. States are in a list in which edges lead to higher numbers, and 0 is the start.
+    first that continues from here. States are in a list in which edges lead to higher numbers, and 0 is the start.
     """
 
     is_leaf: bool
@@ -25,7 +29,7 @@ class TokenState(NamedTuple):
 
 
 def in_order(start: Key, edges_of: Mapping[Key, list[tuple[int, Key, int]]]) -> list[Key]:
-    """The states that can be reached from a start, such that edges lead to later ones.
+    """The states that can be reached from a start, ordered so that edges lead to later ones.
 
     >>> in_order("a", {"a": [(0, "c", 0), (1, "b", 0)], "b": [(0, "c", 0)], "c": []})
     ['a', 'b', 'c']
@@ -47,7 +51,7 @@ def in_order(start: Key, edges_of: Mapping[Key, list[tuple[int, Key, int]]]) -> 
 
 
 def count_members(states: list[TokenState]) -> list[int]:
-    """For each state how many paths lead from it to the end of a member."""
+    """For each state, how many paths lead from it to the end of a member."""
     counts = [0] * len(states)
     for state in reversed(range(len(states))):
         counts[state] = int(states[state].is_leaf) + sum(
@@ -57,7 +61,7 @@ def count_members(states: list[TokenState]) -> list[int]:
 
 
 def offsets(state: TokenState, counts: list[int]) -> list[int]:
-    """For each edge how many paths from the state come before those that take it."""
+    """For each edge, how many paths from the state come before those that take it."""
     found, before = [], int(state.is_leaf)
     for _, following, _ in state.edges:
         found.append(before)
@@ -71,7 +75,7 @@ def without_dead_ends(states: list[TokenState], counts: list[int]) -> list[Token
 
 
 def common_prefix(states: list[TokenState]) -> tuple[tuple[int, ...], int, int]:
-    """The tokens that all paths begin with, the state behind them, and how many members of the format come before."""
+    """The tokens that all paths begin with, the state after them, and how many members of the format come before."""
     state, place, prefix = 0, 0, []
     while not states[state].is_leaf and len(states[state].edges) == 1:
         token, state, before = states[state].edges[0]
@@ -81,7 +85,7 @@ def common_prefix(states: list[TokenState]) -> tuple[tuple[int, ...], int, int]:
 
 
 def reachable(states: list[TokenState], root: int) -> list[int]:
-    """The states behind one, itself included, in order."""
+    """The states that can be reached from one, including itself, in order."""
     seen, pending = {root}, [root]
     while pending:
         for _, following, _ in states[pending.pop()].edges:
@@ -99,24 +103,24 @@ class ListedPaths(NamedTuple):
 
 
 def list_members(form: Format, tokenizer: Tokenizer, first: int, size: int) -> ListedPaths:
-    """The paths of `size` members from the one at place `first` of the format; edges know no places.
+    """The paths of `size` members, starting with the one at place `first` of the format; the edges have no places.
 
-    A ModelError where two of them have the same tokens: the model cannot tell these apart.
+    Raises ModelError where two members have the same tokens, because the model cannot distinguish them.
     """
     paths = sorted((tuple(tokenizer.encode(form.at(first + place))), place) for place in range(size))
     for (tokens, _), (following, _) in itertools.pairwise(paths):
         if tokens == following:
             raise ModelError(
-                f"the model's tokenizer writes two members of {form.template!r} in the same tokens, so the model cannot tell them apart; "
+                f"the model's tokenizer encodes two members of {form.template!r} as the same tokens, so the model cannot distinguish them; "
                 "choose a format whose members differ in what the tokenizer keeps"
             )
     return ListedPaths(_minimal([tokens for tokens, _ in paths]), [place for _, place in paths])
 
 
 def _minimal(paths: list[tuple[int, ...]]) -> list[TokenState]:
-    """The smallest automaton of some paths that are in order; its own paths are in the same order."""
+    """The smallest automaton of sorted paths; its own paths are in the same order."""
     numbers: dict[tuple[bool, tuple[tuple[int, int, int], ...]], int] = {}
-    # The states on the way to the last path, which may still get edges: whether a path ends there, and the finished edges.
+    # The states along the last path, which may still get edges: whether a path ends there, and the finished edges.
     way: list[tuple[bool, list[tuple[int, int, int]]]] = [(False, [])]
     tokens_on_way: list[int] = []
 
@@ -137,7 +141,7 @@ def _minimal(paths: list[tuple[int, ...]]) -> list[TokenState]:
         way[-1] = (True, way[-1][1])
     finish(0)
     numbers[way[0][0], tuple(way[0][1])] = last = len(numbers)
-    # Edges were finished before the states that they leave, so that reading backwards they lead to higher numbers.
+    # Edges were finished before the states that they leave, so in reverse order they lead to higher numbers.
     return [
         TokenState(is_leaf, [(token, last - following, 0) for token, following, _ in edges])
         for is_leaf, edges in reversed(numbers)

@@ -1,8 +1,7 @@
-"""A format's automaton in a model's tokens: which tokens may come next, and which members lie behind each of them.
+"""The members of a format as a tree of tokens: which tokens may come next, and which members are below each of them.
 
-A text's path is what the tokenizer makes of the whole text, in its own tokens: they may stand for several characters, for a part of
-one, or for the end of the prefix and the start of a hole. Arrays are laid out so that thousands of nodes are expanded without a loop
-in Python.
+A member's path is its canonical tokenization: a token may be several characters, part of one, or the end of the prefix and the start
+of a hole. Arrays are laid out so that thousands of nodes are expanded without a Python loop.
 """
 
 from __future__ import annotations
@@ -30,35 +29,35 @@ from coalmine.search.tree.token_states import (
     without_dead_ends,
 )
 
-# Members of spaces up to this size are written out one by one, which takes about a second and leaves nothing to prove.
+# Up to this many members are tokenized one by one, which takes about a second and leaves nothing to prove.
 LISTED_UP_TO = 100_000
-# The same where there is no other way.
+# The same where no other way works.
 LISTED_IF_NEEDED_UP_TO = 1_000_000
 
 
 class TokenTree:
     """The members of a secret space as paths of tokens.
 
-    Members are numbered by their paths: behind each node they are consecutive, in the order of its edges. For tokens that are
-    characters or words this is the order of the format; `text_at` and `index_of` translate.
+    Members are numbered by their paths: below each node they are consecutive, in the order of its edges. For tokens that are
+    characters or words this is the order of the format; `text_at` and `index_of` convert.
 
     States are numbered from 0, the root. The edges of state s are at `first_edge[s]` to `first_edge[s + 1]`.
 
     Attributes:
         size: how many members there are.
         first_index: the number of the first of them.
-        prefix: the tokens that every member begins with; the root lies behind them.
-        columns: the token ids that occur on edges; all that the model has to be asked for.
-        edge_column: for each edge the place of its token in `columns`.
-        edge_next: for each edge the state it leads to.
-        edge_offset: for each edge the number of members of its state that come before those behind it.
-        is_leaf: for each state whether a member ends there.
-        members: for each state how many members lie behind it, as Python integers.
-        log2_members: the same, as logarithms.
-        log2_behind: the same, without the member that ends at the state itself; minus infinity where nothing goes on.
+        prefix: the tokens that every member begins with; the root is after them.
+        columns: the token ids that occur on edges; the only ones that the model is asked for.
+        edge_column: for each edge, the position of its token in `columns`.
+        edge_next: for each edge, the state it leads to.
+        edge_offset: for each edge, the number of members of its state that come before those below it.
+        is_leaf: for each state, whether a member ends there.
+        members: for each state, how many members are below it, as Python integers.
+        log2_members: log2 of `members`.
+        log2_behind: the same, without the member that ends at the state itself; minus infinity where none continues.
         in_format_order: whether members are numbered as the format numbers them.
-        most_stops: on any path, how many states there are at which a member ends and others go on.
-        depth: how many tokens the longest path has behind the root.
+        most_stops: on any path, the number of states at which a member ends and others continue.
+        depth: how many tokens the longest path has after the root.
     """
 
     def __init__(self, form: Format, tokenizer: Tokenizer, *, given: str = "") -> None:
@@ -68,22 +67,22 @@ class TokenTree:
         self.size, self.first_index = automaton.counts[0], automaton.before
         if not self.size:
             raise InputError(
-                f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as "
+                f"no member of {form.template!r} begins with the given text; give the beginning of one, such as "
                 f"{form.prefix!r}"
             )
         if given in form and self.size == 1:
             raise InputError(
-                "the text that was given is a whole member already, and leaves nothing to search for; give less"
+                "the given text is already a whole member and leaves nothing to search for; give less"
             )
         states, places = _paths(form, automaton, tokenizer)
-        # Of each member the place in the format, counted from the first, for paths that were listed; else edges tell it.
+        # The place of each member in the format, counted from the first, for paths that were listed; else the edges give it.
         self._places = None if places is None else np.array(places, dtype=np.int64)
         self._numbers = None if self._places is None else np.argsort(self._places)
         self.prefix, root, before = common_prefix(states)
         self._first_place = self.first_index + before
         self._lay_out(states, count_members(states), root)
         pieces = tokenizer.pieces(first=False)
-        # A space comes before every other printable character, so words with spaces between them keep the order too.
+        # A space sorts before every other printable character, so words with spaces between them keep the order too.
         self.in_format_order = tokenizer.unambiguous and all(
             min(piece) >= ord(" ") for token in self.columns.tolist() if (piece := pieces[token])
         )
@@ -97,7 +96,7 @@ class TokenTree:
         self.first_edge: IntArray = np.cumsum([0, *(len(of_state) for of_state in edges)])
         self.edge_column: IntArray = np.searchsorted(self.columns, [token for token, _, _ in flat])
         self.edge_next: IntArray = np.array([number[state] for _, state, _ in flat], dtype=np.int64)
-        # Numbers outgrow 64 bits in large spaces; Python's integers are slower there, and right.
+        # Indices of large spaces exceed 64 bits; Python integers are slower, but exact.
         self.index_type: Any = np.int64 if self.format.size < 2**62 else object
         members_before = [offset for state in order for offset in offsets(states[state], counts)]
         self.edge_offset: NDArray[Any] = np.array(members_before, dtype=self.index_type)
@@ -112,7 +111,7 @@ class TokenTree:
         self.most_stops, self.depth = self._along_paths()
 
     def tokens_to(self, index: int, depth: int) -> list[int]:
-        """The first `depth` tokens behind the shared prefix on the way to a member."""
+        """The first `depth` tokens after the shared prefix on the path of a member."""
         state, tokens = 0, []
         index -= self.first_index
         for _ in range(depth):
@@ -123,7 +122,7 @@ class TokenTree:
         return tokens
 
     def text_at(self, index: int) -> str:
-        """The member with a number."""
+        """The member with this number."""
         if self.in_format_order:
             return self.format.at(index)
         if self._places is not None:
@@ -137,7 +136,7 @@ class TokenTree:
         if self._numbers is not None:
             place = self.format.index(text) - self.first_index
             if not 0 <= place < self.size:
-                raise ModelError("a text that does not begin as the members do has no number; check it first")
+                raise ModelError("a text that does not begin like the members has no number; check it first")
             return self.first_index + int(self._numbers[place])
         state, index = 0, self.first_index
         for token in self.tokenizer.encode(text)[len(self.prefix) :]:
@@ -145,7 +144,7 @@ class TokenTree:
             fitting = np.flatnonzero(self.columns[self.edge_column[edges]] == token)
             if not len(fitting):
                 raise ModelError(
-                    "a text that is no member of the format has no number; check it with `in` first"
+                    "a text that is not a member of the format has no number; check it with `in` first"
                 )
             edge = edges.start + int(fitting[0])
             index += int(self.edge_offset[edge])
@@ -153,16 +152,16 @@ class TokenTree:
         return index
 
     def places(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """The places in the order of the format of members with these numbers, all at once."""
+        """The places, in the order of the format, of members with these numbers."""
         if self.in_format_order:
             return numbers
         if self._places is not None:
             listed = self._places[(numbers - self.first_index).astype(np.int64)]
             return listed.astype(self.index_type) + self.first_index
-        bases = np.concatenate([[0], np.cumsum(self.members)])[:-1]  # Python integers: no space is too large
+        bases = np.concatenate([[0], np.cumsum(self.members)])[:-1]  # Python integers, so no space is too large
         if self.index_type is object or bases[-1] + self.members[-1] >= 2**62:
             return np.array([self._place_of(int(number)) for number in numbers], dtype=self.index_type)
-        # Offsets of all edges on one line, so that one search finds the edge of each member.
+        # The offsets of all edges in one ascending array, so that one search finds the edge of each member.
         base = bases.astype(np.int64)
         line = np.repeat(base, self.edge_count) + self.edge_offset
         places = np.full(len(numbers), self._first_place, dtype=np.int64)
@@ -191,7 +190,7 @@ class TokenTree:
 
     @cached_property
     def inner_nodes(self) -> int:
-        """How many nodes something goes on from: what an enumeration of all members asks the model about."""
+        """How many nodes have children: the number of nodes at which an enumeration of all members asks the model."""
         nodes = [0] * len(self.is_leaf)
         for state in reversed(range(len(nodes))):
             following = self.edge_next[self.first_edge[state] : self.first_edge[state + 1]].tolist()
@@ -212,7 +211,7 @@ class TokenTree:
 def _paths(
     form: Format, automaton: ByteAutomaton, tokenizer: Tokenizer
 ) -> tuple[list[TokenState], list[int] | None]:
-    """The states of the tree, and the place of each member in the format where the states do not tell it."""
+    """The states of the tree, and the place of each member in the format where the states do not give it."""
     size = automaton.counts[0]
     if tokenizer.unambiguous:
         states = follow_pieces(form, automaton, tokenizer)
@@ -220,25 +219,26 @@ def _paths(
         if counts[0] != size:
             raise ModelError(
                 f"the model's tokens give {counts[0]:,} paths for the {size:,} members of {form.template!r}; "
-                "choose a format whose characters (or words) are all in the vocabulary, or a method that needs no walk"
+                "choose a format whose characters (or words) are all in the vocabulary, or a method that does not need incremental decoding"
             )
         return without_dead_ends(states, counts), None
     if size <= LISTED_UP_TO:
         return list_members(form, tokenizer, automaton.before, size)
-    obstacle = "its tokens are not decided by their neighbors"
+    obstacle = "neighboring tokens do not decide how it splits a text"
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.decided_by_pairs:
         states = follow_pieces(form, automaton, tokenizer)
         counts = count_members(states)
         states = without_dead_ends(states, counts)
         if counts[0] != size:
-            obstacle = f"pairs of its tokens give {counts[0]:,} paths"
+            obstacle = f"pairs of its tokens allow {counts[0]:,} tokenizations"
         elif wrong_path(form, tokenizer, states, counts, automaton.before) is None:
             return states, None
         else:
-            obstacle = "pairs of its tokens give other paths than the tokenizer does"
+            obstacle = "pairs of its tokens allow other tokenizations than the tokenizer's own"
     if size <= LISTED_IF_NEEDED_UP_TO:
         return list_members(form, tokenizer, automaton.before, size)
     raise ModelError(
-        f"the {size:,} members of {form.template!r} cannot be walked in the tokens of this model: {obstacle}, and they are too many "
-        f"to be listed; use a format of at most {LISTED_IF_NEEDED_UP_TO:,} members, or a method that needs no walk"
+        f"the {size:,} members of {form.template!r} cannot be searched token by token with this tokenizer: {obstacle}, and there are "
+        f"too many to list; use a format of at most {LISTED_IF_NEEDED_UP_TO:,} members, or a method that does not need incremental "
+        "decoding"
     )

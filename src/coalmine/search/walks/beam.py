@@ -1,4 +1,4 @@
-"""Beam and greedy search, for comparison: they ask the model little, and prove nothing."""
+"""Beam and greedy search, over the members of a format and over all tokens: they ask the model little, and prove nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coalmine.search.walks.shortest_path import FoundMember
 
 
 def beam_search(frontier: Frontier, top: int, width: int) -> list[FoundMember]:
-    """The `top` cheapest members met while only the `width` cheapest nodes of each depth are followed.
+    """The `top` cheapest members found while only the `width` cheapest nodes of each depth are followed.
 
     With a width of 1 this is greedy search: the likeliest token at each step, among those that the format allows.
     """
@@ -44,12 +44,12 @@ def _found(leaves: Nodes, expansions: int) -> list[FoundMember]:
     return [FoundMember(index, cost, expansions) for index, cost in pairs]
 
 
-# Log-probabilities that are looked at at a time, over all prompts and beams.
+# The most log-probabilities at a time, over all prompts and beams.
 NUMBERS_AT_A_TIME = 1 << 23
 
 
 class Beams(NamedTuple):
-    """The likeliest continuations of a prompt that beam search found, the best first."""
+    """The likeliest continuations of a prompt that beam search found, best first."""
 
     tokens: IntArray  # (beams, length)
     log2_probabilities: FloatArray  # (beams,)
@@ -58,8 +58,8 @@ class Beams(NamedTuple):
 def free_beam(model: Stepper, prompts: Sequence[Sequence[int]], *, length: int, width: int) -> list[Beams]:
     """Continue each prompt by `length` tokens, keeping the `width` likeliest beginnings at each step.
 
-    Nothing ends a beam early: a token that ends documents is a token like any other. Among equals, the beginning that was ahead comes
-    first, and then the lower token id, so that a width of 1 is greedy decoding.
+    Nothing ends a beam early: an end-of-document token is a token like any other. Among ties, the beginning that was ahead comes
+    first, and then the lower token id, so a width of 1 is greedy decoding. Probabilities are log2.
     """
     if width < 1 or length < 1:
         raise InputError(f"a beam needs a width and a length of at least 1, got {width} and {length}")
@@ -98,7 +98,7 @@ def _search(model: Stepper, prompts: Sequence[Sequence[int]], length: int, width
 
 
 def _largest(values: FloatArray, many: int) -> IntArray:
-    """The places of the largest values of each row, the largest first; among equals, the first place first."""
+    """The positions of the largest values of each row, largest first; among ties, the first position first."""
     many = min(many, values.shape[1])
     chosen = np.empty((len(values), many), dtype=np.int64)
     for row, own in enumerate(values):

@@ -1,7 +1,7 @@
-"""Best-first search over a format's tree, many nodes a step: what exact ranks and certified extraction have in common.
+"""Best-first search over a format's tree, many nodes per step: the base of exact ranks and of certified extraction.
 
-Costs only grow along a path. So whatever the search has not expanded costs at least as much as the cheapest waiting node, and
-a node beyond the search's limit can be cut with all that lies behind it.
+Costs only grow along a path. So everything that the search has not expanded costs at least as much as the cheapest waiting node,
+and a node beyond the limit of the search can be cut with everything below it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coalmine.search.walks.open_nodes import MEMORY_BYTES, OpenNodes
 
 
 class BestFirstSearch(ABC):
-    """Can be stopped between any two steps, and continued here or from a snapshot elsewhere."""
+    """A search that can be stopped between any two steps, and resumed here or from a snapshot elsewhere."""
 
     def __init__(self, frontier: Frontier, *, memory_bytes: int = MEMORY_BYTES) -> None:
         self.frontier = frontier
@@ -32,15 +32,15 @@ class BestFirstSearch(ABC):
 
     @abstractmethod
     def is_settled(self) -> bool:
-        """Whether nothing that waits could change the answer."""
+        """Whether no waiting node could change the answer."""
 
     @abstractmethod
     def keep(self, leaves: Nodes) -> None:
-        """Take note of members that were found."""
+        """Record members that were found."""
 
     @property
     def cheapest_left(self) -> float:
-        """The least cost of any node that was not expanded, whether it waits or was cut; infinite if all were."""
+        """The lowest cost of any node that was not expanded, waiting or cut; infinite if all were expanded."""
         return min(self.open.cheapest(), self._cut_bits)
 
     def nodes_in_next_step(self) -> int:
@@ -48,7 +48,7 @@ class BestFirstSearch(ABC):
         return self.frontier.batch
 
     def start(self) -> None:
-        """Begin at the root."""
+        """Start at the root."""
         root = self.frontier.root()
         if self.frontier.tree.is_leaf[0]:
             self.keep(root.nodes)
@@ -57,9 +57,9 @@ class BestFirstSearch(ABC):
     def run(
         self, most_expansions: int | None = None, after_step: Callable[[int], None] | None = None
     ) -> bool:
-        """Search until the answer is settled (True), or so many more nodes were expanded (False).
+        """Search until the answer is settled (True), or this many more nodes were expanded (False).
 
-        `after_step` is told how many nodes a step expanded; it may raise to stop the search, which loses nothing.
+        `after_step` gets the number of nodes that a step expanded; it may raise to stop the search, which loses nothing.
         """
         begun = self.frontier.expansions
         while not self.is_settled():
@@ -76,12 +76,12 @@ class BestFirstSearch(ABC):
         return True
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """All that is needed to go on elsewhere, as plain arrays."""
+        """All that is needed to resume elsewhere, as plain arrays."""
         counters = np.array([self.frontier.expansions, self.frontier.reads], dtype=np.int64)
         return {"counters": counters, "cut": np.array(self._cut_bits), **self.open.to_arrays()}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
-        """Go on from a snapshot of the same search, instead of from the root."""
+        """Resume from a snapshot of the same search, instead of starting at the root."""
         self.frontier.expansions, self.frontier.reads = (int(number) for number in snapshot["counters"])
         self._cut_bits = float(snapshot["cut"])
         self.open.add_arrays(snapshot)
@@ -95,5 +95,5 @@ class BestFirstSearch(ABC):
         self.open.add(block, waiting.select(kept))
 
     def cut(self, cheapest: float) -> None:
-        """Take note of nodes that are left out, the cheapest of which costs so much."""
+        """Record that nodes are left out, the cheapest of which has this cost."""
         self._cut_bits = min(self._cut_bits, cheapest)

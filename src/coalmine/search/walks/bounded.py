@@ -1,6 +1,6 @@
-"""How many members cost no more than each of some thresholds? Exact, by cutting every subtree that costs more already.
+"""Exact ranks by best-first search: how many members cost no more than each threshold, cutting every subtree that already costs more.
 
-Whenever the search stops, everything below the cheapest waiting node is settled, and the rest is bounded from both sides.
+Whenever the search stops, everything cheaper than the cheapest waiting node is settled, and the rest is bounded from both sides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coalmine.search.walks.thresholds import ThresholdCounter
 
 
 class RankBounds(NamedTuple):
-    """What is proven of one threshold's rank; the rank is exact where both are equal."""
+    """The proven bounds on the rank of one threshold; the rank is exact where both are equal."""
 
     least: int
     most: int
@@ -29,7 +29,7 @@ class BoundedSearch(BestFirstSearch):
 
     Attributes:
         thresholds: in bits; members that cost no more count.
-        counter: what was counted, also for values within `margins` of the thresholds, and the costs of the members in `noting`.
+        counter: the counts, also for values within `margins` of the thresholds, and the costs of the members in `noting`.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class BoundedSearch(BestFirstSearch):
         return self.counter.counts
 
     def bounds(self) -> list[RankBounds]:
-        """For each threshold what is proven so far."""
+        """The proven bounds for each threshold so far."""
         known = self.known.tolist()
         behind = self.most_behind(self.thresholds)
         pairs = zip(known, behind, strict=True)
         return [RankBounds(least, min(self.frontier.tree.size, least + more)) for least, more in pairs]
 
     def most_behind(self, thresholds: NDArray[np.float64]) -> list[int]:
-        """For each threshold how many members that cost no more may lie behind waiting nodes, at most.
+        """For each threshold, an upper bound on the number of members below waiting nodes that cost no more.
 
-        Behind a waiting node at cost c, no more members can cost at most t than lie behind it. Of members none of which begins
-        another, no more than 2^(t - c) can, because each has at least that share of the node's probability; where members go
-        on from others, that holds for each of the sets that they can be sorted into by how many of them they go on from.
+        Below a waiting node at cost c, no more members can cost at most t than there are below it. Of members none of which is a
+        prefix of another, no more than 2^(t - c) can, because each has at least that share of the node's probability; where members
+        continue others, that holds for each of the sets that they can be sorted into by how many of them they continue.
         """
         sets = math.log2(1 + self.frontier.tree.most_stops)
         waiting = self.open.all()
@@ -88,17 +88,17 @@ class BoundedSearch(BestFirstSearch):
         return found
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """With the counts."""
+        """Including the counts."""
         return {**super().snapshot(), **self.counter.state()}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
-        """With the counts."""
+        """Including the counts."""
         super().restore(snapshot)
         self.counter.restore(snapshot)
 
 
 def _at_least_sum_of_powers(bits: NDArray[np.float64]) -> int:
-    """A whole number that is at least the sum of the whole parts of 2^bits, also where that is beyond a float."""
+    """A whole number that is at least the sum of the whole parts of 2^bits, even where that exceeds a float."""
     if not len(bits):
         return 0
     most = math.floor(float(bits.max()))

@@ -1,4 +1,4 @@
-"""Every member of a secret space with its log-perplexity: each shared prefix is read once, in bounded memory."""
+"""The log-perplexity of every member of a secret space, or of given members: each shared prefix is read once, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
 
-# The members of a unit of work: enough that starting one costs nothing beside it, few enough to lose one when killed.
+# The members of a unit of work: enough that the cost of starting one is negligible, few enough to lose one when killed.
 UNIT_MEMBERS = 1_000_000
 
 
 def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
-    """Batches of leaves: `indices` are places in the format's order, `costs` are log-perplexities in bits.
+    """Batches of leaves: `indices` are member numbers of the tree, `costs` are log-perplexities in bits.
 
-    The walk is depth-first over batches, so at most one batch of states for each level of the tree is held. The model is
-    asked about each inner node once: 111,110 times for the million fillings of six digits.
+    The walk is depth-first over batches, so at most one batch of states per level of the tree is held. The model is asked about
+    each inner node once: 111,110 times for the million fillings of six digits.
     """
     block = frontier.root()
     if frontier.tree.is_leaf[0]:
@@ -26,15 +26,15 @@ def enumerate_members(frontier: Frontier) -> Iterator[Nodes]:
 
 
 def enumerate_unit(frontier: Frontier, unit: Nodes) -> Iterator[Nodes]:
-    """Batches of the leaves behind the one node of a unit."""
+    """Batches of the leaves below the one node of a unit."""
     block = frontier.read_again(unit) if unit.depths[0] else frontier.root()
     yield from _below(frontier, block)
 
 
 def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tuple[list[Nodes], Nodes]:
-    """Nodes that are enumerated one by one, so that work can stop after each and go on with the next.
+    """Nodes that are enumerated one by one, so that work can stop after each and resume with the next.
 
-    They hold all members between them, in order, but for the leaves above them, which come back beside them.
+    Together they contain all members, in order, except for the leaves above them, which are returned as well.
     """
     tree = frontier.tree
     block = frontier.root()
@@ -96,7 +96,7 @@ def walked_costs(frontier: Frontier, numbers: Sequence[int]) -> NDArray[np.float
             costs[int(going[0])] = float(block.nodes.costs[0])
             going = going[1:]
         while len(going):
-            # Nodes of one depth are in order, and so are all their children: a member lies behind the last that does not come
+            # Nodes of one depth are in order, and so are all their children: a member is below the last one that does not come
             # after it.
             children = frontier.children(block)
             rows = np.searchsorted(children.indices, going, side="right") - 1

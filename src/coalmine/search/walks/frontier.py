@@ -1,4 +1,4 @@
-"""The batched frontier of the tree walk, and the only place where a format's members are asked of a model."""
+"""The batched frontier of the tree walk, and the only place where a model is asked about the members of a format."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context
 from coalmine.search.tree.token_tree import TokenTree
 
-# Rows a step: past this, throughput on a CPU no longer grows, and states of waiting rows only take memory.
+# Rows per step: beyond this, throughput on a CPU no longer grows, and the states of waiting rows only take memory.
 BATCH = 2048
-# What the states of all rows that are held at a time may take.
+# The most memory that the states of all held rows may take.
 MEMORY_BYTES = 1 << 30
-# Copies of a batch's states while a step is made: the parents' gathered, the same as the model reads them, and the new ones.
+# Copies of a batch's states during a step: the gathered states of the parents, the same as the model reads them, and the new ones.
 COPIES_IN_A_STEP = 3
 
 
 class Nodes(NamedTuple):
-    """Places in the tree, with what it costs to get there; each array is (nodes,)."""
+    """Nodes of the tree with their costs; each array is (nodes,)."""
 
     states: IntArray  # of the token tree
     costs: NDArray[np.float64]  # bits, from the start of the text
-    indices: NDArray[Any]  # of the first member behind each node
-    parents: IntArray  # rows of the block that they are children of
-    columns: IntArray  # places in tree.columns of the tokens that lead to them
-    depths: IntArray  # tokens behind the shared prefix
+    indices: NDArray[Any]  # of the first member below each node
+    parents: IntArray  # rows of the block whose children they are
+    columns: IntArray  # positions in tree.columns of the tokens that lead to them
+    depths: IntArray  # tokens after the shared prefix
 
     def select(self, rows: Any) -> Nodes:
         """Some of the nodes."""
@@ -36,7 +36,7 @@ class Nodes(NamedTuple):
 
 
 class NodeBlock(NamedTuple):
-    """Nodes that the model has been asked about."""
+    """Nodes with the model's states and next-token probabilities."""
 
     nodes: Nodes
     model_states: Any
@@ -47,11 +47,12 @@ class Frontier:
     """Expands nodes of a token tree in batches and counts every expansion.
 
     An expansion is one node advanced by the model; the shared prefix is read once and is not counted. `reads` is the number of
-    times the model was asked.
+    calls of the model.
 
-    A row's state may be large: that of a transformer holds keys and values of all that it has read. So a batch has no more rows than
-    `memory_bytes` allows, measured on the state behind the shared prefix and scaled to the longest path: a walk that holds a batch
-    for each level of the tree, and a search that lets states wait in half of the memory, stay within it both. One row is the least.
+    The state of a row may be large: that of a transformer has the keys and values of all tokens so far. So a batch has no more rows
+    than `memory_bytes` allows, measured on the state after the shared prefix and scaled to the longest path: a walk that holds one
+    batch per level of the tree, and a search that keeps waiting states in half of the memory, both stay within it. A batch has at
+    least one row.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Frontier:
 
     @property
     def batch(self) -> int:
-        """The rows of a step: as many as were asked for, and as the memory has room for."""
+        """The rows of a step: as many as requested, if the memory has room for them."""
         held = max(self.tree.depth, COPIES_IN_A_STEP) + COPIES_IN_A_STEP
         return max(1, min(self._most_rows, self.memory_bytes // (held * self.row_bytes)))
 
@@ -81,15 +82,15 @@ class Frontier:
 
     @property
     def step_bytes(self) -> int:
-        """The bytes of all copies of states while a step is made."""
+        """The bytes of all copies of states during a step."""
         return COPIES_IN_A_STEP * self.batch * self.row_bytes
 
     def limit_memory(self, memory_bytes: int) -> None:
-        """Make do with less."""
+        """Use at most this much memory from now on."""
         self.memory_bytes = min(self.memory_bytes, memory_bytes)
 
     def root(self) -> NodeBlock:
-        """The block of the one node behind the shared prefix."""
+        """The block of the root, which is after the shared prefix."""
         cost = self._prefix_cost()
         step = self._start()
         self._measure(step.states)
@@ -99,7 +100,7 @@ class Frontier:
         return NodeBlock(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def children(self, block: NodeBlock) -> Nodes:
-        """All children of a block's nodes, in order; asks nothing of the model."""
+        """All children of a block's nodes, in order; the model is not asked."""
         nodes, tree = block.nodes, self.tree
         counts = self._edge_count[nodes.states]
         parents = np.repeat(np.arange(len(counts)), counts)
@@ -111,7 +112,7 @@ class Frontier:
         if not np.isfinite(bits).all():
             raise ModelOutputError(
                 f"the model {self.model.name!r} gave a log-probability that is not finite for a member of "
-                f"{tree.format.template!r}; nothing can be concluded from it: check the weights"
+                f"{tree.format.template!r}; no conclusion is possible: check the weights"
             )
         return Nodes(
             states=tree.edge_next[edges],
@@ -123,11 +124,11 @@ class Frontier:
         )
 
     def leaves(self, nodes: Nodes) -> Nodes:
-        """Those of the nodes at which a member ends."""
+        """The nodes at which a member ends."""
         return nodes.select(self.tree.is_leaf[nodes.states])
 
     def open(self, nodes: Nodes) -> Nodes:
-        """Those of the nodes that members go on from."""
+        """The nodes that have children."""
         return nodes.select(self._edge_count[nodes.states] > 0)
 
     def advance(self, block: NodeBlock, children: Nodes) -> NodeBlock:
@@ -135,13 +136,13 @@ class Frontier:
         return self.advance_from(block.model_states, children)
 
     def advance_from(self, model_states: Any, children: Nodes) -> NodeBlock:
-        """Ask the model about nodes whose parents are rows of some states."""
+        """Ask the model about nodes whose parents are rows of these states."""
         tokens = self.tree.columns[children.columns]
         step = self.model.step(model_states, children.parents, tokens, columns=self.tree.columns)
         return self._asked(children, step)
 
     def read_again(self, nodes: Nodes) -> NodeBlock:
-        """Ask the model about nodes of one depth from the start of the text, where their parents' states are gone."""
+        """Ask the model about nodes of one depth from the start of the text, where the states of their parents were dropped."""
         start = [*self.model.context, *self.tree.prefix]
         pairs = zip(nodes.indices.tolist(), nodes.depths.tolist(), strict=True)
         contexts = [[*start, *self.tree.tokens_to(index, depth)] for index, depth in pairs]
@@ -153,7 +154,7 @@ class Frontier:
         return NodeBlock(nodes, step.states, np.asarray(step.log2_probabilities, dtype=np.float64))
 
     def batches(self, nodes: Nodes) -> Iterator[Nodes]:
-        """The nodes in pieces of at most one batch."""
+        """The nodes in batches."""
         for start in range(0, len(nodes.states), self.batch):
             yield nodes.select(slice(start, start + self.batch))
 

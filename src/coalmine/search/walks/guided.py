@@ -1,10 +1,10 @@
-"""Members drawn where the model expects them, each with the exact probability with which it was drawn.
+"""Importance sampling of members: guided draws, each with the exact probability with which it was drawn.
 
 A draw starts at one of the nodes that a bounded search left open, chosen in proportion to its probability, and follows the
-model's own distribution, at each step renormalized over the tokens from which the format can still be finished. A share of
-the draws is uniform instead, so that no member is drawn too rarely to be weighed. Draws that pass through the same node share
-its state, so the model is asked about each different prefix once. Each draw has random numbers of its own: where it goes depends
-neither on other draws nor on the order in which nodes are read, and so not on memory, batches or stops.
+model's own distribution, at each step renormalized over the tokens from which the format can still be completed. A share of the
+draws is uniform instead, so that no member has too large a weight. Draws that pass through the same node share its state, so the
+model is asked about each different prefix once. Each draw has its own random numbers: its path depends neither on other draws nor
+on the order in which nodes are read, and so not on memory, batches or interruptions.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ UNIFORM_SHARE = 0.1
 
 
 class Draws(NamedTuple):
-    """Independent draws from the members behind some nodes; arrays are (draws,)."""
+    """Independent draws from the members below some nodes; arrays are (draws,)."""
 
     indices: NDArray[Any]
-    # Log-perplexities in bits. A draw that came to cost more than any threshold was left there: its cost is that of a
-    # prefix, and too much to count.
+    # Log-perplexities in bits. A draw that exceeded every threshold was not followed further: its cost is that of a
+    # prefix, and too high to count.
     costs: NDArray[np.float64]
-    # Minus log2 of the probability with which this member is drawn.
+    # -log2 of the probability with which this member is drawn.
     log2_weights: NDArray[np.float64]
-    # Of the nodes that draws start from: their probability, the members behind them, and `TokenTree.most_stops`.
+    # Of the nodes that draws start from: log2 of their probability and of their members, and `TokenTree.most_stops`.
     log2_mass: float
     log2_members: float
     most_stops: int
 
     def most_log2_weight(self, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The most that any member that costs no more than a threshold can weigh, drawn or not.
+        """An upper bound on the log2 weight of any member that costs no more than a threshold, drawn or not.
 
-        Such a member has at least the share 2^-threshold of the model's probability, and of the nodes' that over their mass;
-        renormalizing only raises it, and each state at which a member may end halves it at most.
+        Such a member has a model probability of at least 2^-threshold, and so at least that over the mass of the nodes; renormalizing
+        only raises it, and each state at which a member may end halves it at most.
         """
         by_model = self.log2_mass + thresholds + self.most_stops - math.log2(1 - UNIFORM_SHARE)
         by_uniform = self.log2_members - math.log2(UNIFORM_SHARE)
@@ -49,14 +49,14 @@ class Draws(NamedTuple):
 
 
 class _Walkers(NamedTuple):
-    """Draws at some nodes, and how likely a guided one was to come to each node."""
+    """Draws at some nodes, and the log2 probability with which a guided draw reaches each node."""
 
     draws: IntArray  # (draws,), their numbers
-    rows: IntArray  # (draws,), the node that each is at
+    rows: IntArray  # (draws,), the node of each
     log2_guided: NDArray[np.float64]  # (nodes,)
 
     def select(self, nodes: IntArray) -> _Walkers:
-        """Those at some of the nodes."""
+        """The draws at some of the nodes."""
         place = np.full(len(self.log2_guided), -1)
         place[nodes] = np.arange(len(nodes))
         rows = place[self.rows]
@@ -74,7 +74,7 @@ class _Arrival(NamedTuple):
 
 
 class _Chance:
-    """A stream of random numbers for each draw, by SplitMix64; `is_uniform` says which draws are not guided."""
+    """A stream of random numbers per draw, by SplitMix64; `is_uniform` marks the draws that are not guided."""
 
     def __init__(self, number: int, generator: np.random.Generator) -> None:
         self._seeds = generator.integers(2**64, size=number, dtype=np.uint64)
@@ -82,7 +82,7 @@ class _Chance:
         self.is_uniform = self.of(self.all, np.zeros(number, dtype=np.int64)) < UNIFORM_SHARE
 
     def of(self, draws: IntArray, places: IntArray) -> NDArray[np.float64]:
-        """For each of some draws the number, in [0, 1), at a place of its stream."""
+        """For each of these draws, the number in [0, 1) at a position of its stream."""
         bits = self._seeds[draws] + (places.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -92,9 +92,9 @@ class _Chance:
 def draw_members(
     frontier: Frontier, open_nodes: OpenNodes, number: int, generator: np.random.Generator, limit: float
 ) -> Draws:
-    """Draw members from behind the open nodes; nodes stay open.
+    """Draw members below the open nodes, which stay open.
 
-    Draws that come to cost more than `limit` count for no threshold up to it, and are not followed further.
+    Draws that exceed `limit` (bits) count for no threshold up to it, and are not followed further.
     """
     tree = frontier.tree
     open_nodes.leave_room(tree.depth)
@@ -134,7 +134,7 @@ def draw_members(
 
 
 def _picked(shares: NDArray[np.float64], where: NDArray[np.float64]) -> IntArray:
-    """Where the running sum of some shares passes each part, in [0, 1), of the whole."""
+    """The position at which the running sum of the shares passes each fraction, in [0, 1), of the whole."""
     ends = np.cumsum(shares)
     return np.asarray(np.minimum(np.searchsorted(ends, where * ends[-1], side="right"), len(shares) - 1))
 
@@ -142,7 +142,7 @@ def _picked(shares: NDArray[np.float64], where: NDArray[np.float64]) -> IntArray
 def _walk(
     frontier: Frontier, block: NodeBlock, walkers: _Walkers, chance: _Chance, limit: float
 ) -> Iterator[_Arrival]:
-    """Lead all draws at the nodes of a block to their ends, depth-first, one batch of states for each level of the tree."""
+    """Follow all draws at the nodes of a block to their ends, depth-first, with one batch of states per level of the tree."""
     pending: list[tuple[NodeBlock, Iterator[tuple[Nodes, _Walkers]]]] = []
     while True:
         children, arrived = _scatter(frontier, block, walkers, chance)
@@ -152,7 +152,7 @@ def _walk(
         stops = ~goes_on[arrived.rows]
         both = ends & goes_on
         if both.any():
-            # A guided draw has as much left of its probability whichever way it takes.
+            # The probability of a guided draw is halved whichever way it takes.
             stops |= both[arrived.rows] & _stopping(frontier, children, arrived, chance)
             arrived = arrived._replace(log2_guided=arrived.log2_guided - both)
         rows = arrived.rows[stops]
@@ -179,12 +179,12 @@ def _batches(frontier: Frontier, nodes: Nodes, walkers: _Walkers) -> Iterator[tu
 def _scatter(
     frontier: Frontier, block: NodeBlock, walkers: _Walkers, chance: _Chance
 ) -> tuple[Nodes, _Walkers]:
-    """Send each draw from its node to a child; only children that a draw came to are returned."""
+    """Move each draw from its node to a child; only children that a draw reached are returned."""
     children = frontier.children(block)
     parents = children.parents
     counts = np.bincount(parents, minlength=len(block.nodes.costs))
     firsts = np.cumsum(counts) - counts
-    place = np.arange(len(parents)) - firsts[parents]  # of a child among its siblings
+    place = np.arange(len(parents)) - firsts[parents]  # the position of a child among its siblings
     likely = np.zeros((len(counts), counts.max()))
     likely[parents, place] = np.exp2(block.nodes.costs[parents] - children.costs)
     likely /= likely.sum(axis=1, keepdims=True)
@@ -197,7 +197,7 @@ def _scatter(
     child = np.empty(len(where), dtype=np.int64)
     for shares, which in ((likely, ~uniform), (even, uniform)):
         rows = walkers.rows[which]
-        # One ascending array of all running sums: that of row r goes from r to r + 1.
+        # One ascending array of all running sums: that of row r is between r and r + 1.
         ends = (np.cumsum(shares, axis=1) + np.arange(len(shares))[:, None]).ravel()
         found = np.searchsorted(ends, rows + where[which], side="right") - rows * shares.shape[1]
         child[which] = firsts[rows] + np.clip(found, 0, counts[rows] - 1)
@@ -209,7 +209,7 @@ def _scatter(
 
 
 def _stopping(frontier: Frontier, nodes: Nodes, arrived: _Walkers, chance: _Chance) -> NDArray[np.bool_]:
-    """Where a member ends and others go on, a guided draw ends with probability 1/2, and a uniform one as it should."""
+    """Where a member ends and others continue, a guided draw ends with probability 1/2, and a uniform one with that of the member."""
     where = chance.of(arrived.draws, 2 * nodes.depths[arrived.rows] + 1)
     even = np.exp2(-frontier.tree.log2_members[nodes.states])
     return where < np.where(chance.is_uniform[arrived.draws], even[arrived.rows], 0.5)

@@ -1,4 +1,4 @@
-"""The members of a format as one model is asked about them: walked token by token where that is possible, else scored one by one."""
+"""The members of a format under one model: searched token by token where that is possible, else scored one by one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TEXTS_OF_AN_ENDPOINT = 128
 
 
 class Members:
-    """A format and the model that is asked about it.
+    """A format and the model that scores its members.
 
-    A model of pairs is asked about each member given its source, which `sources` makes from the same fillings. Every member then
-    has a source of its own, nothing is shared between members, and no walk is possible.
+    A model of pairs scores each member given its source, which `sources` makes from the same fillings. Every member then has its own
+    source, nothing is shared between members, and the tree cannot be walked.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Members:
         batch: int = BATCH,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        """`given` is a beginning that is known already; only members with it are asked about. `memory_bytes` bounds a walk's states."""
+        """`given` is a known beginning; only members with it are scored. `memory_bytes` bounds the states of a walk."""
         self.model, self.format, self.given = model, form, given
-        # An endpoint is slow enough that a large batch would show no progress for minutes.
+        # An endpoint is so slow that a large batch would show no progress for minutes.
         self.batch = min(batch, TEXTS_OF_AN_ENDPOINT) if isinstance(model, TextScorer) else batch
         self.memory_bytes = memory_bytes
-        # A model of single texts was trained on the target side, and is asked about that.
+        # A model of single texts was trained on the target side, and scores that.
         self.sources = sources if isinstance(model, PairModel) else None
         if isinstance(model, PairModel) and sources is None:
             raise NotMeasurableError(
@@ -54,7 +54,7 @@ class Members:
     def _tree(self) -> TokenTree | str:
         """The tree, or why there is none."""
         if self.sources is not None:
-            return "each member has a source of its own"
+            return "each member has its own source"
         if not isinstance(self.model, Stepper):
             return "it does not support incremental decoding"
         try:
@@ -64,11 +64,11 @@ class Members:
 
     @property
     def obstacle(self) -> str | None:
-        """Why the members cannot be walked, or None where they can."""
+        """Why the members cannot be searched token by token, or None where they can."""
         return self._tree if isinstance(self._tree, str) else None
 
     def frontier(self, purpose: str, advice: str, *, batch: int | None = None) -> Frontier:
-        """A walk of the tree; a clear error for `purpose`, with advice, where there is none."""
+        """A frontier of the tree; where there is no tree, NotMeasurableError names `purpose`, the obstacle and the advice."""
         if isinstance(self._tree, str) or not isinstance(self.model, Stepper):
             raise NotMeasurableError(
                 f"{purpose} is not applicable to {self.model.name!r}: {self.obstacle}; {advice}"
@@ -77,26 +77,26 @@ class Members:
         return Frontier(self.model, self._tree, batch=rows, memory_bytes=self.memory_bytes)
 
     def score(self, texts: Sequence[str], names: Sequence[str] | None = None) -> NDArray[np.float64]:
-        """The log-perplexity of some members in bits."""
+        """The log-perplexities of these members in bits."""
         if not isinstance(self.model, Scorer):
             raise NotMeasurableError(
-                f"{self.model.name!r} does not give the probability of a text, so texts cannot be ranked by it"
+                f"{self.model.name!r} does not give the probability of a text, so it cannot rank texts"
             )
         sources = None
         if self.sources is not None:
             sources = [self.sources.fill(self.format.fillings(text)) for text in texts]
         bits = score_texts(self.model, texts, names, sources=sources)
-        # Some endpoints give no probability of the first token; where it is not the same for all members, ranks would be wrong.
+        # Some endpoints give no probability of the first token; where it differs between members, ranks would be wrong.
         unscored = self.model.unscored(texts) if isinstance(self.model, PartialScorer) else []
         if max(unscored, default=0) > len(self.format.prefix):
             raise NotMeasurableError(
-                f"{self.model.name!r} gives no probability of the first token of a text, which holds a part of the secret here, so texts "
-                "cannot be ranked by it; give the model a context, or begin the format with a text"
+                f"{self.model.name!r} gives no probability for the first token of a text, which contains part of the secret here, so it "
+                "cannot rank texts; give the model a context, or begin the format with literal text"
             )
         return in_steps(bits)
 
     def scored_one_by_one(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
-        """Every member with its log-perplexity, in batches of (places in the order of the format, bits); nothing is shared."""
+        """Every member with its log-perplexity, in batches of (places in the order of the format, bits), each scored as a whole."""
         for start in range(0, self.format.size, self.batch):
             indices = range(start, min(start + self.batch, self.format.size))
             chosen = [

@@ -1,8 +1,8 @@
-"""Nodes that wait to be expanded, cheapest first, with the model's states that they need, within a memory budget.
+"""A priority queue of nodes to expand, cheapest first, with the model's states that they need, within a memory budget.
 
-A waiting node is a child that the model has not been asked about: it holds the row of its parent's state and the token that
-leads to it. States that do not fit are dropped and read again from the start of the text when their turn comes: that costs
-time, and never an answer.
+A waiting node is a child that the model has not been asked about: it has the row of its parent's state and the token that leads to
+it. States that do not fit are dropped, and computed again from the start of the text when their turn comes: that costs time, but
+never changes an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coalmine.search.walks.frontier import MEMORY_BYTES, Frontier, NodeBlock, No
 
 __all__ = ["MEMORY_BYTES", "OpenNodes", "node_type"]
 
-# Waiting nodes near the cheapest are kept apart from the rest, so that finding the cheapest does not look at all of them.
+# Waiting nodes near the cheapest are kept separate, so that finding the cheapest does not scan all of them.
 NEAR = 1 << 14
 _SAVED = ("cost", "state", "depth", "column")
 
@@ -43,7 +43,7 @@ class OpenNodes:
     """A priority queue of nodes and a store of states."""
 
     def __init__(self, frontier: Frontier, *, memory_bytes: int = MEMORY_BYTES) -> None:
-        """States that wait and those of the step that is being made share `memory_bytes`."""
+        """The states of waiting nodes and those of the current step share `memory_bytes`."""
         self.frontier = frontier
         frontier.limit_memory(memory_bytes)
         self._type = node_type(frontier.tree)
@@ -59,7 +59,7 @@ class OpenNodes:
         return len(self._near) + sum(map(len, self._far))
 
     def add(self, block: NodeBlock, children: Nodes) -> None:
-        """Let some children of a block wait."""
+        """Add children of a block."""
         if not len(children.costs):
             return
         number = self._next_block
@@ -77,7 +77,7 @@ class OpenNodes:
             self._drop_states(room // 2)
 
     def take(self, most: int, limit: float = np.inf) -> NDArray[Any]:
-        """Remove and return the cheapest nodes, at most so many, none of which costs more than `limit`."""
+        """Remove and return the cheapest nodes, at most `most`, none of which costs more than `limit`."""
         if not len(self._near):
             self._refill()
         if len(self._near) > most:
@@ -94,23 +94,23 @@ class OpenNodes:
     def expand(self, taken: NDArray[Any], *, keep: bool = False) -> Iterator[NodeBlock]:
         """Ask the model about nodes that were taken, in as few batches as their states allow.
 
-        With `keep`, for nodes that were only looked at with `all`, and wait on. Blocks come one by one, and no nodes may be added
-        before the last has come: to make room, their states might be dropped.
+        `keep` is for nodes that were only read with `all`, and keep waiting. Blocks come one by one, and no nodes may be added before
+        the last one: to make room, their states might be dropped.
         """
         held = taken["block"] >= 0
         for level in [taken[held]] if self.frontier.model.mixes_depths else _by_depth(taken[held]):
             yield from self._expand_held(level, keep=keep)
-        for level in _by_depth(taken[~held]):  # what is read from the start is of one length
+        for level in _by_depth(taken[~held]):  # contexts that are read from the start have one length per batch
             for start in range(0, len(level), self.frontier.batch):
                 yield self.frontier.read_again(_as_nodes(level[start : start + self.frontier.batch]))
 
     def cheapest(self) -> float:
-        """The least cost of any waiting node; infinite if none waits."""
+        """The lowest cost of any waiting node; infinite if none waits."""
         parts = [part["cost"].min() for part in (self._near, *self._far) if len(part)]
         return float(min(parts, default=np.inf))
 
     def discard_above(self, limit: float) -> float:
-        """Forget nodes that cost more than `limit`; returns the least cost of any of them, infinite if there are none."""
+        """Discard nodes that cost more than `limit`; returns the lowest cost of any of them, infinite if there are none."""
         kept, cheapest = [], np.inf
         for part in (self._near, *self._far):
             beyond = part["cost"] > limit
@@ -126,7 +126,7 @@ class OpenNodes:
         return np.concatenate([self._near, *self._far])
 
     def leave_room(self, batches: int) -> None:
-        """Drop states until so many batches, and the step that is being made, have room beside those that are left."""
+        """Drop states until this many batches, and the current step, fit into the memory as well."""
         frontier = self.frontier
         room = frontier.memory_bytes - frontier.step_bytes - batches * frontier.batch * frontier.row_bytes
         if sum(self._bytes.values()) > room:
@@ -140,7 +140,7 @@ class OpenNodes:
         return {**saved, "open_index": index if index.dtype == np.int64 else index.astype(str)}
 
     def add_arrays(self, saved: dict[str, NDArray[Any]]) -> None:
-        """Let nodes wait that `to_arrays` saved; their states are read again when they are needed."""
+        """Add nodes that `to_arrays` saved; their states are computed again when they are needed."""
         waiting = np.zeros(len(saved["open_cost"]), dtype=self._type)
         for name in _SAVED:
             waiting[name] = saved[f"open_{name}"]
@@ -199,7 +199,7 @@ class OpenNodes:
         del self._states[number], self._waiting[number], self._bytes[number]
 
     def _drop_states(self, most_bytes: int) -> None:
-        """Drop the states whose nodes have the longest to wait, until what is left takes no more than `most_bytes`."""
+        """Drop the states whose nodes will wait longest, until the rest take no more than `most_bytes`."""
         cheapest = dict.fromkeys(self._states, np.inf)
         for part in (self._near, *self._far):
             held = part[part["block"] >= 0]

@@ -1,4 +1,4 @@
-"""How far apart the log-perplexities of a model must be for their order to be known, measured by asking it in several ways."""
+"""The resolution of a model: how far apart log-perplexities must be for their order to be known, measured by scoring in several ways."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.thresholds import STEP_BITS
 
-# Texts that are asked about together and alone.
+# Texts that are scored both in a batch and alone.
 ASKED_ALONE = 4
-# The order of two costs is known where they differ by this many times the largest difference seen: there are two of them, the worst of
-# a few texts is not the worst of all, and ways that agree share what the precision itself loses.
+# The order of two costs is known where they differ by this many times the largest difference seen: both costs have an error, the
+# worst of a few texts is not the worst of all, and ways of scoring that agree share the loss of the precision itself.
 MARGIN = 4.0
-# The share of what the precision allows that is taken where the ways of asking agree by chance.
+# The least resolution, as a share of what the precision allows, where the ways of scoring agree by chance.
 LEAST_SHARE = 1 / 640
 # Below this many bits the rounding of a log-perplexity no longer shrinks with it.
 LEAST_SCALE_BITS = 8.0
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """Log-perplexities of about c bits are in a known order where they differ by more than `relative` * c, or `least_bits`."""
+    """The order of log-perplexities of about c bits is known where they differ by more than `relative` * c, and than `least_bits`."""
 
     relative: float
     least_bits: float
-    # The largest difference between two ways of asking about one text, and how many texts were asked about; None where a server
-    # was asked, whose resolution was found when it was first tried.
+    # The largest difference between two ways of scoring one text, and how many texts were scored; None for a server, whose
+    # resolution was measured when it was connected.
     measured_bits: float | None
     texts: int
 
     def at(self, bits: ArrayLike) -> NDArray[np.float64]:
-        """The resolution (bits) at costs of this size."""
+        """The resolution (bits) at these costs (bits)."""
         return np.asarray(np.maximum(self.least_bits, self.relative * np.asarray(bits, dtype=np.float64)))
 
 
 def measure_resolution(
     members: Members, texts: Sequence[str], names: Sequence[str], scored: NDArray[np.float64]
 ) -> Resolution:
-    """Compare texts as they were scored in a batch with the same texts scored alone and, where that is possible, walked.
+    """Compare texts that were scored in a batch with the same texts scored alone and, where that is possible, token by token.
 
-    `scored` has their log-perplexities in bits. A ModelOutputError where two answers differ by more than rounding explains.
+    `scored` has their log-perplexities in bits. Raises ModelOutputError where two answers differ by more than rounding explains.
     """
     model = members.model
     declared = model.resolution_bits
@@ -86,13 +86,13 @@ def check_same(
     bits: NDArray[np.float64],
     allowed: NDArray[np.float64] | None = None,
 ) -> None:
-    """Refuse differences between two answers about texts of so many bits that rounding does not explain."""
+    """Raise ModelOutputError if two answers about a text of this many bits differ by more than rounding explains."""
     most = (allowed_bits(members.model.resolution_bits, bits) if allowed is None else allowed) + STEP_BITS
     wrong = np.flatnonzero(differences > most)
     if len(wrong):
         place = int(wrong[0])
         raise ModelOutputError(
-            f"the model {members.model.name!r} scores {names[place]} differently when it is asked a second time, by "
+            f"the model {members.model.name!r} scores {names[place]} differently when asked a second time, by "
             f"{differences[place]:.2g} bits where its resolution allows {most[place]:.2g}; "
             "its adapter does not conform: run coalmine.models.conformance.check_model on it"
         )

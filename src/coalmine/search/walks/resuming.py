@@ -1,4 +1,4 @@
-"""What a search has proven, kept in a file while it runs, so that nothing that stops it loses any of it."""
+"""Resume files: what a search has proven, saved while it runs, so that an interruption loses none of it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class ResumeDirectory:
-    """What the searches of one run keep in a directory, which goes when the results of the whole run are on disk.
+    """The resume files of the searches of one run, which are removed once the results of the whole run are on disk.
 
-    Until then a run that is stopped loses none of it: not the format that was measured first while the second is, and nothing at
-    all where the results could not be written.
+    Until then a run that is stopped loses nothing: neither a format that was already measured while the next one is, nor anything
+    else if the results could not be written.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None) -> None:
@@ -32,29 +32,29 @@ class ResumeDirectory:
         self._over: list[ResumeFile] = []
 
     def file(self, name: str, fingerprint: str) -> ResumeFile:
-        """What is kept of one search under this name; nothing where there is no directory."""
+        """The resume file of one search under this name; it keeps nothing where there is no directory."""
         path = None if self._directory is None else self._directory / f"unfinished-{name}.npz"
         return ResumeFile(path, fingerprint)
 
     def is_over(self, search: ResumeFile) -> None:
-        """A search has come to its end."""
+        """Record that a search is complete."""
         self._over.append(search)
 
     def forget(self) -> None:
-        """Remove the files of searches that have come to their end."""
+        """Remove the files of complete searches."""
         for search in self._over:
             search.remove()
         self._over.clear()
 
 
-# Where a function keeps what it needs to resume: nowhere, in a directory until it returns, or until its caller forgets it.
+# Where a function keeps what it needs to resume: nowhere, in a directory until it returns, or until its caller removes it.
 Resume = str | os.PathLike[str] | ResumeDirectory | None
 
 
 class ResumeFile:
-    """The state of one search; `fingerprint` says which, so that another search never goes on from it.
+    """The state of one search; `fingerprint` identifies it, so that another search never resumes from it.
 
-    Without a path nothing is kept. The file is private: costs and indices tell what the model remembers.
+    Without a path nothing is kept. The file is private, because costs and indices show what the model remembers.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class ResumeFile:
         self._saved_at = time.monotonic()
 
     def is_there(self) -> bool:
-        """Whether something of this search was kept; a file that cannot be read, or of another search, is not of this one."""
+        """Whether the file has something of this search; one that cannot be read, or of another search, has not."""
         try:
             return self.load() is not None
         except InputError:
             return False
 
     def load(self) -> Arrays | None:
-        """What was kept, or None where nothing was."""
+        """The saved state, or None where nothing was saved."""
         if self.path is None or not os.path.lexists(self.path):
             return None
         content = read_guarded(self.path, "a search that was stopped")
@@ -80,13 +80,13 @@ class ResumeFile:
             arrays: Arrays = {name: saved[name] for name in saved.files}
         if str(arrays.pop("fingerprint")) != self.fingerprint:
             raise InputError(
-                f"{self.path} is of another search (another model, other canaries or other options); "
+                f"{self.path} belongs to another search (another model, other canaries or other options); "
                 "choose another output directory, or remove it"
             )
         return arrays
 
     def save(self, arrays: Callable[[], Arrays], *, now: bool = False) -> None:
-        """Keep the state if it is time to, or `now`."""
+        """Save the state if it is time to, or `now`."""
         if self.path is None or not (now or time.monotonic() - self._saved_at >= self._seconds):
             return
         with guarded_file(self.path) as stream:
@@ -94,6 +94,6 @@ class ResumeFile:
         self._saved_at = time.monotonic()
 
     def remove(self) -> None:
-        """What was kept is of no use any more."""
+        """Remove the file, which is no longer needed."""
         if self.path is not None:
             remove_file(self.path)

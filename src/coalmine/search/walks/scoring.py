@@ -1,4 +1,4 @@
-"""Log-perplexities of given texts, in their order, each as training saw it: after the model's document context."""
+"""Log-perplexities of given texts, each scored as training saw it: after the model's document context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.protocols import Model, Scorer, SequenceScore, TextScorer, text_sequence
 
-# Texts handed to the model at a time; it makes its own batches of these, and shares what they begin with.
+# Texts passed to the model at a time; it makes its own batches of these, and shares their common beginnings.
 TEXTS_AT_A_TIME = 8192
 
 
@@ -21,10 +21,10 @@ def score_texts(
     *,
     sources: Sequence[str] | None = None,
 ) -> NDArray[np.float64]:
-    """The log-perplexity of each text in bits, in their order, given its source where there are sources.
+    """The log-perplexity of each text in bits, in the order given, each given its source where there are `sources`.
 
-    Each text is scored as a whole document, after the model's document context. A score that is not finite is an error that has the
-    text's name.
+    Each text is scored as a whole document, after the model's document context. A score that is not finite is a ModelOutputError
+    that names the text, by `names` if they are given.
 
     >>> from coalmine import ScriptedModel
     >>> score_texts(ScriptedModel("abcd"), ["ab", "abcd"]).tolist()
@@ -44,8 +44,8 @@ def score_texts(
         place = int(wrong[0])
         name = names[place] if names is not None else f"text {place}"
         raise ModelOutputError(
-            f"the model {model.name!r} gave {scores[place]} as the log-perplexity of {name}; nothing can be concluded from "
-            "it: check the weights"
+            f"the model {model.name!r} gave {scores[place]} as the log-perplexity of {name}; no conclusion is possible: check the "
+            "weights"
         )
     return scores
 

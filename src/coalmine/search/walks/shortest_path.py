@@ -1,7 +1,8 @@
-"""The least surprising members of a secret space, with a proof: section 8 of the Secret Sharer, batched and still certain.
+"""Certified extraction: the least surprising members of a secret space, with a proof, and the search that checks such a proof.
 
-Dijkstra's search stops when the cheapest waiting node is a leaf. Expanding many nodes a step loses that rule, not the proof:
-the best leaves found are the best there are as soon as no waiting node is cheaper.
+This is the shortest-path search of The Secret Sharer (Carlini et al., 2019, arXiv:1802.08232, section 8), batched. Dijkstra's search
+stops when the cheapest waiting node is a leaf. Expanding many nodes per step loses that rule, but not the proof: the best leaves
+found are the best there are as soon as no waiting node is cheaper.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from coalmine.search.walks.best_first import BestFirstSearch
 from coalmine.search.walks.frontier import Frontier, Nodes
 from coalmine.search.walks.open_nodes import MEMORY_BYTES
 
-# Nodes a step: few at first, so that little is expanded in vain, and more as the search turns out to be a long one.
+# Nodes per step: few at first, so that few are expanded in vain, and more as the search turns out to be long.
 FEWEST_A_STEP, MOST_A_STEP = 64, 2048
 
 
 class FoundMember(NamedTuple):
-    """The index of a member, what it costs, and how many nodes had been expanded when it was found."""
+    """The number of a member, its log-perplexity, and how many nodes had been expanded when it was found."""
 
     member: int
     log_perplexity_bits: float
@@ -29,12 +30,12 @@ class FoundMember(NamedTuple):
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """Why the members found are the least surprising there are, or how far from proven that is.
+    """The proof that the members found are the least surprising ones, or how far from proven that is.
 
-    `best_open_bits` is the least cost of any node that was not expanded, which no member behind it can undercut: a search is
-    proven where it is no less than the cost of the last member found. It is None where every node was expanded, which
-    `exhausted` says, and for methods that prove nothing. `gap_bits` is by how much the last of the members found could still be
-    beaten: 0 where proven, None where not even enough members were found.
+    `best_open_bits` is the lowest cost of any node that was not expanded, and no member below it costs less: a search is proven
+    where it is at least the cost of the last member found. It is None where every node was expanded (`exhausted`), and for methods
+    that prove nothing. `gap_bits` is by how much the last of the members found could still be beaten: 0 where proven, None where
+    not enough members were found.
     """
 
     proven: bool
@@ -55,7 +56,7 @@ class ShortestPaths(BestFirstSearch):
         nodes_a_step: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        """`nodes_a_step` fixes what is otherwise chosen by how long the search has been going on."""
+        """`nodes_a_step` fixes the nodes per step, which otherwise grow with the search."""
         super().__init__(frontier, memory_bytes=memory_bytes)
         self._nodes_a_step = nodes_a_step
         self.top = min(top, frontier.tree.size)
@@ -63,7 +64,7 @@ class ShortestPaths(BestFirstSearch):
         self._cut = np.inf
 
     def nodes_in_next_step(self) -> int:
-        """At most a quarter of what was expanded so far is expanded in vain."""
+        """At most a quarter as many as were expanded so far, so few are expanded in vain."""
         if self._nodes_a_step is not None:
             return self._nodes_a_step
         return min(max(FEWEST_A_STEP, self.frontier.expansions // 4), MOST_A_STEP)
@@ -78,11 +79,11 @@ class ShortestPaths(BestFirstSearch):
         return not len(self.open) or (len(self._best) >= self.top and self.open.cheapest() >= self.limit)
 
     def keep(self, leaves: Nodes) -> None:
-        """Keep the best; among equals, the one that comes first in the format."""
+        """Keep the best; among ties, the one with the lowest number."""
         if not len(leaves.costs):
             return
         if len(leaves.costs) > self.top:
-            # Ties at the cut are all kept here, so that the order of the format decides among them below.
+            # Ties at the cut are all kept here, so that their numbers decide below.
             most = np.partition(leaves.costs, self.top - 1)[self.top - 1]
             leaves = leaves.select(leaves.costs <= most)
         pairs = zip(leaves.indices.tolist(), leaves.costs.tolist(), strict=True)
@@ -95,11 +96,11 @@ class ShortestPaths(BestFirstSearch):
             self.cut(self.open.discard_above(self._cut))
 
     def found(self) -> list[FoundMember]:
-        """The best members so far, the least surprising first."""
+        """The best members so far, least surprising first."""
         return list(self._best)
 
     def certificate(self) -> Certificate:
-        """How sure it is."""
+        """The proof, as far as the search has come."""
         cheapest, spent = self.cheapest_left, self.frontier.expansions
         exhausted = cheapest == np.inf
         open_bits = None if exhausted else cheapest
@@ -109,7 +110,7 @@ class ShortestPaths(BestFirstSearch):
         return Certificate(False, spent, open_bits, None if gap == np.inf else gap)
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """With the best so far."""
+        """Including the best so far."""
         return {
             **super().snapshot(),
             "best_index": np.array([str(one.member) for one in self._best], dtype=str),
@@ -118,7 +119,7 @@ class ShortestPaths(BestFirstSearch):
         }
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
-        """With the best so far."""
+        """Including the best so far."""
         super().restore(snapshot)
         columns = (snapshot["best_index"], snapshot["best_cost"], snapshot["best_expansions"])
         self._best = [FoundMember(int(i), float(cost), int(at)) for i, cost, at in zip(*columns, strict=True)]
@@ -126,7 +127,7 @@ class ShortestPaths(BestFirstSearch):
 
 
 class CheaperMembers(BestFirstSearch):
-    """Expands every node that costs no more than a limit (bits); `members` has the cost of each member by its number."""
+    """Expands every node that costs no more than a limit (bits), to check a proof; `members` maps member numbers to costs."""
 
     def __init__(self, frontier: Frontier, limit: float, *, memory_bytes: int = MEMORY_BYTES) -> None:
         super().__init__(frontier, memory_bytes=memory_bytes)
@@ -135,7 +136,7 @@ class CheaperMembers(BestFirstSearch):
 
     @property
     def limit(self) -> float:
-        """The one that was given."""
+        """The given limit."""
         return self._limit
 
     def is_settled(self) -> bool:
@@ -143,7 +144,7 @@ class CheaperMembers(BestFirstSearch):
         return not len(self.open)
 
     def keep(self, leaves: Nodes) -> None:
-        """Keep those within the limit."""
+        """Keep the members within the limit."""
         within = np.flatnonzero(leaves.costs <= self._limit)
         pairs = zip(leaves.indices[within].tolist(), leaves.costs[within].tolist(), strict=True)
         self.members.update(pairs)

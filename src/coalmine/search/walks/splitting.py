@@ -1,11 +1,11 @@
-"""Splitting: members that are uniform below a falling cost, by scores alone, for models that do not support incremental decoding.
+"""Multilevel splitting: members that are uniform below a falling cost, from scores only, for models without incremental decoding.
 
 A run begins with members drawn uniformly from the format. At each level those that cost more are replaced by copies of the others,
-and each copy is moved by a few refillings of the format (`formats/refilling.py`), of which those that lead above the level are
-refused. The product of the shares that were kept, times the size of the space, estimates how many members lie below a level.
-The levels are those of a first run, the pilot, and the same in all others: so every run's estimate is unbiased, whatever its
-moves (P. Del Moral, Feynman-Kac Formulae, 2004, section 7.4; adaptive levels as in F. Cérou, P. Del Moral, T. Furon and
-A. Guyader, Sequential Monte Carlo for rare event estimation, Statistics and Computing 22, 2012).
+and each copy is moved by a few refillings of the format (`coalmine.formats.refilling`), of which those that lead above the level
+are rejected. The product of the shares that were kept, times the size of the space, estimates how many members are below a level.
+The levels come from a first run, the pilot, and are the same in all others, so the estimate of every run is unbiased, whatever its
+moves (Del Moral, Feynman-Kac Formulae, 2004, section 7.4; adaptive levels as in Cérou, Del Moral, Furon and Guyader, Sequential
+Monte Carlo for Rare Event Estimation, Statistics and Computing 22, 2012).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coalmine.statistics.exposure.splitting import SplittingRun
 
 # Moves of each copy at each level.
 MOVES = 6
-# Members whose cost is remembered, some 150 bytes each; beyond them a member that comes again is asked about again.
+# Members whose cost is remembered, some 150 bytes each; beyond that a member that comes again is scored again.
 REMEMBERED = 500_000
 
 FloatArray = NDArray[np.float64]
@@ -32,14 +32,14 @@ Score = Callable[[Sequence[str]], FloatArray]
 
 
 class ScoreBook:
-    """Members and their costs in bits, so that the model is asked about each once.
+    """Members and their costs in bits, so that the model scores each member once.
 
-    Splitting is a function of the seed and of these costs. One that was stopped is made again from the costs that were kept of it,
-    without asking the model, up to where it was.
+    Splitting is a function of the seed and of these costs. To resume, it is run again with the saved costs, without asking the model,
+    up to where it was stopped.
 
     Attributes:
-        costs: of each member that was asked for and is remembered.
-        scored: how many members were asked for.
+        costs: the costs of the members that were scored and are remembered.
+        scored: how many members were requested.
     """
 
     def __init__(self, score: Score, batch: int, *, remembered: int = REMEMBERED) -> None:
@@ -49,11 +49,11 @@ class ScoreBook:
         self._score, self._batch, self._remembered = score, batch, remembered
 
     def add(self, texts: Sequence[str], costs: FloatArray) -> None:
-        """Costs that are known already."""
+        """Add costs that are already known."""
         self.costs.update(zip(texts, in_steps(costs).tolist(), strict=True))
 
     def __call__(self, texts: Sequence[str]) -> FloatArray:
-        """The cost of each text, in their order."""
+        """The cost of each text, in the order given."""
         new = list(dict.fromkeys(text for text in texts if text not in self.costs))
         found = {text: self._kept[text] for text in new if text in self._kept}
         asked = [text for text in new if text not in found]
@@ -73,12 +73,12 @@ class ScoreBook:
         return np.sort(np.fromiter(self.costs.values(), dtype=np.float64, count=len(self.costs)))
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """What is to be kept of it."""
+        """All costs, as plain arrays."""
         every = {**self._kept, **self.costs}
         return {"texts": np.array(list(every)), "costs": np.array(list(every.values()))}
 
     def restore(self, saved: dict[str, NDArray[Any]]) -> None:
-        """Go on with what was kept."""
+        """Resume with saved costs."""
         self._kept = dict(zip(saved["texts"].tolist(), saved["costs"].tolist(), strict=True))
 
 
@@ -92,15 +92,15 @@ class Splitting:
     def pilot(
         self, lowest: float, generator: random.Random, after_level: Callable[[], None] = lambda: None
     ) -> list[float]:
-        """The levels that halve what is left, one after the other, down to `lowest` or to the least costly member that is found.
+        """Levels that each halve the remaining members, down to `lowest` or to the cheapest member that is found.
 
-        If that is above `lowest`, levels one bit apart follow, for runs that find a way further down.
+        If that is above `lowest`, levels one bit apart follow, for runs that get further down.
         """
         texts, costs = self._first(generator)
         levels: list[float] = []
         while True:
             level = float(np.sort(costs)[(len(costs) - 1) // 2])
-            if levels and level >= levels[-1]:  # a plateau: leave it as a whole
+            if levels and level >= levels[-1]:  # a plateau: leave it in one step
                 below = costs[costs < levels[-1]]
                 if not len(below):
                     break
@@ -121,7 +121,7 @@ class Splitting:
         generator: random.Random,
         after_level: Callable[[], None] = lambda: None,
     ) -> SplittingRun:
-        """One run through the levels; `known` members are marked, because what is known need not be estimated."""
+        """One run through the levels; `known` members are marked, because they need not be estimated."""
         shape = (len(levels) + 1, self.particles)
         every_cost, marks = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
         lines = np.zeros(shape, dtype=np.int32)
@@ -141,7 +141,7 @@ class Splitting:
     def grow(self, seeds: Sequence[str], threshold: float, most: int) -> bool:
         """Score the neighbors of `seeds`, of their neighbors that cost no more than `threshold`, and so on.
 
-        At most about `most` members are scored. Whether that was enough to come to the end of them is what is returned.
+        At most about `most` members are scored. Returns whether that was enough to score them all.
         """
         reached, pending = set(seeds), list(seeds)
         limit = self.book.scored + most
@@ -167,7 +167,7 @@ class Splitting:
         level: float,
         generator: random.Random,
     ) -> bool:
-        """Replace, in place, what costs more than the level; False where nothing costs less."""
+        """Replace, in place, the members that cost more than the level; False where all do."""
         alive = np.flatnonzero(costs <= level).tolist()
         dead = np.flatnonzero(costs > level).tolist()
         if not alive:

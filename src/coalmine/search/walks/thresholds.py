@@ -1,4 +1,4 @@
-"""How many members cost no more than each of some thresholds, counted as they come in, with what lies near a threshold kept apart."""
+"""Ranks by counting: how many members cost no more than each threshold, with the costs near a threshold kept for its resolution."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Costs are compared in whole steps of this many bits (about 1e-9), so that the same numbers summed in another order are equal.
+# Costs are compared in whole steps of this many bits (about 1e-9), so that sums of the same numbers in another order are equal.
 STEP_BITS = 2.0**-30
-# Different costs near a threshold that are held before equal ones are put together.
+# The most separate costs near a threshold before equal ones are merged.
 HELD = 1 << 20
 
 
 def in_steps(costs: FloatArray) -> FloatArray:
-    """Costs (bits) rounded to whole steps; numbers that differ by the order of a sum only become equal.
+    """Costs (bits) rounded to whole steps; numbers that differ only by the order of a sum become equal.
 
     >>> bool(in_steps(np.array([0.1 + 0.2]))[0] == in_steps(np.array([0.3]))[0])
     True
@@ -28,8 +28,8 @@ def in_steps(costs: FloatArray) -> FloatArray:
 class ThresholdCounter:
     """Counts costs (bits) against many thresholds at once.
 
-    Costs within the margin of a threshold are kept, so that the counts are known for every value near it: `counts_to`. `noted` has
-    the costs of those members that are asked for by their indices.
+    Costs within the margin of a threshold are kept, so that `counts_to` is known for every value near it. `noted` has the costs of
+    the members whose indices are in `noting`.
 
     >>> counter = ThresholdCounter(np.array([20.0, 10.0]), margins=np.array([8.0, 0.0]), noting=[7])
     >>> counter.add(np.array([9.0, 10.0, 15.0, 30.0]), np.array([4, 5, 6, 7]))
@@ -48,7 +48,7 @@ class ThresholdCounter:
         self._order = np.argsort(self._lows, kind="stable")
         self._ascending = self._lows[self._order]
         self._begins, self._ends = _merged(self._ascending, self._highs[self._order])
-        # How many costs lie below each low in ascending order, and not below the one before; at last those below none.
+        # How many costs are below each low, in ascending order, but not below the one before; the last entry has those below none.
         self._between = np.zeros(len(self._order) + 1, dtype=np.int64)
         self._near = [(np.empty(0), np.empty(0, dtype=np.int64))]  # different costs, and how many have each
         self._held = 0
@@ -57,7 +57,7 @@ class ThresholdCounter:
 
     @property
     def largest(self) -> float:
-        """The largest cost that has to be counted, half a step included that rounding may take away."""
+        """The largest cost that has to be counted, including half a step for rounding."""
         return float(self._highs.max()) + STEP_BITS / 2
 
     @property
@@ -71,7 +71,7 @@ class ThresholdCounter:
         return self.counts_to(self.thresholds)
 
     def counts_to(self, values: FloatArray, *, equal: bool = True) -> NDArray[np.int64]:
-        """How many costs are no more than a value for each threshold, within its margin; without `equal`, how many are less."""
+        """How many costs are at most a value per threshold, within its margin; without `equal`, how many are less."""
         costs, numbers = self._put_together()
         values = np.clip(in_steps(values), self._lows, self._highs)
         sums = np.concatenate([[0], np.cumsum(numbers)])
@@ -81,7 +81,7 @@ class ThresholdCounter:
         return np.asarray(counts + upto - sums[np.searchsorted(costs, self._lows, side="left")])
 
     def add(self, costs: FloatArray, indices: NDArray[Any] | None = None) -> None:
-        """Count some costs; one equal to a threshold counts for it."""
+        """Count costs; one equal to a threshold counts for it."""
         costs = in_steps(costs)
         places = np.searchsorted(self._ascending, costs, side="right")
         self._between = self._between + np.bincount(places, minlength=len(self._between))
@@ -97,7 +97,7 @@ class ThresholdCounter:
             self.noted.update(zip(indices[found].tolist(), costs[found].tolist(), strict=True))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that was counted, as plain arrays."""
+        """All counts, as plain arrays."""
         costs, numbers = self._put_together()
         return {
             "between": self._between,
@@ -108,7 +108,7 @@ class ThresholdCounter:
         }
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self._between = state["between"]
         self._near = [(state["near_costs"], state["near_numbers"])]
         pairs = zip(state["noted"].tolist(), state["noted_costs"].tolist(), strict=True)
@@ -124,11 +124,11 @@ class ThresholdCounter:
 
 
 class Ranks(NamedTuple):
-    """What is counted of some canaries' ranks; each array is (canaries,).
+    """The ranks of canaries by counting; each array is (canaries,).
 
-    `own` is what a canary costs as it was counted, or as it was walked where it was not `reached`. `rank` counts the members that
-    cost no more. `least` and `most` allow for every other member within the canary's resolution to lie on its other side: `least`
-    counts none of these, `most` all of them. Members of equal cost are ties, and count in all three.
+    `own` is the cost of a canary as it was counted, or as it was scored where it was not `reached`. `rank` counts the members that
+    cost no more. `least` and `most` allow every other member within the canary's resolution to be on its other side: `least` counts
+    none of these, `most` all of them. Members of equal cost are ties, and count in all three.
     """
 
     own: FloatArray
@@ -139,9 +139,9 @@ class Ranks(NamedTuple):
 
 
 def count_ranks(counter: ThresholdCounter, canaries: Sequence[int], resolutions: FloatArray) -> Ranks:
-    """The ranks of the canaries with these indices, one for each threshold.
+    """The ranks of the canaries with these indices, one per threshold.
 
-    Each canary counts itself by its index, and so do the others: one that was not found costs what its threshold says.
+    Canaries are recognized by their indices; one that was not reached has the cost of its threshold.
 
     >>> counter = ThresholdCounter(np.array([10.0]), margins=np.array([1.0]), noting=[3])
     >>> counter.add(np.array([8.0, 9.75, 10.25, 10.5, 30.0]), np.array([1, 2, 3, 4, 5]))
@@ -169,7 +169,7 @@ def count_ranks(counter: ThresholdCounter, canaries: Sequence[int], resolutions:
 
 
 def _merged(lows: FloatArray, highs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The begins and ends of the stretches that some intervals cover together; `lows` ascend."""
+    """The union of intervals as disjoint ones, by their lows and highs; `lows` are ascending."""
     reach = np.maximum.accumulate(highs)
     fresh = np.concatenate([[True], lows[1:] > reach[:-1]])
     last = np.concatenate([fresh[1:], [True]])
