@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coalmine.formats.format import Format
 from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, Stepper, TokenSequence
 from coalmine.search.tree.token_tree import TokenTree
-from coalmine.search.walks.frontier import NodeBlock, Frontier, Nodes
+from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
 
 
 class _States(NamedTuple):

@@ -100,7 +100,7 @@ def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_a
         with pytest.raises(ModelChangedError):
             run(first=200)
         assert (tmp_path / "unfinished-references-f0.npz").is_file()
-        with pytest.raises(InputError, match="is of another search"):
+        with pytest.raises(InputError, match="belongs to another search"):
             run(first=1)
         assert len(run()) > 0
 

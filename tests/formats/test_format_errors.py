@@ -19,9 +19,9 @@ POINTED = r"""
 no hole at all
 ^ no hole
 ab {choice:x}
-   ^ one string only
+   ^ only one string
 {re:abc}
-^ one string only
+^ only one string
 a {ssn
   ^ never closed
 a {digits:4
@@ -33,11 +33,11 @@ a {re:[0-9}
 a {re:x\}
   ^ never closed
 a } {ssn}
-  ^ closes no hole
+  ^ closing brace without a hole
 {ssn}}} }
-        ^ closes no hole
+        ^ closing brace without a hole
 {ssn}}
-     ^ closes no hole
+     ^ closing brace without a hole
 {digits:{ssn}}
         ^ opens inside
 a {} b
@@ -91,7 +91,7 @@ x{digits:four}
 {re:a{,}}
      ^ unbounded
 {re:a.c}
-     ^ dot stands for every
+     ^ dot matches every
 {re:a[^b]}
      ^ negated class
 {re:a\D}
@@ -129,9 +129,9 @@ x{digits:four}
 {re:(?=a(?!b))a?}
         ^ inside a look-ahead
 {re:x{y}}
-     ^ no repetition
+     ^ not a repetition
 {re:x{}}
-     ^ no repetition
+     ^ not a repetition
 {re:\u0041?}
     ^ write the character itself
 x {re:a(b}
@@ -178,7 +178,7 @@ def test_a_word_list_is_a_list_of_strings(words):
 
 
 def test_a_template_is_a_string():
-    with pytest.raises(InputError, match="should be a string"):
+    with pytest.raises(InputError, match="must be a string"):
         Format(b"{ssn}")
 
 

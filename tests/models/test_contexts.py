@@ -72,7 +72,7 @@ def test_nothing_before_a_text_needs_a_constant_beginning():
     tokenizer = byte_level()
     model = from_transformers(tiny("gpt2", len(tokenizer)), tokenizer, context="none")
     whole = Format("{digits:4}")
-    with pytest.raises(NotMeasurableError, match="no probability of the first token"):
+    with pytest.raises(NotMeasurableError, match="no probability for the first token"):
         expose(model, CanarySet.of(whole, ["1234"]), method="sampled", samples=20)
 
 

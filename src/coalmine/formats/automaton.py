@@ -1,4 +1,4 @@
-"""Which strings can be made, how many there are, and which characters may come next: an acyclic automaton over characters."""
+"""Acyclic automata over characters: finite sets of strings with exact counts, members by index, and the characters that may come next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_COUNT_BITS = 800_000_000
 
 
 class TooManyMembersError(Exception):
-    """The counts would take more memory than is allowed; the compiler of formats turns this into a FormatError."""
+    """The counts would take too much memory; compiling a format turns this into a FormatError."""
 
 
 class Automaton:
@@ -25,7 +25,7 @@ class Automaton:
     Attributes:
         start: the state before the first character, always 0.
         accepting: the states in which a string may end.
-        counts: for each state, the exact number of ways to go on to the end; stopping at once in an accepting state is one.
+        counts: for each state, the exact number of ways to continue to the end, including to stop in an accepting state.
 
     >>> from coalmine.formats.format import Format
     >>> automaton = Format("{choice:cat|car|cart}").automaton
@@ -42,8 +42,8 @@ class Automaton:
         self, accepting: frozenset[int], characters: Sequence[str], targets: Sequence[tuple[int, ...]]
     ) -> None:
         self.accepting = accepting
-        # Of each state: the characters that may come next, in order, and where each leads. Two flat sequences take a fraction
-        # of the memory of a dictionary for each state, and `str.find` is as fast as a lookup.
+        # For each state, the characters that may come next, in order, and where each leads. Two flat sequences take a fraction
+        # of the memory of one dictionary per state, and `str.find` is as fast as a lookup.
         self._characters = characters
         self._targets = targets
         self.counts = self._counted()
@@ -59,12 +59,12 @@ class Automaton:
         return tuple(zip(self._characters[state], self._targets[state], strict=True))
 
     def next(self, state: int, character: str) -> int | None:
-        """The state after one more character, or None if no member goes on like that."""
+        """The state after one more character, or None if no member continues with it."""
         place = self._characters[state].find(character)
         return None if place < 0 else self._targets[state][place]
 
     def walk(self, state: int, text: str) -> int | None:
-        """The state after `text`, or None if no member goes on like that."""
+        """The state after `text`, or None if no member continues with it."""
         all_characters, all_targets = self._characters, self._targets
         for character in text:
             place = all_characters[state].find(character)
@@ -74,7 +74,7 @@ class Automaton:
         return state
 
     def same_members(self, other: Automaton) -> bool:
-        """Whether another automaton has the very same members; both are minimal, so their states then match one to one."""
+        """Whether another automaton has the same members; both are minimal, so their states then match one to one."""
         if self.counts[0] != other.counts[0] or self.state_count != other.state_count:
             return False
         paired, waiting = {0: 0}, [0]
@@ -94,7 +94,7 @@ class Automaton:
         return True
 
     def longest_match(self, text: str, position: int, state: int = 0) -> int | None:
-        """The end in `text` of the longest way to go on from `state` to an accepting state, reading from `position`."""
+        """The end in `text` of the longest match from `state` to an accepting state, starting at `position`; None without one."""
         all_characters, all_targets, accepting = self._characters, self._targets, self.accepting
         end = position if state in accepting else None
         for place_in_text in range(position, len(text)):
@@ -107,17 +107,17 @@ class Automaton:
         return end
 
     def at(self, index: int) -> str:
-        """The member at a place in the order, counted from 0."""
+        """The member with this index in the order, counted from 0."""
         if not 0 <= index < self.counts[0]:
             raise InputError(
-                f"the index is outside the space: it should be at least 0 and less than the size, {in_words(self.counts[0])}, "
-                f"but was {in_words(index)}; draw indices with sample_indices"
+                f"the index is outside the space: it must be at least 0 and less than the size, {in_words(self.counts[0])}, "
+                f"got {in_words(index)}; draw indices with sample_indices"
             )
         index = operator.index(index)  # an integer of NumPy would overflow
         state = 0
         written: list[str] = []
         while True:
-            # An accepting state's own string comes before all that go on from it.
+            # The string that ends at an accepting state comes before all that continue from it.
             if state in self.accepting and index == 0:
                 return "".join(written)
             offsets = self._offsets_of(state)
@@ -127,13 +127,13 @@ class Automaton:
             state = self._targets[state][place]
 
     def index(self, text: str) -> int:
-        """The place of a member in the order, counted from 0; the inverse of `at`."""
+        """The index of a member in the order, counted from 0; the inverse of `at`."""
         state, index = 0, 0
         for position, character in enumerate(text):
             place = self._characters[state].find(character)
             if place < 0:
                 raise InputError(
-                    f"the text is not in the space: no member goes on as it does at character {position + 1} of its {len(text)}; "
+                    f"the text is not in the space: no member continues with character {position + 1} of its {len(text)}; "
                     "check it with `in` first"
                 )
             index += self._offsets_of(state)[place]
@@ -149,7 +149,7 @@ class Automaton:
         return isinstance(text, str) and self.walk(0, text) in self.accepting
 
     def __iter__(self) -> Iterator[str]:
-        # The pending ways on, the next one last; each is the length to cut back to, a character, and its state.
+        # Pending continuations, the next one last; each is the length to cut back to, a character, and its state.
         pending = [(0, "", 0)]
         written: list[str] = []
         while pending:
@@ -183,7 +183,7 @@ class Automaton:
         return shortest[0], longest[0]
 
     def layers(self, depth: int) -> list[str]:
-        """For each of the first `depth` places, the characters that some member has there, in order."""
+        """For each of the first `depth` positions, the characters that some member has there, in order."""
         states, layers = {0}, []
         for _ in range(depth):
             layers.append("".join(sorted(set().union(*(self._characters[state] for state in states)))))
@@ -217,7 +217,7 @@ class Automaton:
 
 
 def in_words(number: int) -> str:
-    """A whole number for a message: its digits, or its size where these would fill the page.
+    """A whole number for a message: its digits, or its magnitude if there are too many.
 
     >>> in_words(1000), in_words(-(10**100))
     ('1000', 'about -2^332')

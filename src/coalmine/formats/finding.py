@@ -1,4 +1,4 @@
-"""Where the members of an automaton stand in running text."""
+"""Finding the members of an automaton in running text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 from coalmine.formats.automaton import Automaton
 
-# Below this length a prefix is so common in text that looking at the characters after it in the same pass is faster.
+# A shorter prefix is so common in text that checking the characters after it in the same pass is faster.
 SHORTEST_PREFIX = 3
-# Places that are checked before the automaton is asked; more rarely rule out more.
+# Positions that are checked before the automaton is used; more of them rarely exclude more.
 MOST_PLACES = 24
 
 
@@ -34,7 +34,7 @@ class Finder:
 
 
 def _candidates(automaton: Automaton) -> Callable[[str, int], int]:
-    """A function that gives the first place at or after a position where a member may begin, or -1; it runs at the speed of C."""
+    """A function that gives the first position, at or after another, where a member may begin, or -1; it runs at the speed of C."""
     prefix = automaton.prefix
     if len(prefix) >= SHORTEST_PREFIX:
         return lambda text, position: text.find(prefix, position)

@@ -1,4 +1,4 @@
-"""What can be hidden: a text with holes, the set of all strings it can make, and uniform draws from that set."""
+"""Secret formats: text with holes, the set of all strings it can make, and uniform draws from that set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from coalmine.randomness import integers
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A member found in running text: `text` stands from `start` up to but not including `end`, in characters."""
+    """A member found in running text: `text` occurs from `start` up to but not including `end`, in characters.
+
+    >>> next(Format("{digits:4}").finditer("my pin is 0042"))
+    Match(start=10, end=14, text='0042')
+    """
 
     start: int
     end: int
@@ -58,7 +62,7 @@ class Format:
     def __post_init__(self) -> None:
         if not isinstance(self.template, str):
             raise InputError(
-                f"a format should be a string, but was a {type(self.template).__name__}; give a template"
+                f"a format must be a string, got a {type(self.template).__name__}; give a template"
             )
         object.__setattr__(self, "words", _checked_words(self.words))
         pieces = pieces_of(self.template)
@@ -67,7 +71,7 @@ class Format:
         if self.size == 1:
             first = next((piece.position for piece in pieces if isinstance(piece, Hole)), 0)
             raise FormatError(
-                "the format makes one string only, so there is nothing to guess",
+                "the format makes only one string, so there is nothing to guess",
                 self.template,
                 first,
                 "give it a hole with at least two fillings, such as {digits:9}",
@@ -84,7 +88,7 @@ class Format:
 
     @property
     def holes(self) -> tuple[str, ...]:
-        """What stands between the braces of each hole, as written.
+        """The text between the braces of each hole, as written.
 
         >>> Format("{ssn} {digits:4}").holes
         ('ssn', 'digits:4')
@@ -111,7 +115,7 @@ class Format:
         return self.automaton.at(index)
 
     def index(self, text: str) -> int:
-        """The number of a member; InputError if `text` is none."""
+        """The number of a member; InputError if `text` is not a member."""
         return self.automaton.index(text)
 
     def __iter__(self) -> Iterator[str]:
@@ -121,7 +125,7 @@ class Format:
         return text in self.automaton
 
     def same_members(self, other: Format) -> bool:
-        """Whether another format makes the very same strings, however it is written.
+        """Whether another format makes the same strings, however it is written.
 
         >>> Format("{choice:a|b}{digits:1}").same_members(Format("{re:[ab][0-9]}"))
         True
@@ -143,7 +147,7 @@ class Format:
         """
         n = operator.index(n)
         if n < 0:
-            raise InputError(f"the number of draws should be at least 0, but was {n}; give a larger one")
+            raise InputError(f"the number of draws must be at least 0, got {n}; give a larger one")
         generator = integers(seed, "format", self.template)
         if replace:
             return [generator.randrange(self.size) for _ in range(n)]
@@ -152,7 +156,7 @@ class Format:
                 f"{in_words(n)} distinct members cannot be drawn from {self!r}, which has {in_words(self.size)}; "
                 "draw fewer, or use a larger format"
             )
-        # The first n steps of a Fisher-Yates shuffle of all numbers, of which only those that moved are held.
+        # The first n steps of a Fisher-Yates shuffle of all numbers, of which only those that moved are stored.
         moved: dict[int, int] = {}
         drawn = []
         for place in range(n):
@@ -162,10 +166,10 @@ class Format:
         return drawn
 
     def finditer(self, text: str) -> Iterator[Match]:
-        """The members that stand in running text: leftmost, then longest, none overlapping another.
+        """The members that occur in running text: leftmost, then longest, without overlaps.
 
-        What stands around a member does not matter: nine digits are found in the first nine of ten. The empty string
-        is never reported, even if it is a member.
+        The text around a member does not matter: nine digits are found in the first nine of ten. The empty string is never
+        reported, even if it is a member.
 
         >>> [match.text for match in Format("{ssn}").finditer("not 000-12-3456 but 123-45-6789.")]
         ['123-45-6789']
@@ -182,12 +186,12 @@ class Format:
         if isinstance(fillings, str) or len(fillings) != len(self.holes):
             given = "a single string" if isinstance(fillings, str) else f"{len(fillings)}"
             raise InputError(
-                f"{self!r} has {len(self.holes)} holes, but was given {given}; give a list with one string for each"
+                f"{self!r} has {len(self.holes)} holes, got {given}; give a list with one string per hole"
             )
         for number, (filling, spec) in enumerate(zip(fillings, self.holes, strict=True), 1):
             if filling not in self._hole_automata[spec]:
                 raise InputError(
-                    f"filling {number} of {self!r} cannot be in its hole, {{{spec}}}; give a string that the hole can make"
+                    f"filling {number} of {self!r} does not fit its hole, {{{spec}}}; give a string that the hole can make"
                 )
         remaining = iter(fillings)
         return "".join(
@@ -195,7 +199,7 @@ class Format:
         )
 
     def fillings(self, text: str) -> tuple[str, ...]:
-        """A string for each hole such that `fill` makes `text`; InputError if `text` is no member.
+        """One string per hole such that `fill` makes `text`; InputError if `text` is not a member.
 
         Where there are several ways, the first hole takes as little as it can, then the second, and so on.
 
@@ -210,8 +214,8 @@ class Format:
         >>> Format("pin {digits:4}, {choice:yes|no}").hole_spans("pin 0451, no")
         ((4, 8), (10, 12))
         """
-        self.index(text)  # says where it goes wrong, if it does
-        # For each piece, the places in the text where it may begin, given what is before it; then, from the back,
+        self.index(text)  # raises, and names the first character that does not fit
+        # For each piece, the positions in the text where it may begin, given the pieces before it; then, from the back,
         # only those from which the rest can be made.
         begins = [{0}]
         for piece in self._pieces:
@@ -248,7 +252,7 @@ class Format:
         }
 
     def _ends(self, piece: Piece, text: str, begin: int) -> list[int]:
-        """Where a piece may end that begins at `begin`, in ascending order."""
+        """The positions where a piece that begins at `begin` may end, in ascending order."""
         if isinstance(piece, LiteralText):
             return [begin + len(piece.text)] if text.startswith(piece.text, begin) else []
         automaton = self._hole_automata[piece.spec]
@@ -268,7 +272,7 @@ def _checked_words(words: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise InputError(
-            f"a word list should be a list of strings, but was a {type(words).__name__}; give words=['...', '...']"
+            f"a word list must be a list of strings, got a {type(words).__name__}; give words=['...', '...']"
         )
     return tuple(words)
 
@@ -277,7 +281,7 @@ def _compiled(template: str, pieces: tuple[Piece, ...], words: Sequence[str] | N
     fragments = Fragments()
     result = BLANK
     known: dict[str, int] = {}
-    # Checked in the order in which they are read, so that the first mistake is the one that is told.
+    # Checked in reading order, so that the error is about the first mistake.
     holes = [piece for piece in pieces if isinstance(piece, Hole)]
     if not holes:
         raise FormatError(
@@ -304,7 +308,7 @@ def _compiled(template: str, pieces: tuple[Piece, ...], words: Sequence[str] | N
             f"a hole needs an automaton of more than {MAX_STATES:,} states, or about as much work",
             template,
             current.position,
-            "use fewer or shorter fillings, or put literal text between holes that can be told apart only late",
+            "use fewer or shorter fillings, or put literal text between holes whose fillings begin alike",
         ) from None
     except TooManyMembersError:
         raise FormatError(

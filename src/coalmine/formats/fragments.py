@@ -1,9 +1,9 @@
-"""How finite sets of strings are joined, united and cut down while always being held as one minimal automaton.
+"""Finite sets of strings that are joined, united and filtered, always stored as one minimal automaton.
 
-A fragment is a finite set of strings, named by a number. Fragments are stored as the states of one shared acyclic automaton
-in which no two states stand for the same set: a state is looked up by its shape (whether it accepts, and where each
-character leads) before it is made. So two fragments are the same set exactly if their numbers are equal, whatever is
-built is minimal from the start, and a state always has a higher number than the states it leads to.
+A fragment is a finite set of strings, named by a number. Fragments are stored as the states of one shared acyclic automaton in
+which no two states represent the same set: a state is looked up by its shape (whether it accepts, and where each character leads)
+before it is made. So two fragments are the same set exactly if their numbers are equal, everything is minimal from the start, and
+a state always has a higher number than the states it leads to.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ EMPTY = 0  # the set of no strings
 BLANK = 1  # the set of the empty string alone
 
 MAX_STATES = 1_000_000
-# Work can grow without states, as in nested repetitions of the same thing; a million steps take a few seconds.
+# Work can grow without new states, as in nested repetitions of the same thing; a million steps take a few seconds.
 MAX_STEPS = 2_000_000
 
 _Key = TypeVar("_Key", bound=Hashable)
-# A fragment that is known, or whether it accepts and which piece of work each character leads to.
+# A known fragment, or whether it accepts and which key each character leads to.
 _Shape = int | tuple[bool, dict[str, _Key]]
 
 
 class TooLargeError(Exception):
-    """A fragment needs more states or steps than are allowed; the compiler of formats says which hole it was."""
+    """A fragment needs more states or steps than are allowed; compiling a format turns this into a FormatError for its hole."""
 
 
 class Fragments:
@@ -61,7 +61,7 @@ class Fragments:
 
     def branching(self, targets: dict[str, int], *, accepts: bool = False) -> int:
         """Each character followed by the strings of its fragment, and the empty string if `accepts`."""
-        # An edge to the empty set leads nowhere, so leaving it out keeps every state useful.
+        # An edge to the empty set leads nowhere, so it is left out.
         characters = "".join(sorted(c for c, target in targets.items() if target != EMPTY))
         return self._number(accepts, characters, tuple([targets[c] for c in characters]))
 
@@ -109,7 +109,9 @@ class Fragments:
         if first == EMPTY or then == BLANK:
             return first
         moved = {EMPTY: EMPTY, BLANK: then}
-        for number in self._reachable(first):  # ascending, so what a state leads to is moved before it
+        for number in self._reachable(
+            first
+        ):  # ascending, so the states that a state leads to are moved before it
             accepts, characters, targets = self._nodes[number]
             if number not in moved:
                 longer = self._number(
@@ -134,7 +136,7 @@ class Fragments:
         return self._settle((fragment, beginnings), expand, {})
 
     def not_beginning_with(self, fragment: int, beginnings: int) -> int:
-        """The strings of `fragment` that begin with no string of `beginnings`."""
+        """The strings of `fragment` that do not begin with any string of `beginnings`."""
 
         def expand(pair: tuple[int, int]) -> _Shape[tuple[int, int]]:
             rest, begin = pair
@@ -150,8 +152,8 @@ class Fragments:
         return self._settle((fragment, beginnings), expand, {})
 
     def automaton(self, fragment: int) -> Automaton:
-        """The fragment as an automaton of its own, its states numbered from the start onwards."""
-        # What a state leads to has a lower number here, so counting down is a topological order.
+        """The fragment as a separate automaton, its states numbered from the start."""
+        # The states that a state leads to have lower numbers here, so descending order is topological.
         order = self._reachable(fragment)[::-1]
         place = {number: state for state, number in enumerate(order)}
         nodes = [self._nodes[number] for number in order]
@@ -197,7 +199,7 @@ class Fragments:
         return sorted(seen)
 
     def _settle(self, wanted: _Key, expand: Callable[[_Key], _Shape[_Key]], settled: dict[_Key, int]) -> int:
-        """Work out `wanted` and all it leads to, deepest first; a loop, because members may be longer than the call stack."""
+        """Compute `wanted` and everything it leads to, deepest first; a loop, because members may be longer than the call stack."""
         shapes: dict[_Key, tuple[bool, dict[str, _Key]]] = {}
         stack = [wanted]
         while stack:
@@ -222,7 +224,7 @@ class Fragments:
 
 
 def _shared_length(first: str, second: str) -> int:
-    """How many characters two strings begin with in common."""
+    """The length of the common prefix of two strings."""
     for place, (one, other) in enumerate(zip(first, second, strict=False)):
         if one != other:
             return place

@@ -1,4 +1,4 @@
-"""What each kind of hole can be filled with: the rules of digits, cards, numbers of people, words and expressions."""
+"""The kinds of holes and their fillings: digits, payment cards, personal numbers (SSN, phone), words and regular expressions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEX_DIGITS = string.digits + "abcdef"
 
 @dataclass(frozen=True)
 class HoleContext:
-    """A hole in its template, with what is needed to fill it."""
+    """A hole with its template, and what is needed to fill it."""
 
     hole: Hole
     template: str
@@ -31,7 +31,7 @@ class HoleContext:
 
 
 def fillings_of(place: HoleContext) -> int:
-    """The fragment of all that may fill a hole; never the empty set."""
+    """The fragment of all fillings of a hole; never the empty set."""
     hole = place.hole
     if hole.name not in KINDS:
         _refuse_name(place)
@@ -44,7 +44,7 @@ def fillings_of(place: HoleContext) -> int:
         )
     if not hole.argument and "{" + hole.name + "}" != kind.usage:
         place.refuse(
-            f"the hole {hole.name!r} says too little", hole.argument_position, f"write it like {kind.usage}"
+            f"the hole {hole.name!r} is incomplete", hole.argument_position, f"write it like {kind.usage}"
         )
     fragment = kind.build(place)
     if fragment == EMPTY:
@@ -64,18 +64,20 @@ def _refuse_name(place: HoleContext) -> NoReturn:
         )
     near = get_close_matches(name.strip().lower(), KINDS, n=1)
     advice = f"did you mean {near[0]!r}? Known" if near else "known"
-    place.refuse(f"{name!r} is no kind of hole", place.hole.name_position, f"{advice} are {', '.join(KINDS)}")
+    place.refuse(
+        f"{name!r} is not a kind of hole", place.hole.name_position, f"{advice} are {', '.join(KINDS)}"
+    )
 
 
 def _length(place: HoleContext) -> int:
     argument = place.hole.argument or ""
     if not re.fullmatch(r"[1-9][0-9]{0,8}", argument):
         place.refuse(
-            f"the length of a {place.hole.name!r} hole should be a whole number from 1 to 999999999, but is {argument!r}",
+            f"the length of a {place.hole.name!r} hole must be a whole number from 1 to 999999999, got {argument!r}",
             place.hole.argument_position,
             f"write it like {KINDS[place.hole.name].usage}",
         )
-    if int(argument) > MAX_STATES:  # each place is a state at least, so there is no need to try
+    if int(argument) > MAX_STATES:  # each position takes at least one state, so there is no need to try
         raise TooLargeError
     return int(argument)
 
@@ -116,10 +118,10 @@ def social_security_number(place: HoleContext) -> int:
 
 def payment_card(place: HoleContext) -> int:
     """Sixteen digits of which the last is the Luhn check digit, so exactly 10^15; no rule about issuers."""
-    # From the right, every second digit counts double, the first of them (the last digit) single;
-    # a doubled digit counts the sum of its digits.
+    # From the right, every second digit is doubled, beginning with the second; a doubled digit counts as the sum of its
+    # digits.
     weights = ([int(d) for d in string.digits], [sum(divmod(2 * int(d), 10)) for d in string.digits])
-    # Of each Luhn sum modulo 10 so far: what may follow.
+    # For each Luhn sum modulo 10 so far, what may follow.
     following = [BLANK] + [EMPTY] * 9
     for places_from_right in range(16):
         weight = weights[places_from_right % 2]
@@ -131,10 +133,10 @@ def payment_card(place: HoleContext) -> int:
 
 
 def phone_number(place: HoleContext) -> int:
-    """A number of the North American plan, NXX-NXX-XXXX.
+    """A phone number of the North American Numbering Plan, NXX-NXX-XXXX.
 
     The area code is a digit 2-9, a digit 0-8, any digit; the exchange is a digit 2-9 and any two digits; neither ends in 11,
-    which is kept for services such as 911.
+    which is reserved for services such as 911.
     """
     make = place.fragments
     services = _sequence(make, ["23456789", "1", "1"])
@@ -151,7 +153,7 @@ def random_uuid(place: HoleContext) -> int:
 
 
 def words_with_spaces(place: HoleContext) -> int:
-    """So many words of the list, joined by single spaces."""
+    """The given number of words from the list, joined by single spaces."""
     number = _length(place)
     if place.words is None:
         place.refuse(
@@ -180,7 +182,7 @@ def one_of(place: HoleContext) -> int:
             place.refuse(
                 "a choice has an empty alternative",
                 offset,
-                "write {choice:a|b}, or {re:(a|b)?} if nothing is meant",
+                "write {choice:a|b}, or {re:(a|b)?} if the hole may be empty",
             )
         offset += len(alternative) + 1
     return place.fragments.strings(alternatives)

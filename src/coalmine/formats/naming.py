@@ -1,4 +1,4 @@
-"""The name of a format for people: its template, which holds no secret, shortened in the middle where it is long."""
+"""Display names of formats: the template, which contains no secret, shortened in the middle if it is long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ELLIPSIS = "…"
 
 
 def format_name(template: str, width: int = NAME_WIDTH) -> str:
-    """The template in at most `width` characters, with nothing in it that a terminal would act on.
+    """The template in at most `width` characters, without anything that a terminal would act on.
 
     >>> format_name("my pin is {digits:4}")
     'my pin is {digits:4}'
@@ -29,7 +29,7 @@ def format_name(template: str, width: int = NAME_WIDTH) -> str:
 
 
 def unique_names(templates: Mapping[str, str], width: int = NAME_WIDTH) -> dict[str, str]:
-    """A name for each `format_id`, no two alike.
+    """A unique name per `format_id`.
 
     >>> list(unique_names({"f0": "a long text {digits:4}", "f1": "a long test {digits:4}"}, width=16).values())
     ['a lon…ts:4} (f0)', 'a lon…ts:4} (f1)']

@@ -1,4 +1,4 @@
-"""Moves from one member of a format to another, each as likely as its reverse, so that a walk by them is uniform in the long run."""
+"""Symmetric random moves between the members of a format: each is as likely as its reverse, so a random walk is uniform in the long run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import NamedTuple
 from coalmine.errors import InputError
 from coalmine.formats.format import Format
 
-# A part of a format with more fillings than this is also changed character by character; all fillings of a smaller one are near.
+# A part of a format with more fillings than this is also changed character by character; all fillings of a smaller one are neighbors.
 WIDE = 64
-# The sizes of moves, in parts or in characters, and how often each is taken. Most change one: those are the ones that a model
-# barely notices, and that are still accepted where few members are left.
+# The sizes of moves, in parts or in characters, and how often each is made. Most change one: such moves change the score least,
+# and are still accepted where few members are left.
 SIZES, _CUMULATIVE_SHARES = (1, 2, 3), (0.8, 0.95)
-# The share of the moves in a wide part that redraw all of it, or its end; the others change a few characters.
+# The share of moves in a wide part that redraw all of it, or its end; the others change a few characters.
 WHOLE_SHARE = 0.2
 
 
 class _Part(NamedTuple):
-    """What lies between two states that every member passes, with no such state between them.
+    """The part between two states that every member passes, with no such state between them.
 
-    `start` is where it begins in every member, or None where that differs; `ways` is how many fillings it has, and `last` is
-    None for the end of the format.
+    `start` is where it begins in every member, or None where that differs; `ways` is the number of its fillings, and `last` is None
+    for the end of the format.
     """
 
     first: int
@@ -36,12 +36,12 @@ class _Part(NamedTuple):
 
 
 class Refilling:
-    """Symmetric moves over the members of a format: the parts that all members share are left, and one to three are drawn again.
+    """Symmetric moves over the members of a format: one to three parts are drawn again, and the text that all members share stays.
 
-    Every state that all members pass cuts the format into parts, such as the single digits of `{digits:9}` or the words of
+    Every state that all members pass divides the format into parts, such as the single digits of `{digits:9}` or the words of
     `{word:3}`. A move chooses parts without looking at the member and draws uniformly among their other fillings. A part with many
     fillings, such as a card number with its check digit, is also changed by a few characters that lead to the same state, or from
-    one character to its end. What a move chooses depends on nothing that it changes, so it is as likely as its reverse.
+    one character to its end. The choice does not depend on anything that the move changes, so it is as likely as its reverse.
 
     >>> import random
     >>> moves = Refilling(Format("my pin is {digits:4}"))
@@ -55,13 +55,13 @@ class Refilling:
     def __init__(self, form: Format) -> None:
         self.format, self._automaton = form, form.automaton
         self._parts = self._free_parts()
-        # In proportion to what they hold, so that each digit of a card number is moved as often as any other.
+        # In proportion to their content, so that each digit of a card number is moved as often as any other.
         self._cumulative = list(accumulate(max(1.0, math.log10(part.ways)) for part in self._parts))
         self._fillings: dict[int, list[str]] = {}
         self._sizes: dict[tuple[int, int, int], int] = {}
 
     def propose(self, text: str, generator: random.Random) -> str:
-        """Another member, or the same where the move that was chosen leads nowhere else."""
+        """Another member, or the same one if the chosen move leads nowhere else."""
         place = bisect_right(self._cumulative, generator.random() * self._cumulative[-1])
         size = SIZES[bisect_right(_CUMULATIVE_SHARES, generator.random())]
         part = self._parts[place]
@@ -71,7 +71,7 @@ class Refilling:
             return text[:begin] + self._other(place, text[begin:end], generator) + text[end:]
         if part.ways > WIDE and generator.random() >= WHOLE_SHARE:
             return self._within(text, part, size, generator)
-        # A size that would reach beyond the last part is cut there, as it is for the reverse.
+        # A size that would reach beyond the last part is cut there, and so it is for the reverse move.
         last = self._parts[min(place + size, len(self._parts)) - 1]
         begin, end = self._begin(text, part), self._end(text, last)
         if part.ways > WIDE and generator.random() < 0.5:
@@ -84,7 +84,7 @@ class Refilling:
         return text[:begin] + self._drawn(part.first, last.last, text[begin:end], generator) + text[end:]
 
     def neighbors(self, text: str) -> list[str]:
-        """The members that differ in one part of few fillings, or in one or two characters of a wide part."""
+        """The members that differ in one part with few fillings, or in one or two characters of a wide part."""
         return list(dict.fromkeys(self._neighbors(text)))
 
     def _neighbors(self, text: str) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Refilling:
                             yield text[: begin + at] + new + text[begin + at + size :]
 
     def _other(self, place: int, old: str, generator: random.Random) -> str:
-        """Another filling of a part that has few."""
+        """Another filling of a part with few fillings."""
         fillings = self._fillings.get(place)
         if fillings is None:
             part = self._parts[place]
@@ -118,7 +118,7 @@ class Refilling:
         return new
 
     def _within(self, text: str, part: _Part, size: int, generator: random.Random) -> str:
-        """A few characters of one part drawn again, so that the same state follows them."""
+        """Draw a few characters of one part again, such that the same state follows them."""
         begin, end = self._begin(text, part), self._end(text, part)
         at = begin + generator.randrange(part.longest)
         if at + size > end:
@@ -142,7 +142,7 @@ class Refilling:
         return new
 
     def _filling(self, state: int, last: int | None, way: int) -> str:
-        """The way with a number from a state to a later one that all members pass."""
+        """The way with this number from a state to a later one that all members pass."""
         automaton = self._automaton
         after = 1 if last is None else automaton.counts[last]
         written: list[str] = []
@@ -205,7 +205,7 @@ class Refilling:
         return self._reached(text, part.last)
 
     def _reached(self, text: str, wanted: int) -> int:
-        """Where a member has come to a state."""
+        """The position at which a member reaches a state."""
         state: int | None = self._automaton.start
         for position, character in enumerate(text):
             if state == wanted or state is None:

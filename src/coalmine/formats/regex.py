@@ -1,12 +1,12 @@
-r"""Which strings a regular expression stands for, where they are finitely many.
+r"""Regular expressions for finite sets of strings.
 
-The syntax and its meaning are those of Python's `re` with `re.ASCII`, matched against a whole hole, and restricted to what
-stands for a finite set whose characters are all named: literals, escapes, classes such as `[a-z]`, `\d`, `\w` and `\s`, groups,
-alternatives, `?`, `{m}`, `{m,n}`, and look-ahead, which sees to the end of its hole. Refused, each with its place: repetition without
-an upper end, `.` and whatever else names characters by what they are not (the set of all characters is no
-honest secret space), and what is not regular or not about a whole string (references, anchors, look-behind, flags).
+The syntax and its meaning are those of Python's `re` with `re.ASCII`, matched against a whole hole, and restricted to finite sets
+whose characters are all named: literals, escapes, classes such as `[a-z]`, `\d`, `\w` and `\s`, groups, alternatives, `?`, `{m}`,
+`{m,n}`, and look-ahead, which sees to the end of its hole. Rejected, each with its position: repetition without an upper limit, `.`
+and other ways to name characters by what they are not (the set of all characters is not a plausible secret space), and anything
+that is not regular or not about a whole string (references, anchors, look-behind, flags).
 
-`re` says whether the syntax is right, a scan here refuses what is not wanted, and interegular reads what is left.
+`re` checks the syntax, a scan here rejects what is not supported, and interegular parses the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Refusal(Protocol):
 
 @dataclass(frozen=True)
 class RegexToken:
-    """A piece of a regular expression that means the same wherever it stands: a class, an escape or one character."""
+    """A token of a regular expression: a class, an escape or one character."""
 
     kind: Literal["class", "open class", "escape", "character"]
     text: str
@@ -67,7 +67,7 @@ def tokens(text: str, start: int = 0) -> Iterator[RegexToken]:
         if text[start] == "\\":
             kind, end = "escape", min(start + 2, len(text))
         elif text[start] == "[":
-            # A closing bracket in the first place stands for itself.
+            # A closing bracket in first position is a literal.
             found = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL).match(text, start)
             kind, end = ("class", found.end()) if found else ("open class", len(text))
         else:
@@ -97,7 +97,7 @@ def compiled(regex: str, fragments: Fragments, refuse: Refusal) -> int:
 def _check_syntax(regex: str, refuse: Refusal) -> None:
     try:
         with warnings.catch_warnings():
-            # What may come to mean something else in a later Python is still read as today.
+            # Syntax that may change its meaning in a later Python is still read as today.
             warnings.simplefilter("ignore")
             re.compile(regex, re.ASCII)
     except re.error as error:
@@ -109,7 +109,7 @@ def _check_syntax(regex: str, refuse: Refusal) -> None:
 
 
 def _checked(regex: str, refuse: Refusal) -> str:
-    """The expression as interegular reads it rightly, after all that is not wanted is refused; `regex` has valid syntax."""
+    """The expression in a form that interegular parses correctly, after unsupported syntax is rejected; `regex` has valid syntax."""
     readable: list[str] = []
     # For each open group, whether it is, or is inside, a look-ahead.
     looking = [False]
@@ -134,37 +134,37 @@ def _checked(regex: str, refuse: Refusal) -> str:
         else:
             _check_character(token, refuse)
         if token.text == "(" and regex.startswith("?", token.end):
-            skip_to = token.end + 1  # this question mark is no quantifier
+            skip_to = token.end + 1  # this question mark is not a quantifier
         after_quantifier = is_quantifier
     return "".join(readable)
 
 
 def _checked_class(token: RegexToken, refuse: Refusal) -> str:
     if token.text.startswith("[^"):
-        refuse("a negated class stands for every other character there is", token.start, _WIDE_ADVICE)
-    # Inside a class an opening bracket is a plain character, and any other one keeps the offsets.
+        refuse("a negated class matches every other character there is", token.start, _WIDE_ADVICE)
+    # Inside a class an opening bracket is a plain character; replacing it with another one keeps the offsets.
     for inner in tokens(token.text[1:-1].replace("[", " ")):
         if inner.kind == "escape" and inner.text[1] in "DWSuUN":
             _check_escape(inner.text, token.start + 1 + inner.start, refuse)
-    # interegular takes "[]" for an empty class.
+    # interegular reads "[]" as an empty class.
     return "[\\]" + token.text[2:] if token.text.startswith("[]") else token.text
 
 
 def _check_escape(escape: str, offset: int, refuse: Refusal) -> None:
     letter = escape[1]
     if letter in "DWS":
-        refuse(f"{escape} stands for every other character there is", offset, _WIDE_ADVICE)
+        refuse(f"{escape} matches every other character there is", offset, _WIDE_ADVICE)
     if letter in "AZbBz":
         refuse(f"the anchor {escape} is not supported", offset, _ANCHOR_ADVICE)
     if letter in "uUN":
         refuse(f"the escape {escape} is not supported", offset, "write the character itself")
     if letter in "123456789":
-        refuse("a reference to a group is not supported", offset, "write out what the group stands for")
+        refuse("a reference to a group is not supported", offset, "write out what the group matches")
 
 
 def _check_character(token: RegexToken, refuse: Refusal) -> None:
     if token.text == ".":
-        refuse("a dot stands for every character there is", token.start, _WIDE_ADVICE)
+        refuse("a dot matches every character there is", token.start, _WIDE_ADVICE)
     if token.text in "^$":
         refuse(f"the anchor {token.text} is not supported", token.start, _ANCHOR_ADVICE)
 
@@ -189,11 +189,15 @@ def _check_quantifier(regex: str, offset: int, refuse: Refusal, *, after_quantif
         found = _QUANTIFIER.match(regex, offset)
         if found is None:
             refuse(
-                "a brace that is no repetition is not supported", offset, "write \\{ for the character itself"
+                "a brace that is not a repetition is not supported",
+                offset,
+                "write \\{ for the character itself",
             )
         if found.group().endswith(",}"):
             refuse(
-                "the regular expression is unbounded", offset, "give the repetition an upper end, as in {0,8}"
+                "the regular expression is unbounded",
+                offset,
+                "give the repetition an upper limit, as in {0,8}",
             )
         return found.end()
     if regex[offset] == "+" and after_quantifier:
@@ -203,7 +207,7 @@ def _check_quantifier(regex: str, offset: int, refuse: Refusal, *, after_quantif
         refuse(
             "the regular expression is unbounded",
             offset,
-            f"write {{{least},8}} or another upper end for {regex[offset]}",
+            f"write {{{least},8}} or another upper limit for {regex[offset]}",
         )
     return offset + 1
 
@@ -211,7 +215,7 @@ def _check_quantifier(regex: str, offset: int, refuse: Refusal, *, after_quantif
 def _built(node: Any, then: int, fragments: Fragments) -> int:
     """The strings of a parsed node, each followed by each string of `then`.
 
-    Building backwards from what follows is what makes look-ahead exact: it only cuts down what follows.
+    Look-ahead is exact because strings are built backwards: it only filters what follows.
     """
     from interegular import patterns
 
@@ -244,8 +248,8 @@ def _repeated(node: Any, then: int, fragments: Fragments) -> int:
             if optional:
                 longer = fragments.union([longer, then])
             if longer == following:
-                break  # repeating once more changes nothing, and so it is for the rest
-            if times > MAX_STATES:  # each repetition is a state at least, so there is no need to try
+                break  # one more repetition changes nothing, and neither do the rest
+            if times > MAX_STATES:  # each repetition takes at least one state, so there is no need to try
                 raise TooLargeError
             following = longer
         return following

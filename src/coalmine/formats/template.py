@@ -1,4 +1,4 @@
-"""Where the holes of a template are: literal text and holes, in order, each with its place."""
+"""Parsing of templates into literal text and holes, with their positions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from coalmine.formats.regex import tokens
 
 @dataclass(frozen=True)
 class LiteralText:
-    """Text that every member has as it stands."""
+    """Text that every member has as written."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Hole:
-    """A place that is filled.
+    """A hole that is filled.
 
     Attributes:
-        spec: what stands between the braces, as written.
+        spec: the text between the braces, as written.
         position: the offset of the opening brace in the template.
     """
 
@@ -29,12 +29,12 @@ class Hole:
 
     @property
     def name(self) -> str:
-        """The kind of the hole: what stands before the colon."""
+        """The kind of the hole: the text before the colon."""
         return self.spec.partition(":")[0]
 
     @property
     def argument(self) -> str | None:
-        """What stands after the colon, or None if there is no colon."""
+        """The text after the colon, or None if there is no colon."""
         _, colon, argument = self.spec.partition(":")
         return argument if colon else None
 
@@ -45,7 +45,7 @@ class Hole:
 
     @property
     def argument_position(self) -> int:
-        """The offset in the template of what stands after the colon, or of the closing brace if there is no colon."""
+        """The offset in the template of the text after the colon, or of the closing brace if there is no colon."""
         return self.position + 1 + len(self.name) + (":" in self.spec)
 
 
@@ -53,7 +53,7 @@ Piece = LiteralText | Hole
 
 
 def pieces_of(template: str) -> tuple[Piece, ...]:
-    """The pieces of a template, in order; `{{` and `}}` stand for one brace each.
+    """The pieces of a template, in order; `{{` and `}}` are one brace each.
 
     >>> [getattr(piece, "spec", piece) for piece in pieces_of("{{pin}} {digits:4}")]
     [LiteralText(text='{pin} '), 'digits:4']
@@ -71,7 +71,7 @@ def pieces_of(template: str) -> tuple[Piece, ...]:
             position += 2
         elif character == "}":
             raise FormatError(
-                "a brace closes no hole", template, position, "write }} for the character itself"
+                "a closing brace without a hole", template, position, "write }} for the character itself"
             )
         else:
             if literal:

@@ -58,7 +58,12 @@ THESE_CANARIES = "the training runs of a side differ by their seeds, and the dif
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean of a first group minus that of a second, with a test of "there is no difference"."""
+    """The mean of a first group minus that of a second, in the unit of the numbers, with a test of "there is no difference".
+
+    >>> found = paired_difference([3.0, 4.0, 5.0], [1.0, 3.0, 3.5])
+    >>> found.pairing, found.p_value, found.estimate.value
+    ('paired', 0.25, 1.5)
+    """
 
     estimate: Estimate
     # Two-sided.

@@ -28,6 +28,9 @@ class RateEstimate(Estimate, frozen=True, kw_only=True):
     """A true-positive rate at a fixed false-positive rate, which is `fpr`.
 
     In files of earlier versions only `method` names the false-positive rate, and `fpr` is read from there.
+
+    >>> tpr_at_fpr([5.0, 4.0, 0.5], [1.0, 2.0, 3.0, 4.5], fpr=0.25).fpr
+    0.25
     """
 
     fpr: float | None = None

@@ -23,7 +23,11 @@ IntArray = NDArray[np.int64]
 
 
 class MembershipScores(NamedTuple):
-    """Checked membership scores, higher for what was trained on."""
+    """Checked membership scores (any unit), higher for what was trained on; `membership_scores` makes them.
+
+    >>> membership_scores([2.0, 1.5], [0.5]).out_scores
+    array([0.5])
+    """
 
     in_scores: FloatArray
     out_scores: FloatArray

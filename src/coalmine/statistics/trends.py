@@ -37,7 +37,11 @@ _LEAST = 1e-12
 
 
 class Trend(msgspec.Struct, frozen=True, kw_only=True):
-    """The line rate = intercept + slope * log10(x), fitted to rates at several x."""
+    """The line rate = intercept + slope * log10(x), fitted to rates (from 0 to 1) at several x.
+
+    >>> round(log_linear_trend([1, 10, 100], [10, 20, 30], [100, 100, 100]).rate_at(10), 3)
+    0.2
+    """
 
     # The change of the rate per tenfold increase of x.
     slope: Estimate

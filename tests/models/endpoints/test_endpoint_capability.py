@@ -171,7 +171,7 @@ class TestCapability:
         with twisted(url, on_echo(first_unknown)) as place:
             with connect(place.url) as model:
                 assert len(extract(model, "a {digits:1}", top=3).found) == 3
-                with pytest.raises(NotMeasurableError, match="holds a part of the secret"):
+                with pytest.raises(NotMeasurableError, match="contains part of the secret"):
                     extract(model, "{digits:1} a", top=3)
             with connect(place.url, context="a") as model:
                 assert len(extract(model, "{digits:1} a", top=3).found) == 3

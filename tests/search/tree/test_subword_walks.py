@@ -169,7 +169,7 @@ def test_as_many_paths_as_members_is_not_enough():
     assert counts[0] == form.size
     assert paths_of(form, tokens) != sorted(tuple(tokens.encode(member)) for member in form)
     assert wrong_path(form, tokens, without_dead_ends(states, counts), counts, 0) in {"1☕a", "1☕b"}
-    with nothing_listed(), pytest.raises(ModelError, match="other paths than the tokenizer does"):
+    with nothing_listed(), pytest.raises(ModelError, match="other tokenizations than the tokenizer's own"):
         TokenTree(form, tokens)
     assert_agrees(form, tokens)
 
@@ -203,7 +203,7 @@ def test_what_pairs_do_not_decide_is_listed_or_refused():
     tokenizer = subwords(unigram())
     assert_agrees(Format("the value is {digits:3}"), tokenizer)
     assert_agrees(Format("caf{choice:é|e|è|☕} {re:[10]{6}}"), tokenizer)
-    with pytest.raises(ModelError, match=r"not decided by their neighbors.*at most 1,000,000 members"):
+    with pytest.raises(ModelError, match=r"neighboring tokens do not decide.*at most 1,000,000 members"):
         TokenTree(Format("the value is {digits:9}"), tokenizer)
 
 
@@ -212,7 +212,7 @@ def test_a_space_between_the_two_limits_is_listed_only_where_it_must_be():
     with listed_up_to(0, 1000):
         assert_agrees(form, subwords(unigram()))
         assert_agrees(form, subwords(byte_level()))
-    with listed_up_to(0, 999), pytest.raises(ModelError, match="too many to be listed"):
+    with listed_up_to(0, 999), pytest.raises(ModelError, match="too many to list"):
         TokenTree(form, subwords(unigram()))
 
 

@@ -44,7 +44,9 @@ class _Key(NamedTuple):
 
     place: int
     fresh: bool  # whether a word that begins here is marked like the first of a text
-    allowed: tuple[int, ...]  # where texts can be split in several ways, which of the fitting tokens may come next
+    allowed: tuple[
+        int, ...
+    ]  # where texts can be split in several ways, which of the fitting tokens may come next
     spelling: Spelling  # partial matches of added tokens
     inside: tuple[int, ...] = ()  # within a unit, its tokens so far
 

@@ -158,7 +158,9 @@ class TokenTree:
         if self._places is not None:
             listed = self._places[(numbers - self.first_index).astype(np.int64)]
             return listed.astype(self.index_type) + self.first_index
-        bases = np.concatenate([[0], np.cumsum(self.members)])[:-1]  # Python integers, so no space is too large
+        bases = np.concatenate([[0], np.cumsum(self.members)])[
+            :-1
+        ]  # Python integers, so no space is too large
         if self.index_type is object or bases[-1] + self.members[-1] >= 2**62:
             return np.array([self._place_of(int(number)) for number in numbers], dtype=self.index_type)
         # The offsets of all edges in one ascending array, so that one search finds the edge of each member.

@@ -100,7 +100,9 @@ class OpenNodes:
         held = taken["block"] >= 0
         for level in [taken[held]] if self.frontier.model.mixes_depths else _by_depth(taken[held]):
             yield from self._expand_held(level, keep=keep)
-        for level in _by_depth(taken[~held]):  # contexts that are read from the start have one length per batch
+        for level in _by_depth(
+            taken[~held]
+        ):  # contexts that are read from the start have one length per batch
             for start in range(0, len(level), self.frontier.batch):
                 yield self.frontier.read_again(_as_nodes(level[start : start + self.frontier.batch]))
 

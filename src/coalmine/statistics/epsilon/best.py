@@ -41,7 +41,11 @@ TrainingRuns = Literal["one", "many"]
 
 
 class CoinScores(NamedTuple):
-    """The scores of canaries that were planted or withheld by coin flips, and the probability with which they were planted."""
+    """The scores of canaries that were planted or withheld by coin flips, and the probability with which they were planted.
+
+    >>> CoinScores(membership_scores([2.0, 3.0], [1.0]), inclusion=0.5).inclusion
+    0.5
+    """
 
     scores: MembershipScores
     inclusion: float = 0.5

@@ -50,7 +50,11 @@ MOST_SIMULATED, MOST_IN_ALL = 200_000, 2_000_000
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scores show about a claimed (epsilon, delta)."""
+    """What the scores show about a claimed (epsilon, delta).
+
+    >>> judge_claim([9.0] * 50, [1.0] * 50, claimed_epsilon=0.5, runs="many").outcome
+    'violated'
+    """
 
     outcome: Outcome
     # "consistent", "violated at 95%" or "the audit has too little power to say".

@@ -52,7 +52,11 @@ CAUTION = 2.5
 
 
 class ThresholdCounts(NamedTuple):
-    """The counts at a threshold: `hits` of `trials` scores are claimed correctly, `errors` of `others` wrongly."""
+    """The counts at a threshold: `hits` of `trials` scores are claimed correctly, `errors` of `others` wrongly.
+
+    >>> ThresholdCounts(hits=90, trials=100, errors=10, others=100).refutes(1.0, 0.0, confidence=0.95)
+    True
+    """
 
     hits: int
     trials: int
