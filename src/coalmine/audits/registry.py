@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -39,7 +39,7 @@ COMPARISONS = (COMPARISON,)
 @cache
 def audits() -> tuple[Audit, ...]:
     """Our own audits, then those of other packages by the names of their entry points."""
-    found = {audit.name: audit for audit in OWN}
+    found = list(OWN)
     for entry in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
             audit = entry.load()
@@ -52,39 +52,35 @@ def audits() -> tuple[Audit, ...]:
             raise InputError(
                 f"the entry point {entry.name!r} of {GROUP} is not an Audit, but {type(audit).__name__}; it must name one"
             )
-        if audit.name in found:
-            raise InputError(
-                f"there are two audits named {audit.name!r}, the second from {entry.value}; remove one of the packages"
-            )
-        found[audit.name] = audit
-    return tuple(found.values())
+        for conflict in _conflicts(audit, found):
+            raise InputError(f"{conflict}, from {entry.value}; update that package, or remove it")
+        found.append(audit)
+    return tuple(found)
+
+
+def _conflicts(audit: Audit, others: Sequence[Audit]) -> Iterator[str]:
+    """Why an audit cannot be beside these others, one phrase each."""
+    if audit.name in {one.name for one in others}:
+        yield f"there are two audits named {audit.name!r}"
+    for other in others:
+        for code in sorted(audit.catalog.keys() & other.catalog.keys()):
+            yield f"the audit {audit.name!r} declares the finding {code} of the audit {other.name!r}"
+        for kind, weight in audit.weights.items():
+            if other.weights.get(kind, weight) != weight:
+                yield f"the audit {audit.name!r} gives tests of the kind {kind!r} another weight than the audit {other.name!r}"
+    if audit.not_tested.code not in audit.catalog:
+        yield f"the catalog of the audit {audit.name!r} does not have {audit.not_tested.code}"
 
 
 @cache
 def catalog() -> Catalog:
     """The codes of the findings of all audits."""
-    found = Catalog()
-    for audit in audits():
-        twice = sorted(found.keys() & audit.catalog)
-        if twice:
-            raise InputError(
-                f"the audit {audit.name!r} declares the finding {twice[0]} of another audit; each needs codes of its own"
-            )
-        found.update(audit.catalog)
-    return found
+    return Catalog({code: entry for audit in audits() for code, entry in audit.catalog.items()})
 
 
 def weights() -> Mapping[str, float]:
     """The shares of the kinds of tests of all audits in the error budget; 1 for a kind that is not named."""
-    found: dict[str, float] = {}
-    for audit in audits():
-        for kind, weight in audit.weights.items():
-            if found.setdefault(kind, weight) != weight:
-                raise InputError(
-                    f"the audit {audit.name!r} gives tests of the kind {kind!r} the weight {weight:g}, and another audit gives them "
-                    f"{found[kind]:g}; rename the kind"
-                )
-    return found
+    return {kind: weight for audit in audits() for kind, weight in audit.weights.items()}
 
 
 def audited(run: Run) -> tuple[str, ...]:

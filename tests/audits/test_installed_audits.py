@@ -1,0 +1,261 @@
+"""An audit of another package: one entry point brings it into the report, the gate, `verify`, and every list of what was not tested."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from reports import report_runs as made
+
+TOY = '''
+"""A toy audit: how many of ten toys break."""
+
+import msgspec
+
+from coalmine.evidence.audit import Audit, NotTested
+from coalmine.evidence.budget import Suspicion
+from coalmine.evidence.details import Detail
+from coalmine.evidence.figures import Figure, Panel, axis, data, spec
+from coalmine.evidence.findings import Catalog, Entry
+from coalmine.evidence.outcomes import WORDS, RuleOutcome
+from coalmine.evidence.policy import PolicySection, absent
+from coalmine.records.documents import Document, Origin
+from coalmine.statistics.intervals import clopper_pearson
+
+
+class Toys(msgspec.Struct, frozen=True, kw_only=True):
+    schema: str = "toys.broken/1"
+    model: dict
+    broken: int
+    names: tuple[str, ...] = ()
+
+
+TOYS = Document(
+    record=Toys, schema="toys.broken/1", file="toys.json", what="the toys", title="toys", written_by="play",
+    origin=Origin(model=lambda toys: toys.model),
+)
+CATALOG = Catalog(
+    {
+        "TOY1": Entry("Toys break", "Glue them.", if_clear="Play on.", docs="https://toys.example/TOY1"),
+        "TOY9": Entry("Toys were not tested", "Run `toys play`.", docs="https://toys.example/TOY9"),
+    }
+)
+
+
+def suspicions(run):
+    for _, toys in run.all(TOYS):
+        yield Suspicion("toys", ("all",), 0.1**toys.broken)
+
+
+def findings(run, decided):
+    for _, toys in run.all(TOYS):
+        severe = decided.shown("toys", "all")
+        evidence = f"{toys.broken} of 10 toys broke."
+        yield CATALOG.finding("TOY1", "high" if severe else "pass", "found" if severe else "clear", evidence)
+
+
+def figures(run):
+    for _, toys in run.all(TOYS):
+        layer = {"data": data([{"broken": toys.broken}]), "mark": "point", "encoding": {"x": axis("broken", "broken")}}
+        yield Figure(
+            figure_id="toys", title="Broken toys", caption="How many broke.", columns=("broken",), rows=((toys.broken,),),
+            panels=(Panel(specs={"": spec([layer], description="Broken toys.")}),),
+        )
+
+
+def details(run, reveal):
+    for _, toys in run.all(TOYS):
+        rows = [(name,) for name in toys.names]
+        yield Detail(section="Toys", columns=("toy",), rows=rows, caption="Toys that broke")
+
+
+class ToyRules(msgspec.Struct, frozen=True, kw_only=True):
+    broken_at_most: float | None = None
+
+
+def judge(run, rules, terms, stale):
+    if rules.broken_at_most is None:
+        return
+    rule, asks = "toys.broken_at_most", f"broken toys at most {rules.broken_at_most:g}"
+    if stale is not None or not run.all(TOYS):
+        yield absent(rule, asks, "toys play", run.all(TOYS), stale)
+        return
+    broken = run.first(TOYS).broken
+    low, high = clopper_pearson(broken, 10, terms.confidence)
+    outcome = "holds" if high <= rules.broken_at_most else "broken" if low > rules.broken_at_most else "not_shown"
+    yield RuleOutcome(
+        rule=rule, asks=asks, outcome=outcome, words=WORDS[outcome], evidence=f"{broken} of 10", judged=10, chance=0.1**broken
+    )
+
+
+AUDIT = Audit(
+    name="toys",
+    command="toys play",
+    catalog=CATALOG,
+    not_tested=NotTested("TOY9", "Nobody played."),
+    documents=(TOYS,),
+    suspicions=suspicions,
+    weights={"toys": 2.0},
+    findings=findings,
+    sentences=lambda found: ["Its toys break."] if any(one.code == "TOY1" and one.status == "found" for one in found) else [],
+    figures=figures,
+    details=details,
+    policy=PolicySection(
+        rules=ToyRules, limits=("broken_at_most",), judge=judge, shares=frozenset({"broken_at_most"}),
+        template="#[toys]\\n#broken_at_most = 0.5\\n",
+    ),
+)
+'''
+HOSTILE = "<script>window.hacked=1</script>\x1b[2J\u202e"
+
+
+def install(site, code):
+    """Put a distribution with one module into a directory, as an installer would."""
+    site.mkdir()
+    (site / "toy_audit.py").write_text(textwrap.dedent(code))
+    information = site / "coalmine_toys-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: coalmine-toys\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[coalmine.audits]\ntoys = toy_audit:AUDIT\n")
+    (information / "RECORD").write_text("toy_audit.py,,\n")
+
+
+def coalmine(site, *arguments):
+    """The command in a process of its own, in which the distribution is installed."""
+    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", "coalmine", *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    site = tmp_path_factory.mktemp("installed") / "site"
+    install(site, TOY)
+    return site
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, site):
+    """A run of our own audits that has a result of the toy audit too."""
+    directory = tmp_path_factory.mktemp("run")
+    made.audited_run(directory)
+    model = json.loads((directory / "exposure" / "exposure.json").read_text())["model"]
+    save = (
+        "import sys, json, toy_audit\n"
+        "toys = toy_audit.Toys(model=json.loads(sys.argv[2]), broken=9, names=tuple(json.loads(sys.argv[3])))\n"
+        "toy_audit.TOYS.save(sys.argv[1], toys)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", save, str(directory), json.dumps(model), json.dumps(["duck", HOSTILE])],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])},
+        check=True,
+    )
+    return directory
+
+
+def test_its_results_are_in_the_report(site, run, tmp_path):
+    page = tmp_path / "report.html"
+    done = coalmine(site, "report", run, "-o", page)
+    assert done.returncode == 0, done.stderr
+    assert "Its toys break." in done.stdout
+    content = page.read_text()
+    for words in ("TOY1", "9 of 10 toys broke.", "Glue them.", "Broken toys", "Toys that broke", "duck"):
+        assert words in content
+    assert "toys.broken/1" in content
+    # What it brings is treated like everything else from a run.
+    assert "<script>window.hacked" not in content
+    assert "\x1b" not in content
+    assert "\u202e" not in content
+
+
+def test_its_findings_are_there_for_machines(site, run, tmp_path):
+    for kind in ("json", "sarif", "junit", "markdown"):
+        done = coalmine(site, "report", run, "--format", kind, "-o", tmp_path / kind)
+        assert done.returncode == 0, done.stderr
+    (document,) = json.loads((tmp_path / "json").read_text())["runs"]
+    (finding,) = [one for one in document["findings"] if one["code"] == "TOY1"]
+    assert (finding["severity"], finding["status"]) == ("high", "found")
+    assert finding["docs"] == "https://toys.example/TOY1"
+    assert "toys" in document["tested"]
+    assert document["verdict"].endswith("Its toys break.")
+    (sarif,) = json.loads((tmp_path / "sarif").read_text())["runs"]
+    (rule,) = [one for one in sarif["tool"]["driver"]["rules"] if one["id"] == "TOY1"]
+    assert "https://toys.example/TOY1" in rule["help"]["markdown"]
+    names = [case.get("name") for case in ET.parse(tmp_path / "junit").iter("testcase")]
+    assert "TOY1 Toys break" in names
+    assert "### TOY1 Toys break (high)" in (tmp_path / "markdown").read_text()
+
+
+def test_without_results_it_was_not_tested(site, tmp_path):
+    made.audited_run(tmp_path / "run")
+    done = coalmine(site, "report", tmp_path / "run", "--format", "json", "-o", tmp_path / "report.json")
+    assert done.returncode == 0, done.stderr
+    (document,) = json.loads((tmp_path / "report.json").read_text())["runs"]
+    assert "toys" in document["not_tested"]
+    (finding,) = [one for one in document["findings"] if one["code"] == "TOY9"]
+    assert (finding["status"], finding["evidence"]) == ("not_tested", "Nobody played.")
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome", "code"), [(0.2, "broken", 1), (0.9, "not_shown", 2), (1.0, "holds", 0)]
+)
+def test_its_rules_are_checked(site, run, tmp_path, limit, outcome, code):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f"[toys]\nbroken_at_most = {limit}\n")
+    done = coalmine(site, "check", run, "--policy", policy, "--json")
+    assert done.returncode == code, done.stderr
+    (rule,) = json.loads(done.stdout)["rules"]
+    assert (rule["rule"], rule["outcome"]) == ("toys.broken_at_most", outcome)
+
+
+def test_a_policy_can_require_it(site, tmp_path):
+    made.audited_run(tmp_path / "run")
+    (tmp_path / "policy.toml").write_text('require = ["toys"]\n')
+    done = coalmine(site, "check", tmp_path / "run", "--policy", tmp_path / "policy.toml", "--json")
+    assert done.returncode == 2
+    (rule,) = json.loads(done.stdout)["rules"]
+    assert (rule["rule"], rule["settle"]) == ("require toys", "run `toys play`")
+
+
+def test_its_files_are_verified(site, run, tmp_path):
+    assert coalmine(site, "verify", run).returncode == 0
+    altered = tmp_path / "toys.json"
+    altered.write_bytes((run / "toys.json").read_bytes().replace(b'"broken": 9', b'"broken": 0'))
+    assert coalmine(site, "verify", tmp_path).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("AUDIT = 1", "the entry point 'toys' of coalmine.audits is not an Audit"),
+        (
+            "raise RuntimeError('no')",
+            "the audit 'toys' of another package could not be loaded",
+        ),
+        (
+            "from coalmine.audits.exposure.audit import EXPOSURE as AUDIT",
+            "two audits named 'exposure'",
+        ),
+        (
+            TOY.replace('"TOY1": Entry', '"CM101": Entry'),
+            "declares the finding CM101 of the audit 'exposure'",
+        ),
+        (TOY.replace('{"toys": 2.0}', '{"canary": 2.0}'), "tests of the kind 'canary' another weight"),
+        (TOY.replace('"TOY9": Entry', '"TOY8": Entry'), "the catalog of the audit 'toys' does not have TOY9"),
+    ],
+    ids=["not an audit", "broken", "same name", "same code", "other weight", "unknown code"],
+)
+def test_an_audit_that_cannot_be_used_is_named(tmp_path, run, code, message):
+    install(tmp_path / "site", code)
+    done = coalmine(tmp_path / "site", "report", run, "-o", tmp_path / "report.html")
+    assert done.returncode != 0
+    assert message in " ".join(done.stderr.split())
