@@ -83,8 +83,18 @@ class LosesTheLastToken(ScriptedModel):
         return super().score([s._replace(target=s.target[:-1]) for s in sequences], ranks=ranks)
 
 
+class MixesDepthsUp(ScriptedModel):
+    """Forgets the last tokens of states that are deeper than others in their batch."""
+
+    def gather(self, parts):
+        states = super().gather(parts)
+        shallowest = min(len(state) for state in states)
+        return [state[:shallowest] for state in states]
+
+
 @pytest.mark.parametrize(
-    "broken", [TakesZeroForPadding, SharesRows, SortsItsAnswers, AnswersInNats, LosesTheLastToken]
+    "broken",
+    [MixesDepthsUp, TakesZeroForPadding, SharesRows, SortsItsAnswers, AnswersInNats, LosesTheLastToken],
 )
 def test_the_suite_notices(broken):
     with pytest.raises(ConformanceError):

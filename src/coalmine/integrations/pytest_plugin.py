@@ -28,18 +28,18 @@ _LOADING = ("kind", "device", "precision", "context", "context_text")
 
 
 @pytest.fixture(scope="session")
-def coalmine_audit() -> Callable[..., Audit]:
+def coalmine_audit() -> Callable[..., ModelAudit]:
     """Audits a model: `coalmine_audit(model, canaries, **options)`.
 
     `model` is a path, a URL or a loaded model. `options` are those of `coalmine.expose` (such as `method`, `samples`,
     `confidence`) and of `coalmine.load_model` (`kind`, `device`, `precision`, `context`, `context_text`). The same model, canaries and
     options are measured once per session, when a test first asks for the number.
     """
-    audits: dict[Any, Audit] = {}
+    audits: dict[Any, ModelAudit] = {}
 
-    def audit(model: Any, canaries: Any, **options: Any) -> Audit:
+    def audit(model: Any, canaries: Any, **options: Any) -> ModelAudit:
         key = (_identity(model), _identity(canaries), repr(sorted(options.items())))
-        return audits.setdefault(key, Audit(model, canaries, options))
+        return audits.setdefault(key, ModelAudit(model, canaries, options))
 
     return audit
 
@@ -62,7 +62,7 @@ def coalmine_check() -> Callable[..., GateResult]:
     return check_run
 
 
-class Audit:
+class ModelAudit:
     """One model and its canaries; each audit runs when it is first asked for."""
 
     def __init__(self, model: Any, canaries: Any, options: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class Audit:
 class ExposureAssertions:
     """Assertions about the exposures of planted canaries; a test passes only if the upper limits are within the limit."""
 
-    def __init__(self, audit: Audit) -> None:
+    def __init__(self, audit: ModelAudit) -> None:
         self._audit = audit
 
     def at_most(
@@ -153,7 +153,7 @@ class ExposureAssertions:
 class ExtractionAssertions:
     """Assertions about the extraction of planted canaries."""
 
-    def __init__(self, audit: Audit) -> None:
+    def __init__(self, audit: ModelAudit) -> None:
         self._audit = audit
         self._found: dict[str, Any] = {}
 

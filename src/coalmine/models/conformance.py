@@ -21,6 +21,7 @@ from coalmine.errors import CoalmineError, NotMeasurableError
 from coalmine.models.protocols import (
     BoundedModel,
     ContextualModel,
+    FloatArray,
     Generator,
     Lister,
     MaskedModel,
@@ -108,20 +109,10 @@ def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
     sequences = [text_sequence(model, target, source) for source, target in pairs]
     together = model.score(sequences)
     for (source, target), sequence, score in zip(pairs, sequences, together, strict=True):
-        fixed = model.given(source)
-        alone = fixed.score([text_sequence(fixed, target)])[0]
-        _close(
-            model,
-            alone.log2_probabilities,
-            score.log2_probabilities,
-            "with the source held fixed and in a batch",
-        )
-        _close(
-            model,
-            model.score([sequence])[0].log2_probabilities,
-            score.log2_probabilities,
-            "alone and in a batch",
-        )
+        fixed, batched = model.given(source), score.log2_probabilities
+        held = _bits(fixed, text_sequence(fixed, target))
+        _close(model, held, batched, "with the source held fixed and in a batch")
+        _close(model, _bits(model, sequence), batched, "alone and in a batch")
     for source in (pairs[0][0], pairs[-1][0]):
         check_model(model.given(source), targets)
 
@@ -145,7 +136,7 @@ def _check_description(model: Model) -> None:
 
 
 def _check_record(what: str, record: object) -> None:
-    """A record of a run is a JSON object, and equal facts give equal bytes."""
+    """A part of the record of a run must be a JSON object."""
     try:
         encoded = msgspec.json.encode(record)
     except (TypeError, ValueError) as problem:
@@ -186,12 +177,7 @@ def _check_scorer(model: Scorer, texts: Sequence[str]) -> None:
                 "a token that is the argmax must have rank 1",
             )
     for sequence, score in zip(sequences, together, strict=True):
-        _close(
-            model,
-            model.score([sequence])[0].log2_probabilities,
-            score.log2_probabilities,
-            "alone and in a batch",
-        )
+        _close(model, _bits(model, sequence), score.log2_probabilities, "alone and in a batch")
     backwards = model.score(sequences[::-1])[::-1]
     for first, second in zip(together, backwards, strict=True):
         _close(model, first.log2_probabilities, second.log2_probabilities, "in another order")
@@ -212,20 +198,15 @@ def _check_token_zero(model: Scorer, sequences: Sequence[TokenSequence]) -> None
     if isinstance(model, MaskedModel):
         return  # it sees both sides of a token, so what follows a token changes its score
     followed = model.score([TokenSequence(model.context, (*target, 0)), *sequences])[0]
-    _close(
-        model,
-        followed.log2_probabilities[:-1],
-        model.score([sequences[0]])[0].log2_probabilities,
-        "before a token 0",
-    )
+    _close(model, followed.log2_probabilities[:-1], _bits(model, sequences[0]), "before a token 0")
 
 
 def _check_moved_boundary(model: Scorer, sequences: Sequence[TokenSequence]) -> None:
     """Tokens score the same whether the ones before them are context or target."""
     for context, target, _ in sequences:
-        whole = model.score([TokenSequence(context, target)])[0].log2_probabilities
+        whole = _bits(model, TokenSequence(context, target))
         for cut in {1, len(target) // 2, len(target) - 1} - {0}:
-            part = model.score([TokenSequence(context + target[:cut], target[cut:])])[0].log2_probabilities
+            part = _bits(model, TokenSequence(context + target[:cut], target[cut:]))
             _close(model, part, whole[cut:], f"with the boundary moved by {cut} tokens")
 
 
@@ -257,16 +238,30 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
         straight.log2_probabilities,
         "of states gathered from several batches",
     )
+    if model.mixes_depths:
+        _check_depths(model, model.tokenizer.encode(max(texts, key=len)))
     _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must be more than 0")
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
     _close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
 
 
+def _check_depths(model: Stepper, tokens: Sequence[int]) -> None:
+    """States along one text, in one batch and each alone."""
+    depths = range(min(4, len(tokens)))
+    states = [model.start([(*model.context, *tokens[:depth])]).states for depth in depths]
+    following = np.array([tokens[depth] for depth in depths])
+    mixed = model.gather([(one, np.array([0])) for one in states])
+    together = model.step(mixed, np.array(depths), following).log2_probabilities
+    alone = [model.step(one, np.array([0]), following[[place]]) for place, one in enumerate(states)]
+    separate = np.concatenate([step.log2_probabilities for step in alone])
+    _close(model, together, separate, "of states of different depths in one batch")
+
+
 def _check_stepping_equals_scoring(model: Stepper, scorer: Scorer, texts: Sequence[str]) -> None:
     for text in texts:
         sequence = text_sequence(model, text)
-        scored = scorer.score([sequence])[0].log2_probabilities
+        scored = _bits(scorer, sequence)
         step = model.start([sequence.context])
         stepped = []
         for token in sequence.target:
@@ -411,6 +406,11 @@ def _check_contexts(model: ContextualModel, texts: Sequence[str]) -> None:
         scores = [one.score([text_sequence(model, text) for text in texts]) for one in (model, same)]
         for own, again in zip(*scores, strict=True):
             _close(model, own.log2_probabilities, again.log2_probabilities, "in the same context")
+
+
+def _bits(model: Scorer, sequence: TokenSequence) -> FloatArray:
+    """The log2 probabilities of one sequence, scored alone."""
+    return model.score([sequence])[0].log2_probabilities
 
 
 def _sums_to_one(log2_probabilities: np.ndarray) -> None:

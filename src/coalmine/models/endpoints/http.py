@@ -17,7 +17,7 @@ from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasura
 from coalmine.models.endpoints.address import Key
 from coalmine.models.endpoints.answers import UnusableAnswerError
 from coalmine.models.endpoints.limits import Budget, RateLimit
-from coalmine.models.endpoints.transport import MOST_BYTES, Reply, Transport
+from coalmine.models.endpoints.transport import MOST_BYTES, HttpReply, Transport
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ class Connection:
             self.budget.settle(most_tokens, tokens)
         return answer
 
-    def _raise_for(self, reply: Reply, hide: str) -> NoReturn:
+    def _raise_for(self, reply: HttpReply, hide: str) -> NoReturn:
         status = reply.status
         said = self._key.inert(_without_text(_message(reply.content), hide))
         if status in WORTH_RETRYING or status >= 500:

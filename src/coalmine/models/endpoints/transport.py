@@ -25,7 +25,7 @@ PART = 65_536
 EITHER_HEADER = 47
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """A complete answer; the names of `headers` are in lower case."""
 
     status: int
@@ -66,7 +66,7 @@ class Transport:
         """Close all connections."""
         self._pool.close()
 
-    def exchange(self, url: str, body: bytes | None, *, most_bytes: int = MOST_BYTES) -> Reply:
+    def exchange(self, url: str, body: bytes | None, *, most_bytes: int = MOST_BYTES) -> HttpReply:
         """POST a body, or GET if there is none; an UnusableAnswerError if no complete answer of at most `most_bytes` comes."""
         import httpcore
 
@@ -83,7 +83,7 @@ class Transport:
                     content += part
                     if len(content) > most_bytes:
                         raise UnusableAnswerError(f"the answer has more than {most_bytes:,} bytes")
-                return Reply(response.status, headers, bytes(content))
+                return HttpReply(response.status, headers, bytes(content))
         except httpcore.TimeoutException:
             raise UnusableAnswerError(f"no answer came within {self._timeout:g} s", "network") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol) as problem:
