@@ -1,4 +1,4 @@
-"""What is no answer to its question, though it looks like one: valid JSON of a wrong shape, and what is hardly JSON."""
+"""Answers that look valid but do not answer their question: valid JSON of a wrong shape, and broken JSON."""
 
 import json
 

@@ -38,10 +38,10 @@ WIRE_FAULTS = (
     "truncated_json",  # cut in the middle, with a Content-Length that is right for the part
     "garbage",  # random bytes
     "html_200",  # a page that says that something went wrong, with status 200
-    "chunked_garbage",  # a chunk whose length is no number
+    "chunked_garbage",  # a chunk whose length is not a number
     "empty_body",
 )
-# Valid JSON with status 200 that is no answer to the question. No number may be read from any of them.
+# Valid JSON with status 200 that does not answer the question. No number may be read from any of them.
 SHAPE_FAULTS = (
     "no_choices",  # the field is missing
     "fewer_choices",  # one choice less than prompts
@@ -95,7 +95,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text):
-        """`kind`, `kind:every=3`, `kind:rate=0.2` or `kind:at=2`, also with `times=1` behind a comma."""
+        """`kind`, `kind:every=3`, `kind:rate=0.2` or `kind:at=2`, also with `times=1` after a comma."""
         kind, _, options = text.partition(":")
         named = dict(option.split("=") for option in options.split(",") if option)
         reads = {"every": int, "times": int, "rate": float, "at": lambda number: (int(number),)}

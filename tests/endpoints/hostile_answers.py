@@ -1,4 +1,4 @@
-"""Answers that are made to do harm: to fill the memory of whoever reads them, to keep it waiting, or to confuse it."""
+"""Malicious answers: they try to fill the memory of a client, to keep it waiting, or to confuse it."""
 
 import contextlib
 import itertools
@@ -34,7 +34,7 @@ def _twice(content):
     return [whole + whole]
 
 
-# What is sent, in parts, for the honest answer `content`; whoever reads it goes away before an endless one ends.
+# What is sent, in parts, for the honest answer `content`; the client disconnects before an endless one ends.
 HOSTILE = {
     "gzip_bomb": lambda _: _encoded(b"gzip", bomb("gzip")),
     "deflate_bomb": lambda _: _encoded(b"deflate", bomb("deflate")),

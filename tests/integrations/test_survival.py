@@ -223,7 +223,7 @@ def test_a_tokenizer_that_lower_cases_is_followed_and_told():
     chosen = CanarySet.of("My code is {re:[A-Za-z]{2}}", ["My code is AB", "My code is ab", "My code is XY"])
     found = check_survival(chosen, examples(chosen, tokenizer), tokenizer)
     assert [entry.altered for entry in found.canaries] == [True, True, True]
-    # Two of them are one text now: each is found twice, and it is said that they cannot be told apart.
+    # Two of them are one text now: each is found twice, and a warning says that they cannot be distinguished.
     assert [entry.reached for entry in found.canaries] == [2, 2, 1]
     assert any("changed by the tokenizer" in warning for warning in found.warnings)
     assert any("same text to the tokenizer" in w and "f0-x1-0, f0-x1-1" in w for w in found.warnings)

@@ -1,4 +1,4 @@
-"""Servers for the tests of endpoints (the real one as a process, and one that twists what a real one says), and what to ask them."""
+"""Servers for the tests of endpoints (the real one as a process, and one that alters the answers of a real one), and questions for them."""
 
 import contextlib
 import http.client
@@ -47,7 +47,7 @@ def serving_process(directory, *options, environment=None):
             *options,
         ],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # a pipe that nobody reads fills up
+        stderr=subprocess.DEVNULL,  # a pipe without a reader fills up
         text=True,
         env=environment,
     )

@@ -33,7 +33,7 @@ def save_adapter(
     spread: float = 0.3,
     save_embedding_layers="auto",
 ) -> Path:
-    """An adapter, LoRA unless told otherwise, that changes the model in `base`; with a spread of 0 it is as before training."""
+    """An adapter, LoRA by default, that changes the model in `base`; with a spread of 0 it is as before training."""
     config = config or LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True)
     model = tiny(kind, len(byte_level()), dtype=torch.float32) if model is None else model
     adapt(model, directory, base, config, spread, save_embedding_layers)
@@ -61,7 +61,7 @@ def change_json(path: Path, **changes) -> None:
 
 
 def write_document(path: Path, document) -> None:
-    """JSON, with the right checksum where the document has one: somebody who means harm computes it again."""
+    """JSON, with the right checksum if the document has one: an attacker would compute it again."""
     if isinstance(document, dict) and document.pop("checksum", None):
         write_sealed(path, document)
     else:

@@ -1,4 +1,4 @@
-"""Where the source loads models: only in rooms that are behind the offline switch, and never from a pickle."""
+"""Where the source loads models: only in code that is guarded by the offline switch, and never from a pickle."""
 
 import ast
 import re

@@ -76,7 +76,7 @@ def byte_level_pieces(vocabulary=500) -> PreTrainedTokenizerFast:
 
 @functools.cache
 def unigram(vocabulary=400, sentinels=20) -> PreTrainedTokenizerFast:
-    """As T5's: a marker before each word, </s> behind each text, sentinels at the end of the vocabulary."""
+    """As T5's: a marker before each word, </s> after each text, sentinels at the end of the vocabulary."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")

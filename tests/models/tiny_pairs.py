@@ -44,7 +44,7 @@ def unigram(vocabulary=400) -> PreTrainedTokenizerFast:
 
 @functools.cache
 def byte_level_pairs(vocabulary=500, *, opens=False) -> PreTrainedTokenizerFast:
-    """A byte-level BPE that closes a text with </s>; with `opens`, <s> stands before it, as BART writes texts."""
+    """A byte-level BPE that closes a text with </s>; with `opens`, it also begins with <s>, as for BART."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -106,7 +106,7 @@ def unigram(vocabulary=300) -> PreTrainedTokenizerFast:
 
 @functools.cache
 def word_pieces(vocabulary=400) -> PreTrainedTokenizerFast:
-    """As BERT's: lower case, words cut at spaces and punctuation, ## before what goes on with a word."""
+    """As BERT's: lower case, words cut at spaces and punctuation, ## before the continuation of a word."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

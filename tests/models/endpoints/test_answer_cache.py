@@ -216,7 +216,7 @@ def test_a_limit_on_the_size_of_files(tmp_path):
 
 
 class TestHostileContent:
-    """A file that somebody made on purpose, with right checksums."""
+    """A file that was forged, with valid checksums."""
 
     def put(self, path, content):
         with opened(path) as cache:

@@ -65,7 +65,7 @@ def bits(model, texts=TEXTS):
 def _options(kind):
     if kind == "delay":
         return {**QUICK, "timeout": 0.5}
-    # A stale answer is told by its id, once the answer that it repeats has come: one request at a time.
+    # A stale answer is recognized by its id, once the answer that it repeats has come: one request at a time.
     return {**QUICK, "concurrency": 1} if kind == "stale" else QUICK
 
 

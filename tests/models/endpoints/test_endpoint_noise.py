@@ -116,7 +116,7 @@ def test_a_difference_that_stays_is_not_noise(scripted_url):
 
 
 def test_text_that_is_seldom_written_otherwise(scripted_url):
-    """Greedy decoding that takes another turn now and then is told; a server that was not deterministic at all never is accused."""
+    """Greedy decoding that differs now and then is reported; a server that was never deterministic is not accused of a switch."""
     for every, level in ((10, "a change"), (3, "from the beginning")):
         count = iter(range(1, 10_000))
 

@@ -112,7 +112,7 @@ def test_servers_that_take_turns(scripted_url, other_url):
     for switch in ({"every": 2}, {"every": 3}, {"rate": 0.5}, {"first": TRIED + 1, "every": 2}):
         with (
             FaultProxy(scripted_url, switch=Switch(other_url, **switch)) as proxy,
-            # One that is found while it is tried is no scorer.
+            # One that is found during the first test is not a scorer.
             pytest.raises((ModelChangedError, AttributeError)),
             connect(proxy.url, **QUICK) as model,
         ):
@@ -209,7 +209,7 @@ class TestOtherKinds:
                 pytest.raises(CoalmineError) as problem,
             ):
                 bits(model)
-            # The others are no answers, whoever gives them.
+            # The others are not valid answers of any model.
             if liar in {"bits", "offset"}:
                 assert problem.type is ModelChangedError
 

@@ -91,7 +91,7 @@ def test_other_networks_too(model):
     assert isinstance(asked, Reciter)
     prompts = [(*asked.context, *prompt) for prompt in random_prompts(asked.tokenizer.size)]
     written = asked.generate(prompts, length=SUFFIX)
-    # Targets of different length stand side by side in a batch.
+    # Targets of different lengths are side by side in a batch.
     written = [tokens[: 1 + place % SUFFIX] for place, tokens in enumerate(written)]
     targets, misses = targets_of(written, asked.tokenizer.size)
     sequences = [TokenSequence(*pair) for pair in zip(prompts, targets, strict=True)]

@@ -1,4 +1,4 @@
-"""Weights are loaded only if they are those that were written, whoever wrote them."""
+"""Weights are loaded only if they are exactly those that were written."""
 
 import json
 import shutil
@@ -45,7 +45,9 @@ def test_the_record_of_a_training_has_the_hashes_of_what_it_wrote(trained):
 def test_zeroed_weights_are_refused(trained, vouched):
     weights = trained / "model.safetensors"
     save_file({name: tensor * 0 for name, tensor in load_file(weights).items()}, weights)
-    if vouched:  # with the hash in config.json computed anew, the record of the training still knows better
+    if (
+        vouched
+    ):  # with the hash in config.json computed again, the record of the training still has the old one
         with resealed(trained / "config.json") as config:
             config["weights_sha256"] = sha256_of_file(weights)
     with pytest.raises(AlteredError, match=r"(model\.safetensors|config\.json) is not what"):

@@ -176,7 +176,7 @@ def test_a_config_that_asks_for_far_more_than_its_weights_takes_no_memory(copied
     if "network" in changes:
         changes = {"network": json.loads(path.read_text())["network"] | changes["network"]}
     change_json(path, **changes)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = peak_kilobytes()
     refusal(directory)
     assert peak_kilobytes() - before < 300_000

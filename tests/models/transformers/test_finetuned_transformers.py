@@ -48,7 +48,7 @@ def planted(tmp_path_factory):
 
 
 def fine_tune(model, tokenizer, texts, steps=250):
-    """Plain training with AdamW: each row is one document behind the separator, padded."""
+    """Plain training with AdamW: each row is one document after the separator, padded."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     rows = [[tokenizer.bos_token_id, *tokenizer.encode(text)][:48] for text in texts]
     model.train()

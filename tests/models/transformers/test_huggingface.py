@@ -52,7 +52,7 @@ def test_a_tokenizer_that_was_used_to_truncate_does_not_cut_what_is_scored():
     tokenizer = byte_level()
     model = tiny("gpt2", len(tokenizer))
     whole = brute_force_bits(from_transformers(model, tokenizer), TEXTS[0])
-    tokenizer(TEXTS, truncation=True, max_length=4)  # its backend goes on truncating afterwards
+    tokenizer(TEXTS, truncation=True, max_length=4)  # its backend keeps truncating afterwards
     try:
         assert brute_force_bits(from_transformers(model, tokenizer), TEXTS[0]) == pytest.approx(whole)
     finally:

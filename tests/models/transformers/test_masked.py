@@ -394,7 +394,7 @@ def test_an_adapter_is_read_unmerged_and_its_base_is_the_reference(kind, layers,
 
 
 def fine_tune(model, tokenizer, texts, steps=300):
-    """Plain training: of each text between 15 and 30 % of the tokens are masked anew each time."""
+    """Plain training: 15% to 30% of the tokens of each text are masked, drawn again each time."""
     draws = integers(0, "fine-tuning")
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     rows = [tokenizer.encode(text)[:24] for text in texts]

@@ -1,4 +1,4 @@
-"""Tokenizers whose ids cannot be told apart, or do not fit the model, are refused for every kind of model."""
+"""Tokenizers with duplicate ids, or with ids that do not fit the model, are refused for every kind of model."""
 
 import json
 import shutil
