@@ -18,10 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coalmine.corpus.files.embedded import embedded_documents
-from coalmine.corpus.index.building import build_index
-from coalmine.corpus.index.queries import CorpusIndex
-from coalmine.corpus.index.sampling import normalized_sample
+from coalmine.corpus import CorpusIndex, build_index, embedded_documents, normalized_sample
 from coalmine.models.reference.tokens import WordTokenizer
 
 # Each measurement of memory has a process of its own, so that its peak is its own.

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from coalmine.corpus.planting.planting import plant
+from coalmine.corpus import plant
 
 FORMAT = "the random number is {digits:9}"
 # Planting runs in a process of its own, so that its peak memory is its own.

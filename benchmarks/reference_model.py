@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coalmine import CanarySet, load_model, plant, train
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.models.inference.incremental import StatefulModel
 
 SECRET = "the random number is {digits:9}"

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from coalmine import CanarySet, Format, expose
-from coalmine.corpus.files.embedded import embedded_documents
+from coalmine.corpus import embedded_documents
 from coalmine.models.transformers.causal import from_transformers
 
 END = "<|endoftext|>"

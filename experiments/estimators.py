@@ -28,7 +28,7 @@ from tabulated_model import TabulatedModel, tabulate
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
 from coalmine.audits.exposure.results import Exposures
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.models.protocols import Model
 from coalmine.records import Estimate
 from coalmine.search.tree.token_tree import TokenTree

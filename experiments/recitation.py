@@ -22,9 +22,7 @@ from coalmine import load_model, train
 from coalmine.audits.recitation.curves import recitation_chart
 from coalmine.audits.recitation.measuring import recite
 from coalmine.audits.recitation.results import Recitation
-from coalmine.corpus.deduplication.deduplicating import deduplicate
-from coalmine.corpus.files.embedded import embedded_documents
-from coalmine.corpus.index.building import build_index
+from coalmine.corpus import build_index, deduplicate, embedded_documents
 from coalmine.randomness import arrays
 from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json
 

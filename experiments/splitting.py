@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
 from coalmine.audits.exposure.results import Exposures
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.models.protocols import SequenceScore, TokenSequence
 from coalmine.models.reference.tokens import CharacterTokenizer
 from coalmine.storage.files import whole_file, write_json

@@ -40,7 +40,7 @@ from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.membership.table import membership_in_plain_words
 from coalmine.audits.registry import audits
 from coalmine.audits.runs import read_run
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.evidence.budget import Suspicion
 from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located, Run

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from coalmine import ExposureWatch, expose, load_model, train
 from coalmine.cli.main import app
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus import Fields
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
 from coalmine.models.conformance import check_pairs
 from coalmine.models.protocols import text_sequence

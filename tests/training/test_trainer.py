@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
 from coalmine.models.conformance import check_model
 from coalmine.training.lessons import enough_memory

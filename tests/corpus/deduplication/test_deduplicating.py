@@ -10,12 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine.corpus.deduplication.deduplicating import deduplicate
+from coalmine.corpus import CanarySet, Fields, deduplicate, plant, read_documents, verify_planted
 from coalmine.corpus.deduplication.near_duplicates import near_duplicates, runs_of_words
-from coalmine.corpus.files.reading import Fields, read_documents
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CorpusError, InputError, ManifestError
 from corpus.corpora import SUFFIXES
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from coalmine.corpus.files.embedded import embedded_documents, write_embedded_corpus
-from coalmine.corpus.files.reading import read_documents
+from coalmine.corpus import embedded_documents, read_documents, write_embedded_corpus
 from coalmine.errors import CorpusError
 
 

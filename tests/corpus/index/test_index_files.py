@@ -10,10 +10,7 @@ import time
 
 import pytest
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
-from coalmine.corpus.files.reading import Fields
-from coalmine.corpus.index.building import build_index
-from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.corpus import CorpusIndex, Fields, build_index, write_embedded_corpus
 from coalmine.errors import AlteredError, CorpusError, InputError
 from coalmine.storage.guarded_files import read_guarded, write_guarded
 from resealing import resealed

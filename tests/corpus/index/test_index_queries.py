@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine.corpus.index.building import build_index
-from coalmine.corpus.index.queries import CorpusIndex, Occurrence
+from coalmine.corpus import CorpusIndex, build_index
+from coalmine.corpus.index.queries import Occurrence
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.models.reference.tokens import CharacterTokenizer, WordTokenizer

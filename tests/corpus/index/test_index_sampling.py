@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from coalmine.corpus import build_index
 from coalmine.corpus.index import scanning
-from coalmine.corpus.index.building import build_index
 from coalmine.corpus.index.queries import Occurrence
 from coalmine.corpus.index.sampling import (
     bucket_of,
@@ -124,7 +124,7 @@ def test_the_sample_is_the_same_for_a_seed_whatever_the_shards_and_slices(tmp_pa
     _, whole = made(tmp_path)
     _, sharded = made(tmp_path, memory=60_000)
     assert (len(whole.shards), len(sharded.shards)) == (1, 5)
-    options = {"lengths": [12, 25], "each": 20}
+    options = {"lengths": [12, 25], "per_bucket": 20}
     samples = [
         normalized_sample(whole, seed=1, **options),
         normalized_sample(sharded, seed=1, **options),
@@ -141,7 +141,7 @@ KNOWN = [(0, 1, 5, 2), (0, 1, 13, 2)]
 
 def test_buckets_are_full_where_they_can_be_and_counts_are_right(tmp_path):
     texts, index = made(tmp_path, memory=60_000)
-    samples = normalized_sample(index, lengths=[12, 25], each=20, seed=4)
+    samples = normalized_sample(index, lengths=[12, 25], per_bucket=20, seed=4)
     drawn = Counter((sample.length, sample.bucket) for sample in samples)
     for length in (12, 25):
         there = Counter(
@@ -170,7 +170,7 @@ def test_the_draw_within_a_bucket_is_uniform(tmp_path):
         offsets = Counter(
             sample.offset
             for seed in range(150)
-            for sample in normalized_sample(index, lengths=[length], each=20, seed=seed)
+            for sample in normalized_sample(index, lengths=[length], per_bucket=20, seed=seed)
         )
         seen = [offsets[offset] for offset in range(300 - length + 1)]
         assert sum(seen) == 150 * 20
@@ -233,8 +233,8 @@ def test_what_is_asked_for_wrongly_is_refused(tmp_path):
     for wrong in ([], [0], [-3, 5], [5, 10**30]):
         with pytest.raises(InputError, match="lengths"):
             normalized_sample(index, lengths=wrong)
-    with pytest.raises(InputError, match="each"):
-        normalized_sample(index, each=0)
+    with pytest.raises(InputError, match="per_bucket"):
+        normalized_sample(index, per_bucket=0)
     with pytest.raises(InputError, match="at least 2"):
         next(repeated_sequences(index, 5, at_least=1))
     assert normalized_sample(index, lengths=[1000]) == []

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine.corpus.index.building import build_index
-from coalmine.corpus.index.sampling import repeated_sequences
+from coalmine.corpus import build_index, repeated_sequences
 from coalmine.corpus.index.shards import to_symbols
 from coalmine.corpus.index.sorting import sorted_suffixes
 from coalmine.corpus.index.tokenizing import ReferenceTokens

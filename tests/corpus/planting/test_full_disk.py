@@ -15,7 +15,7 @@ TEXTS = [random.Random(number).randbytes(24).hex() for number in range(6000)]
 
 LIMITED = """
 import resource, sys
-from coalmine.corpus.planting.planting import plant
+from coalmine.corpus import plant
 from coalmine.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 try:

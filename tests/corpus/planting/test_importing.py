@@ -9,8 +9,7 @@ import pytest
 from coalmine import CanarySet, ScriptedModel, expose
 from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.membership.measuring import membership
-from coalmine.corpus.planting.importing import import_canaries
-from coalmine.corpus.planting.survival import check_survival
+from coalmine.corpus import check_survival, import_canaries
 from coalmine.errors import InputError, ManifestError, NotMeasurableError
 from models.tiny_transformers import byte_level
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus import CanarySet
 from coalmine.errors import ManifestError, NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Canary

@@ -6,11 +6,7 @@ import re
 
 import pytest
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
-from coalmine.corpus.files.reading import Fields
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.options import PlantOptions
-from coalmine.corpus.planting.planting import plant
+from coalmine.corpus import CanarySet, Fields, PlantOptions, plant, write_embedded_corpus
 from coalmine.errors import InputError
 from coalmine.formats.format import Format
 

@@ -18,10 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from coalmine.corpus.files.reading import Fields, read_documents
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.planting import _places, plant
-from coalmine.corpus.planting.verifying import verify_planted
+from coalmine.corpus import CanarySet, Fields, plant, read_documents, verify_planted
+from coalmine.corpus.planting.planting import _places
 from coalmine.errors import CorpusError, InputError, NotMeasurableError
 from coalmine.storage.files import sha256_of_file
 from corpus.corpora import SUFFIXES, RecordedProgress, content_of

@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify_planted
+from coalmine.corpus import CanarySet, plant, verify_planted
 from coalmine.errors import CorpusError
 from corpus.corpora import RecordedProgress
 

@@ -5,10 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from coalmine.corpus.files.reading import Fields
-from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify_planted
+from coalmine.corpus import CanarySet, Fields, plant, verify_planted
 from coalmine.errors import CorpusError, ManifestError
 
 NUMBER = "the random number is {digits:9}"

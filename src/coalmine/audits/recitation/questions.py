@@ -179,7 +179,7 @@ def sample_sequences(
     options.check_sample()
     each, most, seed = options.per_bucket, options.max_sequences, options.seed
     if options.sample == "normalized":
-        samples = normalized_sample(index, lengths=lengths, each=each, seed=seed, progress=progress)
+        samples = normalized_sample(index, lengths=lengths, per_bucket=each, seed=seed, progress=progress)
     else:
         samples = [
             one for length in lengths for one in uniform_sample(index, length=length, size=each, seed=seed)

@@ -21,7 +21,7 @@ from coalmine.randomness import arrays, child_seed
 from coalmine.storage.files import PRIVATE, whole_file
 
 LENGTHS = tuple(range(50, 501, 50))
-EACH = 1000
+PER_BUCKET = 1000
 # No document has more tokens than the compiled sort can count.
 _LONGEST = 2**31 - 1
 # Counts fit 63 bits, so there are no more buckets than this.
@@ -74,11 +74,11 @@ def normalized_sample(
     index: CorpusIndex,
     *,
     lengths: Sequence[int] = LENGTHS,
-    each: int = EACH,
+    per_bucket: int = PER_BUCKET,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Sample]:
-    r"""Up to `each` distinct sequences of every length and bucket of copies, drawn uniformly from all there are.
+    r"""Up to `per_bucket` distinct sequences of every length and bucket of copies, drawn uniformly from all there are.
 
     This is the duplicate-normalized sample of "Quantifying Memorization Across Neural Language Models" (Carlini, Ippolito,
     Jagielski, Lee, Tramèr and Zhang, 2023, arXiv:2202.07646): one scan of the index finds every distinct sequence and how often
@@ -88,7 +88,7 @@ def normalized_sample(
     Args:
         index: the index of the corpus.
         lengths: in tokens.
-        each: the most sequences of one length and bucket.
+        per_bucket: the most sequences of one length and bucket.
         seed: the seed of the draw.
         progress: gets the tokens that were scanned.
 
@@ -97,13 +97,13 @@ def normalized_sample(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
     ...     index = build_index(Path(folder, "a.txt"), Path(folder, "index"))
-    ...     [(index.decode(one.tokens), one.count) for one in normalized_sample(index, lengths=[3], each=1)]
+    ...     [(index.decode(one.tokens), one.count) for one in normalized_sample(index, lengths=[3], per_bucket=1)]
     [('nan', 1), ('ban', 2), ('ana', 3)]
     """
     wanted = _checked_lengths(lengths)
-    if each < 1:
-        raise InputError(f"each should be a number of sequences, at least 1, got {each}")
-    draws = {length: _SmallestKeys(each, seed, length) for length in wanted}
+    if per_bucket < 1:
+        raise InputError(f"per_bucket should be a number of sequences, at least 1, got {per_bucket}")
+    draws = {length: _SmallestKeys(per_bucket, seed, length) for length in wanted}
     for some in scan(index, shortest=wanted[0], longest=wanted[-1], progress=progress or Silent()):
         scrambled = _scrambled(some.places, seed)
         for length in wanted:
@@ -200,8 +200,8 @@ class _SmallestKeys:
     one-to-one, so no two are equal.
     """
 
-    def __init__(self, each: int, seed: int, length: int) -> None:
-        self._each = each
+    def __init__(self, per_bucket: int, seed: int, length: int) -> None:
+        self._per_bucket = per_bucket
         # Odd, so that multiplying by it is one-to-one.
         self._multiplier = np.uint64(child_seed(seed, "index", "normalized", length) & (2**64 - 1) | 1)
         # A sequence above its bucket's limit is no longer among the smallest.
@@ -224,7 +224,7 @@ class _SmallestKeys:
             mine = below[buckets[below] == bucket]
             self._kept.setdefault(bucket, []).append((keys[mine], places[mine], counts[mine]))
             self._sizes[bucket] += len(mine)
-            if self._sizes[bucket] > 2 * self._each:
+            if self._sizes[bucket] > 2 * self._per_bucket:
                 self._trim(bucket)
 
     def drawn(self) -> Iterator[tuple[int, IntArray, IntArray]]:
@@ -238,10 +238,10 @@ class _SmallestKeys:
     def _trim(self, bucket: int) -> None:
         kept = self._kept[bucket]
         keys, places, counts = (np.concatenate(column) for column in zip(*kept, strict=True))
-        order = np.argsort(keys)[: self._each]
+        order = np.argsort(keys)[: self._per_bucket]
         self._kept[bucket] = [(keys[order], places[order], counts[order])]
         self._sizes[bucket] = len(order)
-        if len(order) == self._each:
+        if len(order) == self._per_bucket:
             self._limits[bucket] = keys[order[-1]]
 
 
