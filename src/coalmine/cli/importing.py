@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, Words, formats_from, words_from
+from coalmine.cli.options import Json, Quiet, Words, formats_from, takes, words_from
 from coalmine.cli.output import Output
+from coalmine.corpus.planting.options import ImportOptions
 from coalmine.errors import InputError
 from coalmine.storage.files import no_empty_directory
 
 
+@takes(options=ImportOptions)
 def command(
+    *,
     file: Annotated[
         Path,
         typer.Argument(
@@ -26,12 +29,7 @@ def command(
         typer.Option("--format", "-f", help="The format that all texts are members of, if there is one."),
     ] = None,
     words: Words = None,
-    withhold: Annotated[
-        float | None,
-        typer.Option(
-            "--withhold", help="Probability with which a coin left a canary out, if FILE does not say so."
-        ),
-    ] = None,
+    options: ImportOptions,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the canaries.json that is there.")
     ] = False,
@@ -53,7 +51,7 @@ def command(
         secret = None
         if secret_format is not None:
             [secret] = formats_from([secret_format], words_from(words))
-        imported = import_canaries(file, format=secret, withhold=withhold)
+        imported = import_canaries(file, options=options, format=secret)
         path = make_directory(out) / MANIFEST_NAME
         # A run that was killed after it had written the very same file is not in the way.
         if (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from coalmine.corpus.index.sampling import normalized_sample, repeated_sequences, uniform_sample
     from coalmine.corpus.planting.importing import import_canaries
     from coalmine.corpus.planting.manifest import CanarySet
-    from coalmine.corpus.planting.options import PlantOptions
+    from coalmine.corpus.planting.options import ImportOptions, PlantOptions
     from coalmine.corpus.planting.planting import Planted, plant
     from coalmine.corpus.planting.survival import Survival, check_survival
     from coalmine.corpus.planting.verifying import Verification, verify_planted
@@ -41,6 +41,7 @@ __all__ = [
     "DedupOptions",
     "Deduplication",
     "Fields",
+    "ImportOptions",
     "IndexOptions",
     "PlantOptions",
     "Planted",
@@ -69,6 +70,7 @@ __getattr__, __dir__ = lazy(
         "Deduplication": "coalmine.corpus.deduplication.report",
         "CorpusDocument": "coalmine.corpus.files.documents",
         "Fields": "coalmine.corpus.files.documents",
+        "ImportOptions": "coalmine.corpus.planting.options",
         "IndexOptions": "coalmine.corpus.index.options",
         "PlantOptions": "coalmine.corpus.planting.options",
         "Planted": "coalmine.corpus.planting.planting",

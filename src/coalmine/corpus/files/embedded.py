@@ -78,7 +78,7 @@ def write_embedded_corpus(path: str | os.PathLike[str], limit_bytes: int | None 
     """
     path = Path(path)
     if path.suffix.lower() != ".txt":
-        raise CorpusError(f"the embedded corpus is plain text, but {path} does not end with .txt; name it so")
+        raise CorpusError(f"the embedded corpus is plain text, but {path} has another suffix; name it .txt")
     documents = embedded_documents(limit_bytes)
     if not documents:
         raise CorpusError(f"no document fits into {limit_bytes} bytes; allow at least 10000")

@@ -27,6 +27,7 @@ from coalmine.corpus.planting.foreign_files import (
     side_of,
 )
 from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.planting.options import ImportOptions
 from coalmine.errors import FormatError, InputError, ManifestError
 from coalmine.formats.format import Format
 from coalmine.records import Canary
@@ -101,8 +102,8 @@ class _FoundCanaries(NamedTuple):
 def import_canaries(
     path: str | os.PathLike[str],
     *,
-    format: Format | str | None = None,  # noqa: A002 - as --format
-    withhold: float | None = None,
+    options: ImportOptions | None = None,
+    **changes: Any,
 ) -> Imported:
     r"""The canaries in a file of another tool, with the copies that each had or was meant to have.
 
@@ -111,9 +112,8 @@ def import_canaries(
 
     Args:
         path: the file; its content decides what kind it is.
-        format: the format that all texts are members of, if they were drawn from one.
-        withhold: the probability with which a coin left a canary out, where the file does not say so. Without a coin, one training
-            run shows nothing about epsilon.
+        options: what the file does not say: the format of all texts, and the probability of the coin.
+        changes: fields of `ImportOptions` by name, such as `format="pin {digits:2}"` or `withhold=0.5`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -123,13 +123,10 @@ def import_canaries(
     >>> [(canary.text, canary.times_trained_on) for canary in imported.canaries]
     [('pin 12', 4), ('pin 93', 0)]
     """
-    place = Path(path)
+    chosen = ImportOptions.of(options, changes)
+    place, withhold = Path(path), chosen.withhold
     found = _read(place)
     if withhold is not None:
-        if not 0.0 <= withhold < 1.0:
-            raise InputError(
-                f"withhold is a probability below 1, but is {withhold}; give the probability of the coin"
-            )
         if found.withhold is not None and found.withhold != withhold:
             raise InputError(
                 f"{place} says that a coin withheld with probability {found.withhold:g}, and {withhold:g} was given; leave it out"
@@ -137,7 +134,8 @@ def import_canaries(
         found = found._replace(withhold=withhold)
     notes = list(found.notes)
     texts = [text for _, text, _, _ in found.canaries]
-    form = found.secret if format is None else Format(format) if isinstance(format, str) else format
+    given = Format(chosen.format) if isinstance(chosen.format, str) else chosen.format
+    form: Format | None = found.secret if given is None else given
     listed = form is None
     if form is None:
         form = _list_of(place, [*texts, *found.references])

@@ -1,9 +1,9 @@
-"""What can be chosen about planting: `PlantOptions`, filled by `plant` and by `coalmine plant`."""
+"""What can be chosen about planting and importing canaries: `PlantOptions` and `ImportOptions`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -64,6 +64,31 @@ class PlantOptions(Options, frozen=True, kw_only=True):
         if not 0 <= self.seed <= _LARGEST_SEED:
             raise InputError(
                 f"the seed should be an integer from 0 to 2**53, but is {self.seed}; give another"
+            )
+
+
+class ImportOptions(Options, frozen=True, kw_only=True):
+    """What a file of another tool does not say about its canaries.
+
+    Attributes:
+        format: the format that all texts are members of, a `Format` or its template, if they were drawn from one.
+        withhold: the probability with which a coin left a canary out, where the file does not say so. Without a coin, one
+            training run shows nothing about epsilon.
+
+    >>> ImportOptions(format="my pin is {digits:4}", withhold=0.5).withhold
+    0.5
+    """
+
+    format: Any = None
+    withhold: Annotated[
+        float | None,
+        Option("Probability with which a coin left a canary out, if FILE does not say so."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.withhold is not None and not 0.0 <= self.withhold < 1.0:
+            raise InputError(
+                f"withhold is a probability below 1, but is {self.withhold}; give the probability of the coin"
             )
 
 
