@@ -26,13 +26,13 @@ import typer.main
 import coalmine
 from coalmine.cli.main import app
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.corpus.planting.manifest_records import Manifest
+from coalmine.corpus.planting.manifest_records import CanaryManifest
 from coalmine.records.documents import Document
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "coalmine"
 # The class that Python has for a document whose file is written by another record.
-AS_WRITTEN: dict[type, type] = {CanarySet: Manifest}
+AS_WRITTEN: dict[type, type] = {CanarySet: CanaryManifest}
 BESIDE = ("benchmarks", "examples", "experiments", "mutants", "scripts")
 
 
