@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from coalmine import CanarySet, Format
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures, FormatFacts
 from coalmine.audits.extraction.results import (
@@ -27,6 +29,7 @@ from coalmine.evidence.run import Located, Run
 from coalmine.records import Canary, Estimate
 from coalmine.search.walks.shortest_path import Certificate
 from coalmine.statistics.epsilon.claimed import Verdict
+from coalmine.statistics.roc import RateEstimate
 from coalmine.training.record import TRAININGS
 
 MANIFEST = "ab" * 32
@@ -149,11 +152,13 @@ def area(value=0.55, low=0.5, high=0.59, **parts):
 
 def rate(value, low, high, *, at="1%", measured=True):
     method = f"TPR at FPR {at}"
-    return (
+    estimate = (
         interval(value, low, high, method=method, statement=f"{method}: {value}")
         if measured
         else unknown(method, f"{method}: too few references")
     )
+    # As in files of earlier versions, which do not have the false-positive rate as a number.
+    return RateEstimate(**msgspec.structs.asdict(estimate))
 
 
 def population(

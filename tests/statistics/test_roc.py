@@ -2,13 +2,14 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.statistics.roc import area_under_roc, roc_curve, tpr_at_fpr
+from coalmine.statistics.roc import RateEstimate, area_under_roc, roc_curve, tpr_at_fpr
 
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 
@@ -118,3 +119,12 @@ def test_many_references_leave_nearly_the_interval_of_the_counts_alone(m):
     found = tpr_at_fpr(np.full(m, -1.0), references, fpr=0.1)
     assert found.low == 0.0
     assert 1 - found.high == pytest.approx(0.025 ** (1 / m), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("method", "fpr"), [("TPR at FPR 1%", 0.01), ("TPR at FPR 0.1 %", 0.001), ("another rate", None)]
+)
+def test_rates_of_earlier_versions_have_their_false_positive_rate_in_their_name(method, fpr):
+    kept = msgspec.to_builtins(tpr_at_fpr([5.0], [1.0, 2.0], fpr=0.5))
+    assert kept.pop("fpr") == 0.5
+    assert msgspec.convert({**kept, "method": method}, RateEstimate).fpr == fpr

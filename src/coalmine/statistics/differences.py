@@ -68,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Estimate
     # Two-sided.
     p_value: float
-    # The smallest p-value that this few numbers can give.
+    # The smallest p-value that this few numbers can give; 0 for training runs, which may agree arbitrarily well.
     least_p_value: float
     # Over canaries, the same or others; or over training runs.
     pairing: Literal["paired", "unpaired", "trainings"]
@@ -205,7 +205,6 @@ def run_difference(
             assumptions=(NORMAL, THESE_CANARIES),
         ),
         p_value=p_value,
-        # However few the training runs are, they may agree so well that nothing is left to chance.
         least_p_value=0.0,
         pairing="trainings",
         exchanges=0,

@@ -109,27 +109,18 @@ def log_linear_trend(
     different = len(np.unique(place))
     if different < FEWEST_POINTS:
         return Trend(slope=_not_measured(different, int(weight.sum())), intercept=None, r_squared=None)
-    middle = np.average(place, weights=weight)
+    middle, mean = np.average(place, weights=weight), float(np.average(rate, weights=weight))
     # The derivative of the slope by each rate.
     parts = weight * (place - middle) / float(np.sum(weight * (place - middle) ** 2))
     slope = float(parts @ rate)
-    mean = float(np.average(rate, weights=weight))
     residual = rate - mean - slope * (place - middle)
     spread, dispersion, lack_of_fit = _spread(points, parts, residual)
-    error = spread
-    if not trained_apart:
-        error = spread._replace(dispersion=dispersion if lack_of_fit < POOR_FIT else 0.0)
-    poor = f"the rates are further from a smooth curve than their trials explain (p = {lack_of_fit:.1g})"
+    counted = dispersion if lack_of_fit < POOR_FIT else 0.0
+    error = spread if trained_apart else spread._replace(dispersion=counted)
     total = float(np.sum(weight * (rate - mean) ** 2))
+    assumed = (_VARIES if trained_apart else _SMOOTH, *assumptions)
     return Trend(
-        slope=_slope_estimate(
-            slope,
-            error.half_width(1.0 - level),
-            level,
-            points,
-            assumptions=(_VARIES if trained_apart else _SMOOTH, *assumptions),
-            warnings=(poor,) if lack_of_fit < POOR_FIT else (),
-        ),
+        slope=_slope_estimate(slope, error.half_width(1.0 - level), level, points, lack_of_fit, assumed),
         intercept=mean - slope * float(middle),
         r_squared=None if total <= 1e-15 else 1.0 - float(np.sum(weight * residual**2)) / total,
         p_value=error.p_value(slope),
@@ -153,11 +144,11 @@ def _slope_estimate(
     half: float,
     level: float,
     points: _Points,
-    *,
+    lack_of_fit: float,
     assumptions: tuple[str, ...],
-    warnings: tuple[str, ...],
 ) -> Estimate:
     low, high = slope - half, slope + half
+    poor = f"the rates are further from a smooth curve than their trials explain (p = {lack_of_fit:.1g})"
     return Estimate(
         method=_METHOD,
         status="measured",
@@ -169,7 +160,7 @@ def _slope_estimate(
         statement=f"the rate changes by {100 * slope:+.2f} percentage points (between {100 * low:+.2f} and {100 * high:+.2f}) per "
         f"tenfold increase, over {len(np.unique(points.place))} points",
         assumptions=(_ALONE if points.shares is None else _ALIKE, *assumptions),
-        warnings=warnings,
+        warnings=(poor,) if lack_of_fit < POOR_FIT else (),
     )
 
 

@@ -5,7 +5,13 @@ not explore. Members of that part are drawn independently, each with a known pro
 than the canary has the weight 1 / q: the mean of these weights (0 for the draws that are more surprising) is an unbiased estimate
 of the rest of the rank. No weight that counts exceeds a proven limit, so the interval is that of a bounded mean, which holds for
 any number of draws and any spread of the weights. Weights and ranks are kept as log2 throughout; they may be far larger than a
-float, and their shares of the largest far smaller.
+float, and their shares of the largest far smaller. Where no draw counts, there are bounds and no value. `effective_n` is the
+effective sample size of the draws that count: the square of the sum of the weights over the sum of their squares (Kish, Survey
+Sampling, 1965).
+
+Where the order of costs closer than a resolution (bits) is not known, the interval allows all members in between to be on either
+side: of the known members, `known_near` has the number that cost less than the canary by more than the resolution (and those of
+equal cost), and the number that do not cost more by more than it. The limit on the weights must hold for all of these too.
 """
 
 from __future__ import annotations
@@ -111,16 +117,10 @@ def guided_exposures(
     Per canary: `thresholds` (its log-perplexity in bits), `known` (how many members are proven to cost no more, itself included),
     `most_rank` (how many may at most) and `log2_most_weight` (a proven limit on the log2 weight of a drawable member that costs no
     more than the canary). Per draw, in the order in which they were made: `costs` (bits) and `log2_weights` (-log2 of the
-    probability of drawing this member). The members that can be drawn are the same for every canary: those that may count towards
-    the rank and are not among the known.
+    probability of drawing this member). Members can be drawn that may count towards the rank and are not among the known.
 
-    Where the order of costs closer than `resolutions` (bits, per canary) is not known, `known_near` has the number of known members
-    that cost less than the canary by more than that (and those of equal cost), and the number that do not cost more by more than
-    that; the interval then allows all members in between to be on either side. `log2_most_weight` must hold for it too.
-
-    A canary whose rank is proven gets its exact exposure, and without any draw the proven bounds are the result; see
-    `bounded_exposure`. Where no draw counts, there are bounds and no value. `effective_n` is the effective sample size of the draws
-    that count (Kish, 1965): the square of the sum of the weights over the sum of their squares.
+    `resolutions` (bits, per canary) and `known_near` allow for the resolution of the model. A canary whose rank is proven gets its
+    exact exposure, and without any draw the proven bounds are the result; see `bounded_exposure`.
 
     >>> estimate = guided_exposures(
     ...     [20.0], [19.0, 25.0, 18.5, 31.0], [3.0, 3.0, 3.0, 3.0],
@@ -137,27 +137,20 @@ def guided_exposures(
         for j in range(len(limits))
     ]
     largest = _one_for_each(log2_most_weight, len(limits), "log2_most_weight", "canary")
-    for what, numbers in (("known", known), ("most_rank", most_rank)):
-        if len(numbers) != len(limits):
-            raise InputError(
-                f"there are {len(limits):,} thresholds but {len(numbers):,} of {what}; give one per canary"
-            )
+    proven = _proven_ranks(known, most_rank, known_near, size, names)
     level = checked_confidence(confidence)
     draws, weights = _checked_draws(costs, log2_weights)
     widths = np.zeros(len(limits))
     if resolutions is not None:
         widths = _one_for_each(resolutions, len(limits), "resolutions", "canary")
     estimates = []
-    for j, name in enumerate(names):
-        sure, most, members = _checked_ranks(known[j], most_rank[j], size, name)
-        fewest, nearest = (sure, sure) if known_near is None else known_near[j]
-        ranks = _ProvenRank(fewest, sure, nearest, most, members)
-        if nearest == most:
-            estimates.append(bounded_exposure(fewest, most, members, rank=sure))
+    for j, ranks in enumerate(proven):
+        if ranks.nearest == ranks.most:
+            estimates.append(bounded_exposure(ranks.fewest, ranks.most, ranks.size, rank=ranks.known))
         elif not len(draws):
-            estimates.append(bounded_exposure(fewest, most, members))
+            estimates.append(bounded_exposure(ranks.fewest, ranks.most, ranks.size))
         else:
-            found = _counted(draws, weights, (limits[j], widths[j]), float(largest[j]), name)
+            found = _counted(draws, weights, (limits[j], widths[j]), float(largest[j]), names[j])
             estimates.append(_guided(found, ranks, level))
     return estimates
 
@@ -170,6 +163,26 @@ class _ProvenRank(NamedTuple):
     nearest: int
     most: int
     size: int
+
+
+def _proven_ranks(
+    known: Sequence[int],
+    most_rank: Sequence[int],
+    known_near: Sequence[tuple[int, int]] | None,
+    size: int,
+    names: Sequence[str],
+) -> list[_ProvenRank]:
+    for what, numbers in (("known", known), ("most_rank", most_rank)):
+        if len(numbers) != len(names):
+            raise InputError(
+                f"there are {len(names):,} thresholds but {len(numbers):,} of {what}; give one per canary"
+            )
+    found = []
+    for j, name in enumerate(names):
+        sure, most, members = _checked_ranks(known[j], most_rank[j], size, name)
+        fewest, nearest = (sure, sure) if known_near is None else known_near[j]
+        found.append(_ProvenRank(fewest, sure, nearest, most, members))
+    return found
 
 
 class _Counted(NamedTuple):
