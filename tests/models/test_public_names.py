@@ -1,14 +1,15 @@
-"""The public names of the models and integrations rooms: each has a docstring with an example, and none is loaded before it is used."""
+"""The public names of the models, audits and integrations rooms: each has a docstring with an example, and none is loaded before it is used."""
 
 import subprocess
 import sys
 
 import pytest
 
+import coalmine.audits
 import coalmine.integrations
 import coalmine.models
 
-ROOMS = [coalmine.models, coalmine.integrations]
+ROOMS = [coalmine.models, coalmine.audits, coalmine.integrations]
 
 
 @pytest.mark.parametrize(("room", "name"), [(room, name) for room in ROOMS for name in room.__all__])
@@ -26,7 +27,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error(room):
 
 def test_importing_the_rooms_imports_nothing_heavy():
     code = (
-        "import sys, coalmine.models, coalmine.integrations; "
+        "import sys, coalmine.models, coalmine.audits, coalmine.integrations; "
         "print([name for name in ('numpy', 'scipy', 'torch', 'transformers', 'lightning') if name in sys.modules])"
     )
     found = subprocess.run(

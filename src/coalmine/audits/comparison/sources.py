@@ -48,7 +48,8 @@ def compare_runs(
     None is a kind of its own. `utility` has one entry per run too: a number, a file with one number per line (one for each document),
     or "own" for the validation loss of the run's training.json. Without it all runs have their own.
 
-        compare_runs(["plain", "private"], utility=["2.41", "2.63"]).pairs[0].statement
+    >>> compare_runs(["plain", "private"], utility=["2.41", "2.63"]).pairs[0].utility_relation  # doctest: +SKIP
+    'first better'
     """
     asked = ComparisonOptions.of(options, changes)
     if labels and len(labels) != len(paths):

@@ -31,7 +31,10 @@ SCORES_FILE = "scores.parquet"
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     """The exposure of one canary, in bits.
 
-    `exposure` is its value, `interval` its limits and `estimate` all that is known about it: `results[0].exposure`.
+    `exposure` is its value, `interval` its limits, and `estimate` all that is known about it.
+
+    >>> for one in expose(model, "planted/"):  # doctest: +SKIP
+    ...     print(one.canary_id, one.repetitions, one.exposure, one.interval)
     """
 
     canary_id: str
@@ -265,7 +268,11 @@ EXPOSURES = Document(
 
 
 def read_exposures(path: str | os.PathLike[str]) -> Exposures:
-    """An exposure.json, or the one in a directory; a scores.parquet beside it must be the one that was written with it."""
+    """An exposure.json, or the one in a directory; a scores.parquet beside it must be the one that was written with it.
+
+    >>> read_exposures("model-audit/exposure").results[0].exposure  # bits  # doctest: +SKIP
+    9.97
+    """
     return EXPOSURES.load(path)
 
 

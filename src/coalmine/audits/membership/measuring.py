@@ -132,7 +132,8 @@ def membership_of_file(
     An `inclusion` of None takes what the file says, or 0.5; what was assumed is among the warnings. `lower_is_member` says whether lower
     scores mean "was trained on", as losses do, and `column` which column of a table holds the scores.
 
-        membership_of_file("losses.csv", lower_is_member=True, claimed_epsilon=2.0).verdict
+    >>> membership_of_file("losses.csv", lower_is_member=True, claimed_epsilon=2.0).verdict.words  # doctest: +SKIP
+    'consistent'
     """
     asked = MembershipOptions.of(options, changes)
     read = read_scores(path, lower_is_member=lower_is_member, column=column)

@@ -99,7 +99,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of membership.json; the same scores, options and seed give the same bytes."""
+    """What the scores of each population say; membership.json. The same scores, options and seed give the same bytes.
+
+    Exposures are in bits; AUC and rates are between 0 and 1.
+
+    >>> for one in membership_of_results("model-audit/exposure").populations:  # doctest: +SKIP
+    ...     print(one.name, one.auc.value, one.best.canary.low)
+    """
 
     schema: str = SCHEMA
     # What a score is; higher means "was trained on".
@@ -148,5 +154,9 @@ MEMBERSHIPS = Document(
 
 
 def read_membership(path: str | os.PathLike[str]) -> Membership:
-    """A membership.json, or the one in a directory."""
+    """A membership.json, or the one in a directory.
+
+    >>> read_membership("model-audit/exposure").populations[0].auc.value  # doctest: +SKIP
+    0.93
+    """
     return MEMBERSHIPS.load(path)

@@ -59,7 +59,7 @@ def recite(
 
     The fields of `RecitationOptions` can be given as keywords, such as `contexts=[50]`, instead of a record or on top of one.
 
-        recite(load_model("model/"), "index/", contexts=[50, 100], per_bucket=200, out="model-audit/recitation")
+    >>> recite(load_model("model/"), "index/", contexts=[50, 100], per_bucket=200)  # doctest: +SKIP
 
     Args:
         models: one model, or several of growing size that were trained on the corpus; their names are made different.

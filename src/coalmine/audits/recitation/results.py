@@ -102,7 +102,12 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recitation(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `recite`; recitation.json. What each model said to each question is in sequences.parquet."""
+    """The shares of sequences that models recite, between 0 and 1; recitation.json. All answers are in sequences.parquet.
+
+    >>> result = recite(model, "index/", contexts=[50])  # doctest: +SKIP
+    >>> result.overall(result.models[0].name, 50).recited.value  # doctest: +SKIP
+    0.12
+    """
 
     schema: str = SCHEMA
     index: dict[str, Any]
@@ -164,7 +169,11 @@ RECITATIONS = Document(
 
 
 def read_recitation(path: str | os.PathLike[str]) -> Recitation:
-    """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there."""
+    """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there.
+
+    >>> read_recitation("model-audit/recitation").sequences  # doctest: +SKIP
+    1000
+    """
     return RECITATIONS.load(path)
 
 

@@ -17,7 +17,7 @@ from coalmine.models.protocols import Model
 class ExposureWatch:
     """Measures the exposure of canaries every `every` batches and at the end of each epoch.
 
-        train("planted/", out="model/", watch=ExposureWatch("planted/canaries.json", every=100))
+    >>> train("planted/", out="model/", watch=ExposureWatch("planted/canaries.json", every=100))  # doctest: +SKIP
 
     It costs what the measurement costs and nothing else: the training ends with the same weights with it and without it.
     The default compares each canary with the manifest's references, which is the cheapest and shows exposure up to log2 of
