@@ -63,7 +63,7 @@ def compare(
     canaries count. Trainings with the same canaries are compared canary by canary; sides of several trainings by the mean of each,
     because a canary says nothing about another seed. Exposures and their differences are in bits.
 
-        compare([Strategy("plain", read_exposures("a"), None), Strategy("private", read_exposures("b"), None)])
+    >>> compare([Strategy("a", read_exposures("a"), None), Strategy("b", read_exposures("b"), None)])  # doctest: +SKIP
     """
     chosen = ComparisonOptions.of(options, changes)
     if len(strategies) < 2:
@@ -101,7 +101,7 @@ def compare(
 
 
 def _templates(strategies: Sequence[Strategy], options: _OfFormat) -> list[str]:
-    """The formats that planted canaries are of, in the order in which they come; a run without any canaries is refused."""
+    """The formats of planted canaries, in order of appearance; a run without any canaries is rejected."""
     found: dict[str, None] = {}
     for one in strategies:
         own = {
@@ -140,7 +140,7 @@ def _most(runs: Sequence[Strategy], options: _OfFormat) -> float:
 
 
 def _median(one: Strategy, options: _OfFormat) -> Estimate:
-    """The median exposure; a canary that was not measured can have any, and one with a bound anything above it."""
+    """The median exposure; an unmeasured canary may have any value, and one with a lower bound any value above it."""
     most = _most([one], options)
     lows, highs = [], []
     for result in _planted(one, options):
@@ -165,7 +165,7 @@ def _median(one: Strategy, options: _OfFormat) -> Estimate:
 
 
 def _utility_obstacles(strategies: Sequence[Strategy], options: _OfFormat) -> list[str]:
-    """Why no run has a place in a figure."""
+    """Why no run can be placed in the figure."""
     found = []
     missing = [one.name for one in strategies if one.utility is None]
     if missing:

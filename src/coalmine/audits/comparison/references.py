@@ -106,7 +106,7 @@ def difference_errors(
         draws = _exposure_draws(sides, chance) if shared else [_exposure_draws([s], chance)[0] for s in sides]
         errors = [side.error(*drawn) for side, *drawn in zip(sides, draws, weights, strict=True)]
         if len(sides) == 2 and len(known) < 2 and sides[0].method == sides[1].method:
-            # They may be the same others, and how their errors go together is not known: the worst is taken.
+            # They may be the same others, and how their errors correlate is unknown: the worst case is taken.
             errors = [chance.permutation(np.sort(errors[0]) + np.sort(errors[1]))]
         total += np.sum(errors, axis=0)
     return total if any(groups) else None
@@ -140,7 +140,7 @@ def _exposure_draws(sides: Sequence[_Among], chance: np.random.Generator) -> lis
 
 
 def _error_limits(errors: FloatArray, outside: float) -> tuple[float, float]:
-    """How far down and up the errors go, with the share `outside` beyond each; without end where the draws are too few to say."""
+    """How far down and up the errors go, with the share `outside` beyond each; infinite if there are too few draws to say."""
     place = math.floor(outside * (len(errors) + 1) * (1 + 1e-12)) - 1
     if place < 0:
         return math.inf, math.inf
@@ -157,7 +157,7 @@ def widened_difference(
     *,
     confidence: float,
 ) -> Difference:
-    """A difference whose interval and p-value have the error of references too; `again` gives it at another confidence.
+    """A difference whose interval and p-value include the error of references; `again` gives it at another confidence.
 
     Both errors are independent, so the distances to the limits add as squares do.
     """
@@ -174,7 +174,7 @@ def widened_difference(
         low, high = limits(level)
         return low <= 0.0 <= high
 
-    # The p-value is the least share outside at which the interval does not have 0.
+    # The p-value is the least share outside at which the interval excludes 0.
     low_p, high_p = found.p_value, 1.0
     middle = 1.0 - confidence
     while high_p > low_p * _P_VALUE_FACTOR:
@@ -209,7 +209,7 @@ def widened_median(
     confidence: float,
     seed: int,
 ) -> Estimate:
-    """A median whose interval has the error of references too."""
+    """A median whose interval includes the error of references."""
     groups = _among_others(run, results)
     if not groups:
         return found

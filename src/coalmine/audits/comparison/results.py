@@ -1,4 +1,4 @@
-"""What `compare` found, and the records that it takes: one training, its utility, and each beside the others."""
+"""Results of `compare`, and the records that it takes: a training and its utility."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UtilityRelation = Literal["equal", "first better", "second better", "not told ap
 
 
 class UtilityMeasure(NamedTuple):
-    """How good a model is, by one number, and by one for each document where they are known."""
+    """How good a model is: one number, and one per document if these are known."""
 
     estimate: Estimate
     documents: tuple[float, ...] | None = None
@@ -83,7 +83,7 @@ class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
     by_repetitions: dict[str, Difference]
     utility_relation: UtilityRelation
     utility_statement: str
-    # What to make of it, in a sentence.
+    # The conclusion, in one sentence.
     statement: str
 
 
@@ -98,7 +98,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     utility_name: str
     higher_is_better: bool
     equal_within: float
-    # Only canaries with so many repetitions, or all of them.
+    # Only canaries with this many repetitions; None for all.
     repetitions: int | None
     confidence: float
     seed: int

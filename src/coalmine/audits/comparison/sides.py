@@ -37,7 +37,7 @@ def training_difference(
     most: float,
     confidence: float,
 ) -> tuple[Difference | None, str | None]:
-    """The difference of the sides' mean exposures over trainings, or why there is none; a row of canaries per training."""
+    """The difference of the sides' mean exposures over trainings, or why there is none; one row of canaries per training."""
     if min(len(first), len(second)) < FEWEST_RUNS:
         return None, (
             f"with {len(first)} against {len(second)} trainings it cannot be known how much a seed matters on the smaller side; train "
@@ -134,10 +134,10 @@ def utility_relation(
 
 
 def conclusion(pair: PairDifference, p_value: float | None, confidence: float, *, named: str = "") -> str:
-    """What to make of a pair, in a sentence; `named` says of which format where there are several.
+    """The conclusion about a pair, in one sentence; `named` says which format it is about if there are several.
 
-    Only a difference over several trainings on each side is a reason to prefer a way of training. One of two models says which of
-    these two exposes less, and no more.
+    Only a difference over several trainings on each side is a reason to prefer a way of training. A difference of two
+    models says only which of these two exposes less.
     """
     names = f"{pair.first} and {pair.second}{named}"
     if pair.exposure is None or p_value is None:

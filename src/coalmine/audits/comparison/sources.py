@@ -1,4 +1,4 @@
-"""Trainings side by side, from their files: what each run exposes, and how good its model is."""
+"""The inputs of a comparison, from the files of runs: what each run exposes, and how good its model is."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
             labels.append(None)
             paths.append(Path(text))
             continue
-        # A path that is there is meant, whatever characters it has; Path.glob takes no absolute patterns.
+        # An existing path is taken literally, whatever characters it has; Path.glob takes no absolute patterns.
         matched = [Path(rest)] if Path(rest).exists() else [Path(one) for one in sorted(glob(rest))]  # noqa: PTH207
         # The audit directory beside a model is read with it, and is not a run of its own.
         found = [one for one in matched if audited_model(one) not in matched]
@@ -98,7 +98,7 @@ def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
 
 
 def _check_seeds(strategies: Sequence[Strategy]) -> None:
-    """Refuse one model that is named as two trainings: it would make their spread look small."""
+    """Reject one model that is named as two trainings: their spread would look too small."""
     seen: dict[tuple[str, str], str] = {}
     for one in strategies:
         weights = one.exposure.model.get("weights_sha256")
@@ -112,7 +112,7 @@ def _check_seeds(strategies: Sequence[Strategy]) -> None:
 
 
 def scored_others(run: Run) -> dict[str, CandidateScores]:
-    """Format id to the references or samples that the run's canaries were placed among, where their scores are there."""
+    """Format id to the references or samples that the run's canaries were placed among, if their scores exist."""
     if not any(
         estimator_of(facts.method).among_others
         for located in run.all(EXPOSURES)[:1]

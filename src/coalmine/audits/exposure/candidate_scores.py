@@ -18,7 +18,7 @@ MOST_ROWS = 100_000_000
 
 
 class _Columns(NamedTuple):
-    """Names are codes into lists of them, because millions of rows have few different ones."""
+    """The columns of a table; names are codes into a list, because millions of rows share a few names."""
 
     formats: tuple[NDArray[np.int32], list[str]]
     kinds: tuple[NDArray[np.int32], list[str]]

@@ -1,4 +1,4 @@
-"""Which estimator `auto` takes: the exact rank where the time allows it, by the measured speed of the model, else an estimate."""
+"""The estimator that `auto` takes: the exact rank if time allows at the measured speed of the model, else an estimate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from coalmine.audits.exposure.splitting import expected_scores
 from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.members import Members
 
-# How long the model is watched before its speed is believed.
+# How long the model is timed before its speed is trusted.
 PROBE_SECONDS = 0.5
-# Rows of a batch meanwhile: a slow model would take minutes for a few of the usual size.
+# Rows per batch while timing: a slow model would take minutes for a few batches of the usual size.
 PROBE_ROWS, PROBE_TEXTS = 256, 64
 # Few models take more steps than this per second; a space that would take too long even then is not worth a probe.
 FASTEST = 500_000

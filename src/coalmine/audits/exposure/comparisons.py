@@ -28,7 +28,7 @@ class Comparisons:
     """
 
     def __init__(self, question: Question, facts: Sequence[Any], unfinished: ResumeDirectory) -> None:
-        """`facts` are what the scores depend on; what is in `unfinished`, asked before a stop, is not asked again."""
+        """`facts` are what the scores depend on; scores that `unfinished` holds from a stopped run are not computed again."""
         self._question = question
         self._references: CandidateScores | None = None
         self.warnings: list[str] = []
@@ -52,7 +52,7 @@ class Comparisons:
             )
 
     def rows(self, measured: Measured) -> list[CandidateScores]:
-        """What goes into scores.parquet beside the rows of the method, once that is through."""
+        """What goes into scores.parquet besides the rows of the method, once that has finished."""
         self._unfinished.is_over(self._resume)
         question, candidates = self._question, measured.candidates
         if self._references is None and candidates is not None and candidates.kind == "member":

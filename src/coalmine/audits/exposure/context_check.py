@@ -24,9 +24,9 @@ STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
 
 
 def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
-    """A sentence with figures for each format and context in which canaries score differently; cheap, and no model is changed.
+    """One sentence with figures for each format and context in which canaries score differently; cheap, and the model is not changed.
 
-    Models that leave no choice of context are not asked.
+    Models without a choice of context give no warnings.
     """
     if not isinstance(model, ContextualModel) or (contexts := model.contexts) is None:
         return []
@@ -86,7 +86,7 @@ def _in_words(name: str, chosen: Context, other: Context, found: PairedAreas, co
 
 
 def _cut_otherwise(model: Model, chosen: Context, canaries: CanarySet) -> list[str]:
-    """A warning where a text is cut into other tokens after the text of the context than alone."""
+    """A warning if a text is tokenized differently after the text of the context than alone."""
     if not chosen.text:
         return []
     encode = model.tokenizer.encode

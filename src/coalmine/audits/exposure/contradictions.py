@@ -106,7 +106,7 @@ def _result_problems(
 
 
 def _order_problems(facts: FormatFacts, results: list[ExposureResult]) -> Iterator[str]:
-    """Of canaries whose ranks are among the same members or references, a more surprising one has no better rank."""
+    """Among canaries ranked within the same members or references, a more surprising one cannot have a better rank."""
     ranked: dict[tuple[bool, int], list[tuple[float, int, str]]] = {}
     for one in results:
         if one.rank is not None and one.known_log_perplexity_bits is not None:
@@ -136,7 +136,7 @@ def _apart(facts: FormatFacts, bits: float) -> float:
 
 
 def manifest_problems(document: Exposures, canaries: CanarySet) -> Iterator[str]:
-    """What the results of `expose` say of their canaries and formats, and the manifest that they were measured with does not."""
+    """What the results of `expose` say about canaries and formats, and their manifest contradicts."""
     known = {canary.canary_id: canary for canary in canaries}
     for facts in document.formats:
         form = canaries.formats.get(facts.format_id)

@@ -1,4 +1,4 @@
-"""The canaries of one format as every estimator of exposure is asked about them, and what it answers."""
+"""The question that every estimator is asked, about the canaries of one format, and its answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
     ranks: list[int | None] | None = None
     expansions: int = 0
     fit: TailFit | None = None
-    # What each canary costs as it was compared with the others; None where that is how it was scored at first.
+    # The cost of each canary as it was compared with the others; None if that is its score in the question.
     own: NDArray[np.float64] | None = None
     resolution: Resolution | None = None
 
@@ -69,7 +69,7 @@ class Question(NamedTuple):
 
     @property
     def format(self) -> Format:
-        """What is asked about."""
+        """The format that is asked about."""
         return self.members.format
 
     @property
@@ -79,7 +79,7 @@ class Question(NamedTuple):
 
     @property
     def canary_names(self) -> list[str]:
-        """What to call each canary in an error."""
+        """The name of each canary in error messages."""
         return [f"canary {name}" for name in self.canary_ids]
 
     def frontier(self, method: str) -> Frontier:
@@ -117,7 +117,7 @@ class Compared(NamedTuple):
         return np.asarray(np.minimum(MOST_RESOLUTIONS * self.resolutions, allowed) + self.resolutions)
 
     def ranks(self, counter: ThresholdCounter) -> Ranks:
-        """What was counted, for each canary; a ModelOutputError where one turned out to cost something else altogether."""
+        """What was counted, for each canary; a ModelOutputError if one turned out to have a quite different cost."""
         resolutions = self.resolutions
         differences = np.array(
             [
@@ -135,7 +135,7 @@ class Compared(NamedTuple):
         return count_ranks(counter, self.indices, resolutions)
 
     def check_reached(self, ranks: Ranks) -> None:
-        """Refuse a canary that was not among all members that cost no more than it may."""
+        """Reject a canary that was not among the members that cost no more than it does."""
         for name, cost, reached in zip(self.question.canary_names, ranks.own, ranks.reached, strict=True):
             if not reached:
                 raise ModelOutputError(
@@ -156,7 +156,7 @@ def methods_without_walking(*, but: str = "") -> str:
 
 
 def compare_walked(question: Question, frontier: Frontier) -> Compared:
-    """The canaries as a walk finds them; the walk is one of its own, and its expansions are not those of a search."""
+    """The canaries as a walk finds them; this is a separate walk, whose expansions are not counted as those of the search."""
     numbers = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
     costs = in_steps(walked_costs(question.frontier("walk"), numbers))
     check_same(question.members, question.canary_names, np.abs(costs - question.canary_scores), costs)

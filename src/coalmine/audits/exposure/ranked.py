@@ -30,7 +30,7 @@ SCORED_UP_TO = 1_000_000
 
 
 def exact(question: Question) -> Measured:
-    """The rank among all members: walked where that is possible, else each is scored."""
+    """The rank among all members: by walking the tree if possible, else by scoring each."""
     if question.members.obstacle is not None:
         return _exact_by_scoring(question)
     form, frontier = question.format, question.frontier("exact")

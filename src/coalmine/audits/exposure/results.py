@@ -1,4 +1,4 @@
-"""What `expose` found, and the files it is kept in: exposure.json for people and tools, scores.parquet for every candidate."""
+"""Results of `expose`, and their files: exposure.json for people and tools, scores.parquet for every candidate."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_words(self) -> str:
-        """What was measured, or nothing."""
+        """What was measured, or an empty string."""
         if self.steps is None or self.steps_per_second is None:
             return ""
         return (
@@ -191,7 +191,7 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def candidates(self) -> tuple[CandidateScores, ...]:
-        """The scores that go to scores.parquet; none where the results were read from their file."""
+        """The scores that go to scores.parquet; empty if the results were read from their file."""
         found: tuple[CandidateScores, ...] = self.__dict__.get("candidates", ())
         return found
 

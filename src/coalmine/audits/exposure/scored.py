@@ -25,7 +25,7 @@ def _drawn(question: Question) -> CandidateScores:
         question.progress.advance(len(part))
     question.progress.finish()
     bits = np.concatenate(scores)
-    # A canary that was drawn is itself, whatever rounding does to it in another batch.
+    # A canary that was drawn keeps its own score, whatever rounding does to it in another batch.
     own = dict(
         zip(map(question.format.index, question.canary_texts), question.canary_scores.tolist(), strict=True)
     )

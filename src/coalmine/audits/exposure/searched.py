@@ -18,11 +18,11 @@ from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposur
 
 
 class _Searched(NamedTuple):
-    """What a search has counted and proven of the canaries.
+    """What a search has counted and proven about the canaries.
 
     Attributes:
         most: how many members may at most cost no more than each canary and its resolution.
-        proven: the rank of each canary that is, else None.
+        proven: the rank of each canary if it is proven, else None.
     """
 
     compared: Compared
@@ -32,7 +32,7 @@ class _Searched(NamedTuple):
     proven: list[int | None]
 
     def measured(self, estimates: list[Estimate], candidates: CandidateScores | None = None) -> Measured:
-        """With what every result of a search has."""
+        """The result, with what every search reports."""
         return Measured(
             estimates=estimates,
             candidates=candidates,

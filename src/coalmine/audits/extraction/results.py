@@ -37,8 +37,8 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     log_perplexity_bits: float | None
     # How many nodes had been expanded when it was found.
     expansions: int
-    # Whether the model writes it by itself: each token behind the prefix is the likeliest of the whole vocabulary. None where
-    # that cannot be told.
+    # Whether the model writes it by itself: each token after the prefix is the likeliest of the whole vocabulary. None if
+    # that is unknown.
     unaided: bool | None
 
 
@@ -63,7 +63,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     top: int | None = None
     # The format of the sources, for a model of pairs.
     source_template: str | None = None
-    # Of the words that `{word:n}` draws from, each on a line.
+    # Of the words that `{word:n}` draws from, one per line.
     words_sha256: str | None = None
 
     @property
@@ -73,7 +73,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scored_one_by_one(self) -> bool:
-        """Whether the model could not be walked, so that each member was scored by itself."""
+        """Whether the model does not support incremental decoding, so that each member was scored by itself."""
         return self.method == "brute" and self.certificate.expansions == int(self.size)
 
     def save(self, directory: str | os.PathLike[str], name: str = RESULTS_FILE) -> Path:
@@ -116,7 +116,7 @@ def words_sha256(form: Format) -> str | None:
 
 
 class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether one canary came out.
+    """Whether one canary was extracted.
 
     `place` and `expansions` are those of the canary, or None where it is not among the members found; `proven` says whether that
     is because it has no such place, or only because the budget ended.
@@ -133,7 +133,7 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of verified.json: whether each canary of a manifest came out."""
+    """The content of verified.json: whether each canary of a manifest was extracted."""
 
     schema: str = VERIFIED_SCHEMA
     manifest_sha256: str
@@ -174,7 +174,7 @@ def save_verification(
 
 
 def check_searches(path: Path, document: Verified) -> None:
-    """Refuse a verified.json that contradicts the extractions beside it."""
+    """Reject a verified.json that contradicts the extractions beside it."""
     for name in document.extractions:
         place = beside(path, name)
         if is_there(place):

@@ -133,7 +133,7 @@ def _verdict_problems(name: str, verdict: Verdict | None) -> Iterator[str]:
 
 
 def membership_manifest_problems(document: Membership, canaries: CanarySet) -> Iterator[str]:
-    """What is said of populations, and the manifest that their canaries are of does not say."""
+    """What the results say about populations, and the manifest of their canaries contradicts."""
     for one in document.populations:
         form = None if one.format_id is None else canaries.formats.get(one.format_id)
         planted = [canary for canary in canaries if canary.planted and canary.format_id == one.format_id]

@@ -172,7 +172,7 @@ def _measured(
 
 
 def _known_inclusion(recorded: float | None) -> float | None:
-    """What the results say, where it is a coin at all: with probability 0 or 1 nothing was left to chance."""
+    """What the results say, if it is a coin at all: with probability 0 or 1 nothing is left to chance."""
     return recorded if recorded is not None and 0.0 < recorded < 1.0 else None
 
 

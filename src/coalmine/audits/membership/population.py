@@ -35,7 +35,7 @@ from coalmine.statistics.roc import area_under_roc, tpr_at_fpr, tpr_p_value
 
 FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
 NO_COIN = "it is not known with which probability a canary was planted; say it with --inclusion"
-# Fewer in scores than this, and single canaries decide.
+# With fewer in scores than this, single canaries decide the result.
 FEW = 20
 
 
@@ -43,7 +43,7 @@ def measured_populations(
     used: Sequence[ScoredPopulation], options: MembershipOptions
 ) -> tuple[Population, ...]:
     """What the scores of each population say, in their order."""
-    # A claim may be refuted by any population, so they share what the verdict may err. A pooled population adds nothing new.
+    # A claim may be refuted by any population, so they share the error of the verdict. A pooled population adds nothing new.
     if options.inclusion is None:
         used = [one if one.coins is None else one._replace(coins=None, why_no_coins=NO_COIN) for one in used]
     judged = sum(not one.pooled for one in used)

@@ -1,4 +1,4 @@
-"""What `membership` found, and the file it is kept in: membership.json."""
+"""Results of `membership`, and their file, membership.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS_FILE = "membership.json"
 
 
 class GuessingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured exposures beside those of a model that remembers nothing, in bits."""
+    """Measured exposures next to those of a model that remembers nothing, in bits."""
 
     median: Estimate
     mean_bits: float
@@ -73,13 +73,13 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     # For each of these the probability of one as high without memorization; None where it is not measured. Exact.
     tpr_p_values: tuple[float | None, ...] = ()
     epsilon: tuple[EpsilonBound, ...]
-    # The headline: it assumes only what the training runs behind the scores provide, for one run its coins.
+    # The headline: it assumes only what the training runs provide; for one run, its coins.
     best: EpsilonBound
-    # The highest headline that so many scores could give, for a canary as a whole; 0 where none is measured.
+    # The highest bound that this many scores could prove, for a canary as a whole; 0 where none is measured.
     epsilon_ceiling: float
     # The tighter bound that also assumes independent scores.
     independent: EpsilonBound | None = None
-    # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test behind `best`.
+    # The p-value of epsilon = 0 for a canary as a whole, at the delta of the audit, by the test that `best` uses.
     epsilon_p_value: float | None = None
     verdict: Verdict | None = None
     warnings: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Scores that another tool wrote, with which were trained on: a table, two lists, or a report of memaudit or TensorFlow Privacy.
+"""Files of scores from other tools, with in or out for each: a table, two lists, or a report of memaudit or TensorFlow Privacy.
 
 - a table (CSV, JSON Lines or a JSON list of objects) with a column for the score, one for in or out, and where they differ `copies`;
 - `{"in": [...], "out": [...]}`, also `in_canary_scores` and `out_canary_scores`, as jax_privacy's `CanaryScoreAuditor` takes them;
@@ -34,7 +34,7 @@ from coalmine.corpus.planting.foreign_files import (
 from coalmine.errors import InputError
 from coalmine.statistics.scores import MembershipScores, membership_scores
 
-# Columns whose direction their name says; `score` is higher for members by the convention of all three tools.
+# Columns whose name implies a direction; `score` is higher for members by the convention of all three tools.
 HIGHER = (
     "score",
     "membership_score",

@@ -48,7 +48,7 @@ _NONE_WITHHELD = (
 
 
 class ScoredExposures(NamedTuple):
-    """The results of `expose`, with the scores of candidates where they are there."""
+    """The results of `expose`, with the scores of candidates if they exist."""
 
     document: Exposures
     candidates: tuple[CandidateScores, ...]
@@ -156,7 +156,7 @@ def _of_format(
         )
         advice = "plant with --withhold 0.5, or with references"
         return [], [*warnings, f"format {name} is left out: {what}; {advice}"]
-    # What a coin decided is whether so many copies were planted, whatever a rewritten corpus has left of them.
+    # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
     copies_of = {result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted}
     warnings += _rewritten(name, planted, copies_of)
     repetitions = sorted(set(copies_of.values()))
@@ -199,7 +199,7 @@ def _of_format(
 
 
 def _rewritten(format_id: str, planted: Sequence[ExposureResult], copies_of: dict[str, int]) -> list[str]:
-    """A note where the corpus was rewritten after planting and has lost copies."""
+    """A note if the corpus was rewritten after planting and has lost copies."""
     lost = [result for result in planted if result.repetitions != copies_of[result.canary_id]]
     if not lost:
         return []

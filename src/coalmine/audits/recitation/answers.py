@@ -42,22 +42,22 @@ class Answers(NamedTuple):
     """One row per question."""
 
     recited: NDArray[np.bool_]
-    # -1 where there is none, -2 where it is not known (masked models).
+    # -1 if there is none, -2 if it is unknown (masked models).
     first_miss: IntArray
     log2_probabilities: FloatArray  # (questions, samplings)
-    # What greedy decoding writes; -1 where it was not asked for. (questions, suffix), or (questions, 0).
+    # What greedy decoding writes; -1 if not requested. (questions, suffix), or (questions, 0).
     written: IntArray
-    # The place of the suffix among the beams, from 1; 0 where it is not among them, -1 where no beam was asked for.
+    # The place of the suffix among the beams, from 1; 0 if it is not among them, -1 if no beam search was requested.
     beam_place: IntArray
 
 
 def samplings_of(asked: RecitationOptions) -> tuple[Sampling, ...]:
-    """The ways of sampling whose probability is asked for beside the greedy verdict: one, or none where no tries are counted."""
+    """The sampling settings whose probabilities are measured besides the greedy verdict: one, or none if no tries are counted."""
     return (Sampling(asked.temperature, asked.top_k),) if asked.tries else ()
 
 
 def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence[Sampling]) -> list[Followed]:
-    """How far the model would write each target; by one pass where it offers it, else from its scores."""
+    """How far the model would write each target; in one pass if the model supports it, else from its scores."""
     if isinstance(model, Reciter):
         return model.follow(sequences, samplings=samplings, stop_at_miss=not samplings)
     _check_scores(model, samplings)
@@ -79,7 +79,7 @@ def check(model: Model, questions: Questions, asked: RecitationOptions, *, resum
 def ask(
     model: Model, questions: Questions, asked: RecitationOptions, *, resume: Path | None, progress: Progress
 ) -> Answers:
-    """Ask a model all questions; with `resume`, what was asked by an earlier run that was stopped is not asked again."""
+    """Ask a model all questions; with `resume`, skip those that an earlier run asked before it was stopped."""
     kept = ResumeFile(resume, _fingerprint(model, questions, asked))
     answers = _empty(questions, asked)
     saved = kept.load()
@@ -186,9 +186,9 @@ def _empty(questions: Questions, asked: RecitationOptions) -> Answers:
 
 
 def may_answer_later(model: Model) -> bool:
-    """Whether a model that failed may do better another time, because it is elsewhere.
+    """Whether a model that failed may succeed later, because it runs behind an endpoint.
 
-    One that runs here answers the same questions in the same way, and so fails at the same one again.
+    A local model is deterministic, and fails at the same question again.
     """
     return isinstance(model, RemoteModel)
 

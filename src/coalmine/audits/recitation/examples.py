@@ -17,7 +17,7 @@ from coalmine.models.protocols import IntArray
 EXAMPLES = 10
 # A suffix that occurs in this many different surroundings is boilerplate: it says nothing about any one document.
 TEMPLATE_SURROUNDINGS = 5
-# So many copies of a sequence are looked at.
+# At most this many copies of a sequence are looked at.
 _COPIES = 50
 ONLY_TEMPLATES = f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or more different surroundings, as boilerplate does, so there are no examples"
 
@@ -25,7 +25,7 @@ ONLY_TEMPLATES = f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or mor
 def examples_of(
     found: Sequence[Asked], questions: Questions, index: CorpusIndex, *, reveal: bool
 ) -> tuple[Example, ...]:
-    """Sequences that a model recites although they occur least often, at the longest context that it does with.
+    """The recited sequences that occur least often, each at the longest context with which it is recited.
 
     No two are of one document or overlap in any copy, and none is template-only: a suffix that occurs in five or more different surroundings,
     of as many tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
@@ -96,7 +96,7 @@ def _was_written(answers: Answers, question: int) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """A text with every letter, vowel sign, accent and digit hidden; its shape is left.
+    """A text with every letter, vowel sign, accent and digit hidden; its shape remains visible.
 
     >>> masked_text("My PIN is 1234.")
     '•• ••• •• ••••.'

@@ -1,4 +1,4 @@
-"""From answers to shares: by repetitions, context, sequence length and model size, with the trend of each."""
+"""Shares of recited sequences from the answers: by repetitions, context, sequence length and model size, with the trend of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_OF_SIZE = (
 
 
 class Asked(NamedTuple):
-    """A model by name, its number of parameters where that is known, and what it said."""
+    """A model: its name, its number of parameters (None if unknown), and its answers."""
 
     name: str
     parameters: int | None
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 
 class _QuestionColumns(NamedTuple):
-    """Of each question: its context, and the length, the copies, the bucket and the cluster of its sequence."""
+    """For each question: its context, and the length, the copies, the bucket and the cluster of its sequence."""
 
     contexts: IntArray
     lengths: IntArray
@@ -127,7 +127,7 @@ def _group(
 def trends_of(
     asked: Sequence[Asked], questions: Questions, settings: RecitationOptions
 ) -> tuple[RecitationTrend, ...]:
-    """Straight lines in the logarithm of repetitions, context, length and size."""
+    """Log-linear trends in repetitions, context, length and model size."""
     columns = _columns(questions)
     contexts = np.unique(columns.contexts).tolist()
     trends: list[RecitationTrend] = []
@@ -202,7 +202,7 @@ def _by_size(
 
 
 def exclusives(found: Sequence[Asked], questions: Questions) -> tuple[Exclusive, ...]:
-    """For each model and context how many sequences it recites, and how many of them each other model does not."""
+    """For each model and context how many sequences it recites, and how many of those each other model does not recite."""
     rows = []
     for context in np.unique(questions.contexts).tolist():
         here = questions.contexts == context

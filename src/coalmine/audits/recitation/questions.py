@@ -87,7 +87,7 @@ def plan_cuts(
     lengths: Sequence[int] | None,
     suffix: int,
 ) -> Cuts:
-    """The lengths and contexts to use: as they are given, or the usual ones as far as the models can read.
+    """The lengths and contexts to use: as given, or the default ones that fit into the models' context.
 
     Where only contexts are given, each is tried on sequences of its own length: context and suffix. Where lengths are given, each
     context is tried on all sequences that are long enough.
@@ -133,7 +133,7 @@ def plan_cuts(
 
 
 def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cuts:
-    """The lengths of sequences that are given whole, to models that fill gaps: as they are given, or the usual ones that all can read."""
+    """The lengths of sequences that are given whole, to models that fill gaps: as given, or the default ones that all models can read."""
     if lengths is not None and (not lengths or min(lengths) < 1):
         raise InputError(f"lengths must be numbers of tokens, at least 1, got {list(lengths)}")
     wanted = sorted(set(lengths or LENGTHS))
@@ -151,14 +151,14 @@ def plan_whole(models: Sequence[Model], *, lengths: Sequence[int] | None) -> Cut
 
 
 def longest_prompt(model: Model, suffix: int) -> int | None:
-    """How long a prompt may be for a suffix to fit after it; None where there is no limit that we know of."""
+    """How long a prompt may be for a suffix to fit after it; None if there is no known limit."""
     most = max_length(model)
     # The last token of a suffix is predicted, and never read.
     return None if most is None else most - len(model.context) - suffix + 1
 
 
 def check_tokens(models: Sequence[Model], index: CorpusIndex) -> None:
-    """Refuse models whose tokens are not those of the index: a sequence of other tokens is another sequence."""
+    """Reject models whose tokens are not those of the index: a sequence of other tokens is another sequence."""
     expected = index.manifest.tokenizer.sha256
     for model in models:
         try:
@@ -208,7 +208,7 @@ def ask_about(samples: list[Sample], clusters: IntArray, cuts: Cuts, suffix: int
 
 
 def not_asked(questions: Questions, cuts: Cuts) -> tuple[str, ...]:
-    """What to say of contexts that no document was long enough for."""
+    """A warning about contexts that no document was long enough for."""
     missing = sorted(set(cuts.contexts) - set(questions.contexts.tolist()))
     if not missing:
         return ()

@@ -1,4 +1,4 @@
-"""What recitation found: shares with their intervals, trends, who recites what others do not, and examples."""
+"""Results of recitation: shares with their intervals, trends, what one model recites and others do not, and examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLUSTERED = "documents are independent of each other, and a model may recite al
 
 
 class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of sequences that come out at least once in so many tries with at least this chance."""
+    """The share of sequences that come out at least once in this many tries with at least this probability."""
 
     tries: int
     chance: float
@@ -35,7 +35,7 @@ class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a model recites of the sequences of one context, and on request of one length or number of copies."""
+    """How much a model recites of the sequences of one context, or of one length or number of copies among them."""
 
     model: str
     # None for masked models, which are given the text around gaps.
@@ -59,7 +59,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecitationTrend(msgspec.Struct, frozen=True, kw_only=True):
-    """How the share that is recited grows with the logarithm of something; the model or the context is None where all are in it."""
+    """How the recited share grows with the logarithm of something; model or context is None if the trend is over all of them."""
 
     by: Literal["repetitions", "context", "length", "size"]
     model: str | None
@@ -78,7 +78,7 @@ class Exclusive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """A sequence that was recited, and what others wrote in its place; texts are masked unless they were asked for."""
+    """A sequence that was recited, and what others wrote in its place; texts are masked unless the user asked to reveal them."""
 
     document: int
     offset: int
@@ -96,7 +96,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     role: Literal["asked", "baseline"]
-    # None where the adapter does not say; such a model is in no trend by size.
+    # None if the adapter does not say; such a model is not part of trends by size.
     parameters: int | None
     description: dict[str, Any]
 
@@ -169,7 +169,7 @@ RECITATIONS = Document(
 
 
 def read_recitation(path: str | os.PathLike[str]) -> Recitation:
-    """A recitation.json; its sequences.parquet must be the one that was written with it, where it is there.
+    """A recitation.json; its sequences.parquet must be the one that was written with it, if it exists.
 
     >>> read_recitation("model-audit/recitation").sequences  # doctest: +SKIP
     1000
@@ -180,7 +180,7 @@ def read_recitation(path: str | os.PathLike[str]) -> Recitation:
 def share_estimate(
     hits: int, n: int, what: str, confidence: float, *, clusters: IntArray | None = None
 ) -> Estimate:
-    """A share with its interval; no sequences give no number.
+    """A share with its interval; not measured if there are no sequences.
 
     With the cluster of each sequence, those of one cluster count together; without, or where all differ, the interval is exact.
 

@@ -29,7 +29,7 @@ _PAIRS_AT_A_TIME = 1 << 14
 
 
 class Elsewhere(NamedTuple):
-    """Of each question: how often prompt and output occur together in the corpus, and how many edits the output is from the suffix."""
+    """For each question: how often prompt and output occur together in the corpus, and how many edits the output is from the suffix."""
 
     counts: IntArray
     distances: IntArray
@@ -38,7 +38,7 @@ class Elsewhere(NamedTuple):
 def elsewhere(
     index: CorpusIndex, questions: Questions, answers: Answers, settings: RecitationOptions
 ) -> Elsewhere:
-    """Look for what was written; -1 where it was not asked for."""
+    """Look up what was written; -1 if not requested."""
     counts: IntArray = np.full(len(questions), _NOT_ASKED, dtype=np.int64)
     distances: IntArray = np.full(len(questions), _NOT_ASKED, dtype=np.int64)
     if settings.anywhere:
@@ -97,7 +97,7 @@ def save_sequences(
         raise MissingExtraError("sequences.parquet", "pyarrow", "tables") from None
     rows = [_rows(one, questions, settings) for one in found]
     tables = [
-        # A column in which nothing is known would have no type of its own.
+        # A column without any value would have no type.
         pa.table(
             {
                 name: pa.array(values, pa.int64()) if name in _MAYBE else values
