@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # Texts that are scored again in each other context: at most this many planted canaries, and this many others.
 TEXTS = 60
-# A context matters where canaries stand out with at least this AUC in one, and the AUCs differ by at least this much and by two standard errors.
+# A context matters if canaries stand out with at least this AUC in one, and the AUCs differ by at least this much and by two
+# standard errors.
 STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
 
 

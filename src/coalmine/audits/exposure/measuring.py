@@ -84,7 +84,8 @@ def expose(
     choice of context, some canaries are also scored in the others, and a warning says if that matters.
 
     With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it. What was kept is
-    removed when all formats are measured; a `ResumeDirectory` in place of the directory leaves it to the caller, once the results are saved.
+    removed when all formats are measured; a `ResumeDirectory` in place of the directory leaves it to the caller, once the
+    results are saved.
 
     >>> from coalmine import CanarySet, ScriptedModel
     >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})

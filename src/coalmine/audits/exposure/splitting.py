@@ -1,4 +1,4 @@
-"""Exposure by splitting, for models that can only score: several runs go down to the least surprising canary, and give one estimate per canary."""
+"""Exposure by splitting, for models that can only score: several runs go down to the least surprising canary."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def extract(
     The fields of `ExtractionOptions` can be given as keywords, such as `top=3`, instead of a record or on top of one. A model that does
     not support incremental decoding, and one of pairs, for which `source_format` is the format of the source side, is searched by brute
     force. With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it. What was
-    kept is removed when the search is proven; a `ResumeDirectory` in place of the directory leaves it to the caller, once the result is saved.
+    kept is removed when the search is proven; a `ResumeDirectory` in place of the directory leaves it to the caller, once the
+    result is saved.
 
     >>> from coalmine import ScriptedModel
     >>> found = extract(ScriptedModel("pin 0123456789", memory={"pin 49": 0.25}), "pin {digits:2}", top=1)

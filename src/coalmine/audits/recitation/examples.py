@@ -19,7 +19,10 @@ EXAMPLES = 10
 TEMPLATE_SURROUNDINGS = 5
 # At most this many copies of a sequence are looked at.
 _COPIES = 50
-ONLY_TEMPLATES = f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or more different surroundings, as boilerplate does, so there are no examples"
+ONLY_TEMPLATES = (
+    f"all that was recited occurs in {TEMPLATE_SURROUNDINGS} or more different surroundings, as boilerplate does, so there are no "
+    "examples"
+)
 
 
 def examples_of(
@@ -27,8 +30,8 @@ def examples_of(
 ) -> tuple[Example, ...]:
     """The recited sequences that occur least often, each at the longest context with which it is recited.
 
-    No two are of one document or overlap in any copy, and none is template-only: a suffix that occurs in five or more different surroundings,
-    of as many tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
+    No two are from one document or overlap in any copy, and none is template-only: a suffix that occurs in five or more different
+    surroundings, of as many tokens before and after it as it has, is left out. Copies of a whole document have one surrounding.
     """
     by_any = np.logical_or.reduce([one.answers.recited for one in found])
     copies = np.array([sample.count for sample in questions.samples])[questions.which]
