@@ -1,4 +1,4 @@
-"""The public names of the models, audits and integrations rooms: each has a docstring with an example, and none is loaded before it is used."""
+"""The public names of the models, audits and integrations rooms: documented with an example, and loaded when first used."""
 
 import subprocess
 import sys

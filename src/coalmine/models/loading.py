@@ -218,7 +218,8 @@ def _check_shape(path: Path, held: Held) -> None:
     for name, size in sorted(network.items()):
         if isinstance(size, int) and size > held.numbers:
             raise ModelError(
-                f"{path} describes a network with a {name} of {size:,}, and its weights hold {held.numbers:,} numbers; train the model again"
+                f"{path} describes a network with a {name} of {size:,}, and its weights hold {held.numbers:,} numbers; train "
+                "the model again"
             )
 
 

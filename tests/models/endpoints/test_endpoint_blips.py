@@ -1,4 +1,4 @@
-"""An endpoint that answers as another model for a moment, and then as the first one again, also around the end of a run that was stopped."""
+"""An endpoint that answers as another model for a moment and then as the first one again, also around an interruption."""
 
 import contextlib
 import random

@@ -214,7 +214,7 @@ class TestOtherKinds:
                 assert problem.type is ModelChangedError
 
     def test_numbers_that_were_scaled_from_the_beginning(self, scripted_url):
-        """Halved ones add up to more than 1. What adds up to less is a distribution like any other, and docs/guides/endpoints.md says so."""
+        """Halved ones add up to more than 1. What adds up to less is a distribution like any other (docs/guides/endpoints.md)."""
         for liar in ("halved", "bits", "offset"):
             with (
                 FaultProxy(scripted_url, liar=liar) as proxy,

@@ -19,7 +19,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def place(made, tmp_path, monkeypatch):
-    """An adapter in models/adapter that names its base by `named`, with copies of the base in some places; the working directory is work."""
+    """An adapter in models/adapter that names its base by `named`, with copies of the base in some places; we work in `work`."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
 

@@ -106,7 +106,9 @@ class AnswerCache:
             )
 
     def bracket(self, questions: Iterable[EndpointQuestion], stretches: Iterable[int] = ()) -> None:
-        """Record that probes before and after these answers showed the same model; `stretches` are the numbers of answers between two of them.
+        """Record that probes before and after these answers showed the same model.
+
+        `stretches` are the numbers of answers between two probes.
 
         The answers are not confirmed by that, but worth keeping if the run is stopped now.
         """
@@ -299,7 +301,8 @@ class AnswerCache:
             code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             refused = {
                 sqlite3.SQLITE_FULL: "cannot grow, because the disk is full; free some space, and run the same command again to resume",
-                sqlite3.SQLITE_IOERR: "cannot be read or written, because the disk is full or fails; free some space, or choose another place",
+                sqlite3.SQLITE_IOERR: "cannot be read or written, because the disk is full or fails; "
+                "free some space, or choose another place",
                 sqlite3.SQLITE_READONLY: "cannot be written; choose a place where you may write",
                 sqlite3.SQLITE_PERM: "cannot be written; choose a place where you may write",
                 sqlite3.SQLITE_CANTOPEN: "cannot be opened; choose a place where you may write",

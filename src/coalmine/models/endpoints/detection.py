@@ -17,7 +17,7 @@ SHARE = 0.05
 
 
 class Stretch(NamedTuple):
-    """The number of answers between two probes, the size of their window, how many of that were asked again, and how often that occurred."""
+    """The answers between two probes, the size of their window, how many of it were asked again, and how often that occurred."""
 
     answers: int
     window: int

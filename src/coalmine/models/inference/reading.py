@@ -61,7 +61,7 @@ class Reader:
             yield batch
 
     def read(self, tokens: IntArray, states: list[State], keep: int) -> tuple[Tensor, list[State]]:
-        """The hidden numbers of the last `keep` tokens of each row, and the states of groups of rows. Without `states`, read from the start.
+        """The hidden numbers of the last `keep` tokens of each row, and the states of groups of rows; without `states`, from the start.
 
         `states` is emptied: memory can hold the states before and after, but not those of the groups as well.
         """

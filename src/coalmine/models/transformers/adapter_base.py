@@ -36,8 +36,8 @@ def base_of_adapter(directory: Path) -> Path | None:
             )
     if not models:
         raise ModelError(
-            f"the adapter in {directory} belongs to {found[0]}, which has no {CONFIG_FILE} that names a model_type of transformers; put the "
-            f"path of the whole model into {config}"
+            f"the adapter in {directory} belongs to {found[0]}, which has no {CONFIG_FILE} that names a model_type of transformers; put "
+            f"the path of the whole model into {config}"
         )
     if len(models) > 1:
         raise ModelError(
@@ -54,8 +54,8 @@ def refuse_adapters_below(directory: Path) -> None:
     below = sorted(directory.glob(f"*/{ADAPTER_FILE}"))
     if below:
         raise ModelError(
-            f"{directory} holds no model, and there {'is an adapter' if len(below) == 1 else f'are {len(below)} adapters'} below it; name the "
-            f"directory of the adapter: {below[0].parent}"
+            f"{directory} holds no model, and there {'is an adapter' if len(below) == 1 else f'are {len(below)} adapters'} below it; name "
+            f"the directory of the adapter: {below[0].parent}"
         )
 
 

@@ -71,8 +71,8 @@ def check_base(path: Path, base: dict[str, Tensor]) -> None:
                 " (the adapter trained it, as `bias` in its config says)" if name.endswith("bias") else ""
             )
             raise ModelError(
-                f"{path} holds {name}, a tensor of its base that is not what the base has{trained}, so that the two cannot be measured side "
-                "by side; name the base that it was trained on, or merge it into its base (merge_and_unload) and save the whole model"
+                f"{path} holds {name}, a tensor of its base that is not what the base has{trained}, so that the two cannot be measured "
+                "side by side; name the base that it was trained on, or merge it into its base (merge_and_unload) and save the whole model"
             )
 
 
@@ -101,7 +101,7 @@ def _written(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _same(path: Path, name: str, tensor: Tensor) -> bool:
-    """Whether a tensor has the numbers in a file, compared in parts; the more precise numbers are rounded to the precision of the others."""
+    """Whether a tensor has the numbers in a file, compared in parts; numbers of more precision are rounded to that of the others."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as tensors:

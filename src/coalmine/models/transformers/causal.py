@@ -200,7 +200,8 @@ def load_transformers(
     )
     if np.isnan(model.start([model.context or (0,)]).log2_probabilities).any():
         raise ModelError(
-            f"{directory} gives values that are not numbers (NaN) instead of probabilities; check its weights and the settings in its configs"
+            f"{directory} gives values that are not numbers (NaN) instead of probabilities; check its weights and the settings "
+            "in its configs"
         )
     return model
 
@@ -210,8 +211,8 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     """Refuse a model that sees later tokens: its numbers would look like probabilities, but would not be."""
     if getattr(model.config, "is_encoder_decoder", False):
         raise ModelError(
-            f"{type(model).__name__} reads a source and writes a target, so it is not a causal language model; save it, and measure it with "
-            "`coalmine expose`, or use from_transformers_pairs"
+            f"{type(model).__name__} reads a source and writes a target, so it is not a causal language model; save it, and measure it "
+            "with `coalmine expose`, or use from_transformers_pairs"
         )
     size = int(model.config.get_text_config().vocab_size)
     first, *rest = ((place * 7 + 4) % size for place in range(6))
@@ -221,8 +222,9 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     try:
         logits = model(input_ids=rows.to(model.device), use_cache=False).logits[:, 0]
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(
-            f"{type(model).__name__} cannot read a few tokens in {model.dtype}: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
+            f"{type(model).__name__} cannot read a few tokens in {model.dtype}: {reason}; "
             "try another precision, or check that it works with transformers alone"
         ) from error
     finally:
@@ -232,13 +234,13 @@ def _check_reads_forward(model: PreTrainedModel) -> None:
     closeness = 0.05 if logits.dtype in {torch.float16, torch.bfloat16} else 1e-4
     if (logits[0] - logits[1]).abs().max() > closeness * logits.abs().max():
         raise ModelError(
-            f"{type(model).__name__} sees the tokens that come after a position, so it is not a causal language model (but a masked one, or "
-            "its config lacks is_decoder); save it, and measure it with `coalmine expose --kind masked`, or use from_masked"
+            f"{type(model).__name__} sees the tokens that come after a position, so it is not a causal language model (but a masked one, "
+            "or its config lacks is_decoder); save it, and measure it with `coalmine expose --kind masked`, or use from_masked"
         )
 
 
 def _looks_for_words(model: PreTrainedModel) -> bool:
-    """Whether an adapter (an activated LoRA) is active only after certain words, which it looks for in each call: it must see the whole text."""
+    """Whether an adapter (an activated LoRA) is active only after certain words, so that each call must see the whole text."""
     configs = getattr(model, "peft_config", None) or {}
     return any(getattr(config, "alora_invocation_tokens", None) for config in configs.values())
 

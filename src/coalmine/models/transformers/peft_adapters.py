@@ -131,7 +131,8 @@ def _check_known(path: Path, config: Any) -> None:
     for name, value in sorted(read_object(path).items()):
         if value and name not in known:
             raise ModelError(
-                f"{path} sets {name}, which the installed version of PEFT does not know; install the version that the adapter was saved with"
+                f"{path} sets {name}, which the installed version of PEFT does not know; install the version that the adapter was "
+                "saved with"
             )
 
 
@@ -146,8 +147,8 @@ def _check_effect(directory: Path, alone: Tensor, on: Tensor, off: Tensor) -> No
     """Refuse an adapter that changes nothing, and one that leaves a changed base when it is switched off."""
     if torch.equal(on, alone):
         raise ModelError(
-            f"the adapter in {directory} changes nothing: the model gives the same numbers with and without it, as before any training; name "
-            "the base model, if that is what you want to measure"
+            f"the adapter in {directory} changes nothing: the model gives the same numbers with and without it, as before any training; "
+            "name the base model, if that is what you want to measure"
         )
     # Far above rounding.
     closeness = 0.05 if alone.dtype in {torch.float16, torch.bfloat16} else 1e-4

@@ -157,8 +157,8 @@ def _check_settings(path: Path, held: Held) -> None:
     for name, value in _settings(document):
         if name == "quantization_config" and value:
             raise ModelError(
-                f"{path} says that the weights are quantized, and only weights that are stored as plain numbers can be checked and measured; "
-                "dequantize the model, and save it again"
+                f"{path} says that the weights are quantized, and only weights that are stored as plain numbers can be checked and "
+                "measured; dequantize the model, and save it again"
             )
         if name == "transformers_weights" and value:
             raise ModelError(
