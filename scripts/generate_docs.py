@@ -1,4 +1,4 @@
-"""Generates the parts of the documentation that repeat what the code says: commands, result files and the file map.
+"""Generates the parts of the documentation that repeat what the code says: commands, result files, findings, the file map.
 
 python scripts/generate_docs.py           # write them (`make docs` does)
 python scripts/generate_docs.py --check   # exit 1 and name the pages that are not up to date
@@ -13,6 +13,7 @@ import io
 import pkgutil
 import re
 import sys
+import textwrap
 import tokenize
 import typing
 from collections import Counter
@@ -24,15 +25,19 @@ import msgspec
 import typer.main
 
 import coalmine
+from coalmine.audits.registry import OWN
 from coalmine.cli.main import app
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import CanaryManifest
+from coalmine.evidence.findings import Entry
 from coalmine.records.documents import Document
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "coalmine"
 # The class that Python has for a document whose file is written by another record.
 AS_WRITTEN: dict[type, type] = {CanarySet: CanaryManifest}
+# Of the lines of a page.
+WIDTH = 120
 BESIDE = ("benchmarks", "examples", "experiments", "mutants", "scripts")
 
 
@@ -253,10 +258,36 @@ def _says(path: Path) -> str:
     return " ".join(docstring.split("\n\n")[0].split())
 
 
+def findings() -> str:
+    """The codes of all findings with their titles, audit by audit."""
+    parts = []
+    for audit in OWN:
+        rows = [(f"[{code}]({code}.md)", entry.title) for code, entry in sorted(audit.catalog.items())]
+        if rows:
+            parts += [f"## {audit.name.capitalize()}\n", _table(("code", "title"), rows)]
+    return "\n".join(parts)
+
+
+def finding_page(code: str, entry: Entry, page: str) -> str:
+    """The page of a finding with its title and advice as the report gives them."""
+    when = {
+        "Where it could not be measured": entry.if_not_measured,
+        "Where it is clear": entry.if_clear,
+        "Where it was not tested": entry.if_not_tested,
+    }
+    advice = [entry.advice, *(f"{where}: {what}" for where, what in when.items() if what)]
+    wrapped = [textwrap.fill(one, WIDTH, break_long_words=False, break_on_hyphens=False) for one in advice]
+    said = page[page.index("\n") : page.index("## What to do")]
+    return "\n\n".join(
+        [f"# {code}: {entry.title}{said}## What to do", *wrapped, "[All findings](README.md)\n"]
+    )
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "docs/reference/commands.md": commands,
     "docs/reference/files.md": files,
     "docs/explanation/design.md": file_map,
+    "docs/reference/findings/README.md": findings,
 }
 
 
@@ -267,18 +298,27 @@ def up_to_date(page: str, generate: Callable[[], str]) -> str:
     return f"{before}{begin}\n{generate()}\n{end}{rest.split(end)[1]}"
 
 
+def pages() -> dict[str, str]:
+    """Every page that has a generated part, as it should be."""
+    made = {page: up_to_date(page, generate) for page, generate in GENERATED.items()}
+    for audit in OWN:
+        for code, entry in audit.catalog.items():
+            page = f"docs/reference/findings/{code}.md"
+            made[page] = finding_page(code, entry, (ROOT / page).read_text("utf-8"))
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or name those that are not up to date."""
+    check = "--check" in arguments
     stale = {
-        page: new
-        for page, make in GENERATED.items()
-        if (new := up_to_date(page, make)) != (ROOT / page).read_text("utf-8")
+        page: content for page, content in pages().items() if content != (ROOT / page).read_text("utf-8")
     }
     for page, content in stale.items():
-        if "--check" not in arguments:
+        if not check:
             (ROOT / page).write_text(content, "utf-8")
-        sys.stdout.write(f"{'stale' if '--check' in arguments else 'generated'}: {page}\n")
-    return 1 if stale and "--check" in arguments else 0
+        sys.stdout.write(f"{'stale' if check else 'generated'}: {page}\n")
+    return 1 if stale and check else 0
 
 
 if __name__ == "__main__":
