@@ -1,4 +1,4 @@
-"""`coalmine report`: what do the results of a run say, on one page?"""
+"""`coalmine report`: the results of one or more runs on one page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from coalmine.errors import InputError
 
 if TYPE_CHECKING:
     from coalmine.evidence.findings import Finding
+    from coalmine.reports.reported import ReportedRun
 
 
 class ReportFormat(StrEnum):
-    """What a report can be written as."""
+    """The formats of a report."""
 
     HTML = "html"
     JSON = "json"
@@ -70,10 +71,8 @@ def command(
         raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
     with Output(json=json, quiet=quiet) as output:
         from coalmine.audits.runs import read_runs
-        from coalmine.reports import export
-        from coalmine.reports.page.html import report_page
         from coalmine.reports.reported import reported
-        from coalmine.storage.files import PRIVATE, PUBLIC, check_place, write_bytes
+        from coalmine.storage.files import check_place
         from coalmine.visible import visible
 
         target = out or Path(DEFAULT_NAMES[kind])
@@ -81,29 +80,12 @@ def command(
             if target.is_dir():
                 target /= DEFAULT_NAMES[kind]
             check_place(target)
-        found = read_runs(*runs)
-        told = reported(found)
-        mode = PRIVATE if reveal else PUBLIC
-        if kind is ReportFormat.PNG:
-            written = export.write_pngs(told, target, mode=mode)
-        else:
-            content = {
-                ReportFormat.HTML: lambda: report_page(found, reveal=reveal, told=told).encode(),
-                ReportFormat.JSON: lambda: export.as_json(told) + b"\n",
-                ReportFormat.MARKDOWN: lambda: export.as_markdown(told).encode(),
-                ReportFormat.JUNIT: lambda: export.as_junit(told),
-                ReportFormat.SARIF: lambda: export.as_sarif(told) + b"\n",
-            }[kind]()
-            write_bytes(target, content, mode=mode)
-            written = [target]
+        told = reported(read_runs(*runs))
+        written = _write(told, target, kind, reveal=reveal)
         for one in told:
             output.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
             output.say(f"Findings: {_counts(one.findings)}.")
-        output.say(
-            f"Report: {visible(str(target))}"
-            if written
-            else "There is no result that a figure could be drawn of."
-        )
+        output.say(f"Report: {visible(str(target))}" if written else "No result can be drawn as a figure.")
         output.document(
             {
                 "report": str(target),
@@ -112,6 +94,27 @@ def command(
             }
         )
     return 0
+
+
+def _write(told: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, reveal: bool) -> list[Path]:
+    """Write the report, and say which files."""
+    from coalmine.reports import export
+    from coalmine.reports.page.html import report_page
+    from coalmine.storage.files import PRIVATE, PUBLIC, write_bytes
+
+    mode = PRIVATE if reveal else PUBLIC
+    if kind is ReportFormat.PNG:
+        return export.write_pngs(told, target, mode=mode)
+    if kind is ReportFormat.HTML:
+        content = report_page([one.run for one in told], reveal=reveal, told=told).encode()
+    elif kind is ReportFormat.MARKDOWN:
+        content = export.as_markdown(told).encode()
+    elif kind is ReportFormat.JUNIT:
+        content = export.as_junit(told)
+    else:
+        content = (export.as_json if kind is ReportFormat.JSON else export.as_sarif)(told) + b"\n"
+    write_bytes(target, content, mode=mode)
+    return [target]
 
 
 def _counts(these: Sequence[Finding]) -> str:

@@ -1,4 +1,4 @@
-"""What all figures share: one record for a figure and its panels, one look, and colors; Vega-Lite as plain data, without a browser."""
+"""`Figure`, and what all figures have in common: axes, colors and legends, as Vega-Lite specifications in plain data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coalmine.evidence.words import times_in_words
 from coalmine.formats.naming import format_name
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-# Colors that readers who see red and green alike can tell apart. All colors of figures keep a contrast of 3 on light and dark paper.
+# Colors that readers with red-green color blindness can distinguish. All colors of figures keep a contrast of 3 on light and dark paper.
 PALETTE = ("#0b84c6", "#d5642b", "#149a75", "#b8579a", "#b48a00", "#7b6fd0", "#5f7f8c", "#c23b4e")
 # What comes in an order is colored along this line, from few to many.
 RAMP = ("#1f83c4", "#6d70d6", "#ad58bd", "#cf4a7e", "#d2602b", "#a98500")
@@ -28,7 +28,7 @@ Cell = str | int | float | bool | None
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """One drawing of a figure, such as that of one format; `specs` draw the same numbers on other axes, the usual ones first."""
 
-    # What is different from the other panels; empty where there is only one.
+    # What is different from the other panels; empty if there is only one.
     title: str = ""
     note: str = ""
     specs: dict[str, Spec]
@@ -96,12 +96,12 @@ def spec(layers: Sequence[Spec], *, description: str, height: int = HEIGHT, **pa
 
 
 def data(rows: Sequence[dict[str, Any]]) -> Spec:
-    """Rows that stand in the figure itself."""
+    """Rows inside the specification itself."""
     return {"values": list(rows)}
 
 
 def named(name: str) -> Spec:
-    """Rows that stand in the figure's `datasets`."""
+    """Rows in the `datasets` of the panel."""
     return {"name": name}
 
 
@@ -116,7 +116,7 @@ def tooltips(**titles: str) -> list[Spec]:
 
 
 def ordered_colors(count: int) -> list[str]:
-    """So many colors along the line from few to many, no two alike.
+    """This many different colors along the ramp from few to many.
 
     >>> ordered_colors(3)
     ['#1f83c4', '#be519e', '#a98500']
@@ -136,13 +136,13 @@ def _parts(color: str) -> tuple[int, ...]:
 
 
 def colors_of(names: Sequence[str], title: str | None, field: str) -> Spec:
-    """A color for each name; where there are more names than colors in the palette, along one line."""
+    """A color for each name; along the ramp if there are more names than colors in the palette."""
     colors = PALETTE[: len(names)] if len(names) <= len(PALETTE) else ordered_colors(len(names))
     return color_channel(dict(zip(names, colors, strict=True)), title, field)
 
 
 def copies_colors(copies: Iterable[int]) -> dict[int, str]:
-    """A color for each number of copies, from few to many; what was never trained on is gray."""
+    """A color for each number of copies, from few to many; canaries that were never trained on are gray."""
     trained = sorted({times for times in copies if times})
     return {0: BAND} | dict(zip(trained, ordered_colors(len(trained)), strict=True))
 
@@ -154,7 +154,7 @@ def copies_channel(shown: Iterable[int], colors: dict[int, str], title: str | No
 
 
 def color_channel(colors: dict[str, str], title: str | None, field: str, room: float = LEGEND_WIDTH) -> Spec:
-    """The channel of a field whose values have these colors, in this order; its legend has so many px of room."""
+    """The channel of a field whose values have these colors, in this order; `room` is the width of its legend in px."""
     return {
         "field": field,
         "type": "nominal",
@@ -183,7 +183,7 @@ def legend(names: Sequence[str], room: float = LEGEND_WIDTH) -> Spec:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Each name as a legend has room for it, no two alike.
+    """Each name, shortened to fit a legend; no two are the same.
 
     >>> list(short_names(["model", "a model with a very long name, 1", "a model with a very long name, 2"]).values())
     ['model', 'a model with a very long name, 1', 'a model with a very long name, 2']
@@ -199,7 +199,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def rounded(number: float | None, digits: int = 4) -> float | None:
-    """A number as a page needs it, which keeps the file small.
+    """A number with as many digits as a page needs, which keeps the file small.
 
     >>> rounded(1.23456789), rounded(None)
     (1.2346, None)

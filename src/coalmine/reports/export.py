@@ -1,4 +1,4 @@
-"""A report for machines and for papers: JSON, Markdown, JUnit, SARIF, and each figure as PNG."""
+"""A report as JSON, Markdown, JUnit XML and SARIF, and its figures as PNG."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SECURITY: dict[Severity, str] = {
 
 
 def as_json(told: Sequence[ReportedRun]) -> bytes:
-    """All findings with their numbers, and what the report concludes."""
+    """All findings with their numbers, and the conclusion of the report."""
     return to_json(
         {
             "schema": SCHEMA,
@@ -93,7 +93,7 @@ def _markdown_finding(finding: Finding) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Text in which nothing is markup; `code` of ours stays."""
+    """Text in which nothing is markup, except `code` in our own sentences."""
     safe = re.sub(r"([\\*_\[\]#|])", r"\\\1", visible(text))
     safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # Addresses and names with an at sign would become links.
@@ -102,7 +102,7 @@ def _inline(text: str) -> str:
 
 
 def as_junit(told: Sequence[ReportedRun]) -> bytes:
-    """One test case per finding: what was found at medium or above fails, what was not tested or measured is skipped."""
+    """One test case per finding: what was found with severity medium or above fails, and what was not tested or measured is skipped."""
     root = ET.Element("testsuites", name="coalmine")
     for one in told:
         failures = [finding for finding in one.findings if _fails(finding)]
@@ -197,12 +197,12 @@ def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> d
 
 
 def _sarif_text(text: str) -> str:
-    """Text in which nothing is a link or a placeholder, which messages of this standard may have."""
+    """Text in which nothing is a link or a placeholder, both of which SARIF messages may have."""
     return re.sub(r"([\[\]])", r"\\\1", text).replace("{", "{{").replace("}", "}}")
 
 
 def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
-    """Each figure as a PNG in a directory, named after the figure, and after the run where there are several."""
+    """Each figure as a PNG in a directory, named after the figure, and after the run if there are several."""
     drawn: dict[Path, Figure] = {}
     for place, one in enumerate(told):
         prefix = f"run-{place + 1}-" if len(told) > 1 else ""
@@ -220,5 +220,5 @@ def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> li
 
 
 def _file_name(figure_id: str) -> str:
-    """An id without anything that is more than a name to a file system; format ids are the user's."""
+    """An id with only characters that are safe in file names; format ids are chosen by users."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", figure_id).lstrip(".")

@@ -1,4 +1,4 @@
-"""Short answers for the terminal, in which hostile text is inert."""
+"""Summaries for the terminal of planting, importing and training, in which hostile text is inert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def planted_summary(made: Planted, power: Power | None = None) -> str:
-    """What was planted, the most that an audit of it can show, and what to do next."""
+    """What was planted, the most that an audit of it could show, and what to do next."""
     planted = [canary for canary in made.canaries if canary.planted]
     copies = sum(canary.repetitions for canary in planted)
     withheld = len(made.canaries) - len(planted)
@@ -57,7 +57,7 @@ def imported_summary(imported: Imported, path: Path, power: Power) -> str:
 
 
 def power_in_words(power: Power) -> list[str]:
-    """The most that an audit can show: a few lines for each format."""
+    """The most that an audit could show: a few lines per format."""
     lines = [
         f"The most that an audit of them can show (at {100 * power.confidence:g}% confidence and delta {power.delta:g}):"
     ]
@@ -98,7 +98,7 @@ def _epsilon_in_words(one: CopiesPower) -> str:
 
 
 def rounded_down(bound: float) -> str:
-    """A bound with two digits after the point that does not say more than was shown.
+    """A bound with two decimals, rounded down so that it claims no more than was shown.
 
     >>> rounded_down(1.999)
     '1.99'
@@ -120,10 +120,10 @@ def training_summary(trained: TrainedModel) -> str:
     record = trained.record
     best = record.epochs[record.best_epoch - 1] if record.epochs else None
     if not trained.trained_now:
-        return f"{visible(str(trained.path))} already holds this very model; nothing was done."
+        return f"{visible(str(trained.path))} already holds this exact model; nothing was done."
     loss = ""
     if best is not None and best.validation_loss_bits is not None:
-        loss = f", validation loss {best.validation_loss_bits:.3f} bits a token"
+        loss = f", validation loss {best.validation_loss_bits:.3f} bits per token"
     stopped = " (stopped early: it no longer fell)" if record.stopped_early else ""
     return (
         f"Trained {record.parameters:,} parameters on {record.tokens:,} tokens, epochs: {len(record.epochs)}{stopped}.\n"

@@ -35,7 +35,7 @@ def test_one_withheld_canary_spoils_the_control_beyond_chance(bits, status):
     one = the(control(exactly(bits), *[exactly(0.1)] * 4), "CM105")
     assert (one.status, one.severity) == (status, "high" if status == "found" else "pass")
     assert one.subject == ("w0", "w1", "w2", "w3", "w4")
-    assert f"as high by chance with probability {10 * 2.0**-bits:.2g}" in one.evidence
+    assert f"which chance gives with probability {10 * 2.0**-bits:.2g}" in one.evidence
 
 
 def test_withheld_canaries_together_spoil_the_control():
@@ -43,7 +43,7 @@ def test_withheld_canaries_together_spoil_the_control():
     one = the(control(*[exactly(4.0)] * 5), "CM105")
     assert one.status == "found"
     assert (
-        f"median exposure 4.0 bits where guessing gives 1, as high by chance with probability {p_value:.2g}"
+        f"median exposure 4.0 bits where guessing gives 1, which chance gives with probability {p_value:.2g}"
         in one.evidence
     )
 
@@ -98,7 +98,7 @@ def test_a_withheld_canary_that_came_out(place, severity):
         f"1 canary came out that was never trained on: w1, trained on never, at place {place}."
         in one.evidence
     )
-    assert ("as chance explains" in one.title) == (severity == "info")
+    assert ("which chance explains" in one.title) == (severity == "info")
 
 
 def test_of_several_that_came_out_those_beyond_chance_are_told_apart():

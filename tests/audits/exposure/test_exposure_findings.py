@@ -144,7 +144,7 @@ def test_the_severity_of_a_group_goes_by_the_upper_limits(upper, severity):
     assert (one.severity, one.status) == (severity, "found")
     assert one.subject == ("c0", "c1", "c2", "c3")
     assert one.evidence.startswith(
-        "Not one by one, but together: 4 canaries of f0 is {digits:6} trained on 4 times: "
+        "Not individually, but together: 4 canaries of f0 is {digits:6} trained on 4 times: "
     )
 
 
@@ -166,7 +166,7 @@ def test_how_a_group_is_described():
         "5 canaries of f0 is {digits:6} trained on 4 times: median exposure 1.0 bits, upper limits up to 2.0"
         in evidence
     )
-    assert "as high by chance with probability 0.00" in fisher  # of 16 bits together, by Fisher's method
+    assert "which chance gives with probability 0.00" in fisher  # of 16 bits together, by Fisher's method
     assert (
         "1 canary of f0 is {digits:6} trained on once" in the(run_of(exactly(1.0), times=1), "CM104").evidence
     )
@@ -185,7 +185,7 @@ def test_how_a_group_is_described():
 def test_canaries_that_beat_all_references_are_counted():
     estimates = reference_exposures([0.0] * 8 + [500.5] * 52, [float(n) for n in range(1, 1001)])
     evidence = the(run_of(*estimates), "CM103").evidence
-    assert "; 8 of them beat all 1,000 references, as high by chance" in evidence
+    assert "; 8 of them beat all 1,000 references, which chance gives" in evidence
     quiet = reference_exposures([500.5] * 6, [float(n) for n in range(1, 1001)])
     assert "beat" not in the(run_of(*quiet), "CM104").evidence
     assert "median exposure 1.0 bits" in the(run_of(*quiet), "CM104").evidence
@@ -241,7 +241,7 @@ def test_what_could_not_be_measured_is_counted_with_its_reason():
     one = the(run_of(wide, made.unknown(reason="the model has no scores"), curve, exactly(1.0)), "CM911")
     assert (one.severity, one.status, one.subject) == ("info", "not_measured", ("c1", "c2", "c0"))
     assert one.evidence.startswith(
-        "Of the canaries that were trained on, 2 of 4 have no exposure, or none to rely on and 1 of 4 may be no more exposed"
+        "Of the canaries that were trained on, 2 of 4 have no exposure, or none that can be relied on and 1 of 4 have intervals"
     )
     assert " Format f0 is {digits:6}: the model has no scores." in one.evidence
     assert "the limits of an extrapolated curve do not hold" in one.evidence

@@ -175,7 +175,7 @@ def test_the_report_says_so_and_counts_nobody_as_safe(tmp_path):
     findings = findings_of(read_run(tmp_path))
     (unmeasured,) = [one for one in findings if one.code == "CM911"]
     assert (
-        f"11 of 22 have no exposure, or none to rely on. Format code {{digits:2}}: {REASON}."
+        f"11 of 22 have no exposure, or none that can be relied on. Format code {{digits:2}}: {REASON}."
         in unmeasured.evidence
     )
     assert unmeasured.status == "not_measured"

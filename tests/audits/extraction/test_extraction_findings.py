@@ -74,7 +74,7 @@ def test_more_came_out_than_chance_explains():
     assert chance < 0.025 / 5
     assert (one.severity, one.title) == ("high", "More canaries came out than chance explains")
     assert one.evidence.startswith(
-        "Not one by one, but together: 3 of 4 of the format f0 is {digits:3} came out, where chance gives 0.4 on average and as "
+        "Not individually, but together: 3 of 4 of the format f0 is {digits:3} came out; chance gives 0.4 on average, and as "
         f"many with probability {chance:.2g}. Among them: a, trained on 4 times, at place 8; "
     )
     assert one.subject == ("a", "b", "c")
@@ -189,9 +189,12 @@ def test_formats_that_were_searched_without_canaries():
     one = the(run, "CM206")
     assert (one.severity, one.status) == ("info", "found")
     assert one.subject == ("run/other/extraction-f0.json",)
-    assert "10 of 5,000 members were found by search, without a proof that there are no less" in one.evidence
+    assert (
+        "10 of 5,000 members were found by search, without proof that no other is less surprising"
+        in one.evidence
+    )
     assert "greedy decoding writes 2 of them by itself" in one.evidence
     proven = the(made.run_of(searches={"other": ({"f0": made.search()}, None)}), "CM206")
-    assert "proven to be the least surprising there are" in proven.evidence
+    assert "proven to be the least surprising" in proven.evidence
     nothing = the(made.run_of(searches={"other": ({"f0": made.search(0)}, None)}), "CM206")
     assert (nothing.status, nothing.subject) == ("not_measured", ("run/other/extraction-f0.json",))

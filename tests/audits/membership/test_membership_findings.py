@@ -66,7 +66,7 @@ def test_the_area(auc, p_value, status, severity):
     one = the(run_of(made.population(auc=auc, p_value=p_value)), "CM301")
     assert (one.status, one.severity, one.subject) == (status, severity, ("planted once",))
     assert one.evidence == (
-        f"Planted planted once, 40 against 100: {auc.statement}; exposures as high come by chance with probability {p_value:.2g}."
+        f"Planted planted once, 40 against 100: {auc.statement}; exposures this high occur by chance with probability {p_value:.2g}."
     )
     assert one.estimates == (auc, made.population().guessing.median)
     too_few = "Too few scores to say whether members can be told from non-members"
@@ -129,8 +129,8 @@ def test_the_rate_at_the_fewest_false_alarms_that_could_be_measured(high, p_valu
     rate = the(run, "CM302")
     assert (rate.status, rate.severity, rate.estimates) == (status, severity, (measured[1],))
     chance = {
-        SHOWN: "; as much by chance with probability 1e-09",
-        CHANCE: "; as much by chance with probability 0.9",
+        SHOWN: "; chance gives as much with probability 1e-09",
+        CHANCE: "; chance gives as much with probability 0.9",
         None: "",
     }
     assert rate.evidence == f"Planted planted once: TPR at FPR 1%: 0.4{chance[p_value]}."

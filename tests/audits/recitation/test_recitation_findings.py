@@ -126,7 +126,7 @@ def test_the_context_with_the_strongest_evidence_is_told():
     strong, weak = made.group(share(60)), made.group(share(20), context=100)
     for groups in ((strong, weak), (weak, strong)):
         assert (
-            "50 tokens after 50 tokens of context, as many of each number of copies: 60 of 1,000"
+            "50 tokens after 50 tokens of context, equally many for each number of copies: 60 of 1,000"
             in the(run_of(*groups), "CM401").evidence
         )
     # As strong, the one with the higher lower limit; and as high, the longer context.
@@ -146,7 +146,9 @@ def test_how_the_sequences_were_drawn_is_told():
         in the(run_of(made.group(share(1)), sample="uniform"), "CM401").evidence
     )
     masked = the(run_of(made.group(share(1), context=None)), "CM401").evidence
-    assert masked.startswith("asked, whole sequences with gaps, as many of each number of copies: 1 of 1,000")
+    assert masked.startswith(
+        "asked, whole sequences with gaps, equally many for each number of copies: 1 of 1,000"
+    )
 
 
 def test_models_and_files_are_told_apart():

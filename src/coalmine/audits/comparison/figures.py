@@ -1,4 +1,4 @@
-"""Utility against exposure with the Pareto frontier, as a Vega-Lite description: data, until somebody draws it."""
+"""The figure of `coalmine compare`: utility against exposure with the Pareto frontier, as a Vega-Lite specification."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coalmine.storage.files import PUBLIC, to_json, write_bytes
 
 KINDS = (".svg", ".html", ".png", ".json")
 ON_FRONTIER = "on the frontier"
-# Apart for readers who see red and green alike.
+# Distinct for readers with red-green color blindness.
 _ON, _BEATEN = "#0072B2", "#D55E00"
 
 
@@ -36,7 +36,27 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
         "title": "median exposure (bits)",
         "scale": {"zero": True},
     }
-    layers: list[dict[str, Any]] = [
+    drawing: dict[str, Any] = {"width": width, "height": height, "layer": _layers(x, y)}
+    if len(formats) > 1:
+        # Exposures in spaces of different size are not on one axis.
+        facet = {"field": "format", "type": "nominal", "title": None, "sort": formats}
+        drawing = {
+            "facet": facet,
+            "columns": 1,
+            "spec": drawing,
+            "resolve": {"scale": {"y": "independent"}},
+        }
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": "Utility of each training against the exposure of its canaries; lower and further left is better.",
+        "data": {"values": points},
+        **drawing,
+    }
+
+
+def _layers(x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
+    """The frontier, the intervals of both axes, the points and their names."""
+    return [
         {
             # The frontier goes from the best utility down to the least exposure, in steps: between two points nothing is known. It is
             # that of single trainings; of several, the means are compared, which have no point here.
@@ -74,26 +94,10 @@ def comparison_figure(comparison: Comparison, *, width: int = 420, height: int =
             "encoding": {"x": x, "y": y, "text": {"field": "run"}},
         },
     ]
-    drawing: dict[str, Any] = {"width": width, "height": height, "layer": layers}
-    if len(formats) > 1:
-        # Exposures in spaces of different size are not on one axis.
-        facet = {"field": "format", "type": "nominal", "title": None, "sort": formats}
-        drawing = {
-            "facet": facet,
-            "columns": 1,
-            "spec": drawing,
-            "resolve": {"scale": {"y": "independent"}},
-        }
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "description": "Utility of each training against the exposure of its canaries; lower and further left is better.",
-        "data": {"values": points},
-        **drawing,
-    }
 
 
 def points_of(comparison: Comparison) -> list[dict[str, Any]]:
-    """Each run that has a place in the figure, by its canaries of each format."""
+    """Each run that can be placed in the figure, for each format."""
     points = []
     templates = dict.fromkeys(run.template for run in comparison.runs)
     names = format_names({str(place): template for place, template in enumerate(templates)})

@@ -1,4 +1,4 @@
-"""The comparison for people: a row for each training and format, a row for each pair, and what to make of them."""
+"""Tables and sentences about a comparison: one row per training and format, one row per pair, and what follows from them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def difference_table(comparison: Comparison) -> Table:
 
 
 def comparison_in_words(comparison: Comparison) -> list[str]:
-    """A sentence for each pair, then the warnings."""
+    """One sentence per pair, then the warnings."""
     return [
         *(f"{visible(pair.statement)}." for pair in comparison.pairs),
         *(f"Note: {visible(warning)}." for warning in comparison.warnings),

@@ -1,4 +1,7 @@
-"""Which of several models is worth its exposure? Validation loss against exposure, with the Pareto frontier (Secret Sharer, Figure 5)."""
+"""The figure of utility against exposure: the validation loss of several runs, with the Pareto frontier.
+
+After Figure 5 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from coalmine.evidence.run import Run, names_of
 
 
 def compared(runs: Sequence[Run]) -> Comparison | None:
-    """The runs that have exposures of planted canaries beside each other, or None where there are fewer than two."""
+    """A comparison of the runs with exposures of planted canaries; None if there are fewer than two."""
     strategies = [
         Strategy(name, exposure, own_utility(run), scored_others(run))
         for name, run in zip(names_of(runs), runs, strict=True)
@@ -39,7 +42,7 @@ def compared(runs: Sequence[Run]) -> Comparison | None:
 
 
 def utility_figure(comparison: Comparison) -> Figure | None:
-    """Loss against the median exposure of each run, or None where fewer than two have a place, for reasons in its warnings."""
+    """Loss against the median exposure of each run, or None if fewer than two can be placed; the warnings of the comparison say why."""
     placed = points_of(comparison)
     names = short_names([str(run["run"]) for run in placed])
     points = [

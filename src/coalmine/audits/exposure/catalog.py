@@ -8,69 +8,83 @@ CATALOG = Catalog(
     {
         "CM101": Entry(
             "Canaries are fully exposed",
-            "Do not release this model to anyone who must not have its training data. Remove duplicates of sensitive text, train for fewer "
-            "epochs or with differential privacy, and measure again.",
+            "Do not release this model to anyone who must not have its training data. Remove duplicates of "
+            "sensitive text, train for fewer epochs or with differential privacy, and measure again.",
         ),
         "CM102": Entry(
             "Canaries are memorized",
-            "Secrets that occur as often in the training data are at risk. Deduplicate or redact them, stop training earlier or train with "
-            "differential privacy, and compare the two models with `coalmine compare`.",
+            "Secrets that occur as often in the training data are at risk. Deduplicate or redact them, stop "
+            "training earlier or train with differential privacy, and compare the two models with `coalmine "
+            "compare`.",
         ),
         "CM103": Entry(
             "Canaries are more exposed than guessing explains",
-            "The model remembers something of text that occurs this often. Plant more canaries to learn how much, and remove duplicates of "
-            "sensitive text.",
+            "The model remembers something about text that occurs this often. Plant more canaries to learn "
+            "how much, and remove duplicates of sensitive text.",
         ),
         "CM104": Entry(
             "Canaries are no more exposed than guessing explains",
-            "Nothing to do for text that occurs this often. Plant more canaries if the upper limit of the share is not low enough for you.",
-            if_not_measured="Plant more canaries for this number of repetitions, 20 or more, and measure again.",
+            "Nothing to do for text that occurs this often. Plant more canaries if the upper limit of the "
+            "share is not low enough for you.",
+            if_not_measured=(
+                "Plant more canaries for this number of repetitions, 20 or more, and measure again."
+            ),
             first_step=True,
         ),
         "CM105": Entry(
             "The control: canaries that were withheld",
-            "The measurement is at fault, and no other number here can be trusted: look for canaries that leaked into the training data, or "
-            "that were not drawn at random.",
+            "The measurement is wrong, and no other number here can be trusted: look for canaries that "
+            "leaked into the training data, or that were not drawn at random.",
             if_not_measured="Withhold more canaries: plant with --withhold 0.5, and at least 20 of them.",
-            if_clear="Nothing to do: the measurement gives what it should where there is nothing to remember.",
+            if_clear=(
+                "Nothing to do: the measurement gives what it should where there is nothing to remember."
+            ),
             discredits="report",
-            verdict="The measurement cannot be trusted: canaries that were never trained on look memorized.",
+            verdict=(
+                "The measurement cannot be trusted: canaries that were never trained on look memorized."
+            ),
         ),
         "CM106": Entry(
             "The extrapolated curve does not fit",
-            "Do not rely on extrapolated exposures. Measure with --method guided or splitting, or among references.",
+            "Do not rely on extrapolated exposures. Measure with --method guided or splitting, or among "
+            "references.",
             discredits="measurement",
         ),
         "CM205": Entry(
             "A withheld canary comes out",
-            "A text that was never trained on should not come out. Look for it in the training data, and plant again with another seed.",
+            "A text that was never trained on should not come out. Look for it in the training data, and "
+            "plant again with another seed.",
             discredits="measurement",
         ),
         "CM501": Entry(
             "The model was trained on other data",
-            "How often a canary was trained on is what the manifest says, and may not be so. Train on the planted corpus, or give the manifest "
-            "of the data that was used.",
-            if_not_tested="Put the canaries.json that `coalmine plant` wrote, and the training.json if there is one, among the paths of the report.",
+            "How often each canary was trained on comes from the manifest, and may be wrong. Train on the "
+            "planted corpus, or give the manifest of the data that was used.",
+            if_not_tested=(
+                "Add the canaries.json that `coalmine plant` wrote, and the training.json if there is one, to "
+                "the paths of the report."
+            ),
             discredits="good news",
         ),
         "CM502": Entry(
             "The manifest is not the one that was measured",
             "Report the run together with the canaries.json that `expose` was given, or measure again.",
-            if_not_tested="Put the canaries.json among the paths of the report.",
+            if_not_tested="Add the canaries.json to the paths of the report.",
             discredits="good news",
         ),
         "CM503": Entry(
             "Results do not belong together",
-            "Run the audits again on the same model and the same canaries.json, and report those.",
+            "Run the audits again on the same model and the same canaries.json, and report those results.",
             discredits="good news",
         ),
         "CM504": Entry(
             "Few canaries",
-            "Plant more canaries, some 20 or more for each number of repetitions, with --withhold 0.5.",
+            "Plant more canaries, at least 20 for each number of repetitions, with --withhold 0.5.",
         ),
         "CM505": Entry(
             "The model is not the one that was measured",
-            "Its weights were changed or trained again since. Measure the model as it is now, or restore the one that was measured.",
+            "Its weights have changed since. Measure the model as it is now, or restore the one that was "
+            "measured.",
         ),
         "CM901": Entry(
             "Exposure was not tested",
@@ -79,11 +93,13 @@ CATALOG = Catalog(
         ),
         "CM908": Entry(
             "There is no control",
-            "Plant with --withhold 0.5: canaries that were not trained on show what the measurement gives without memorization.",
+            "Plant with --withhold 0.5: canaries that were not trained on show what the measurement gives "
+            "without memorization.",
         ),
         "CM911": Entry(
             "Canaries that could not be measured",
-            "Measure these with --method guided or splitting, or with more samples or references. Until then they may be memorized.",
+            "Measure these with --method guided or splitting, or with more samples or references. Until then "
+            "they may be memorized.",
             first_step=True,
         ),
     }

@@ -1,8 +1,8 @@
-"""Whether canaries are more exposed than guessing explains: the p-values of findings and of the gate.
+"""The p-values of findings and of the gate: whether canaries are more exposed than guessing explains.
 
 Without memorization a canary's rank is uniform, so its exposure reaches x bits with probability 2^-x, and it is among the first k
-guesses with probability k / |R|. That gives each canary a p-value: from its lower limit where the exposure was measured in the whole
-space, from its rank where it was measured among references or samples, and from its place where a search found it. The limits of an
+guesses with probability k / |R|. That gives each canary a p-value: from its lower limit if the exposure was measured in the whole
+space, from its rank if it was measured among references or samples, and from its place if a search found it. The limits of an
 extrapolated curve are not used: they do not hold deep in the tail.
 """
 
@@ -18,7 +18,7 @@ from coalmine.records import Estimate
 from coalmine.statistics.exposure.order_tests import OrderTest, order_test, shared_order_test
 from coalmine.statistics.intervals import clopper_pearson
 
-# Fewer than this many canaries cannot say much: none of 4 memorized leaves room for half of all such canaries.
+# Fewer canaries than this show little: if none of 4 is memorized, half of all such canaries may still be.
 FEWEST = 5
 EXTRAPOLATED = (
     "its exposure was extrapolated, and the limits of a curve do not hold deep in its tail; measure with --method splitting, guided "
@@ -27,19 +27,19 @@ EXTRAPOLATED = (
 
 
 class Judged(NamedTuple):
-    """A canary, with the probability of its exposure without memorization and the limits of its exposure in bits."""
+    """A canary with its p-value, and with the limits of its exposure in bits."""
 
     result: ExposureResult
     # 1 where nothing was measured.
     p_value: float
     low: float
-    # What the exposure can be at most: its upper limit, or log2 of the size of the space.
+    # The maximum of the exposure: its upper limit, or log2 of the size of the space.
     high: float
     space_bits: float
     measured_in_space: bool
-    # Whether there is a number, and one to rely on.
+    # Whether there is a number that can be relied on.
     known: bool = True
-    # How many of the n references or samples are no more surprising; None where it was not compared with any.
+    # How many of the n references or samples are no more surprising; None if it was not compared with any.
     better: int | None = None
 
     @property
@@ -49,7 +49,7 @@ class Judged(NamedTuple):
 
     @property
     def group(self) -> tuple[str, int]:
-        """Those that it can be compared with: of the same format, trained on as often."""
+        """The canaries that it can be compared with: of the same format, and trained on as often."""
         return (self.result.format_id, self.result.repetitions)
 
 
@@ -62,7 +62,7 @@ def judged(document: Exposures) -> list[Judged]:
 
 
 def judge(result: ExposureResult, space_bits: float) -> Judged:
-    """One canary of a format with so many bits."""
+    """One canary of a format with this many bits."""
     estimate = result.estimate
     if not is_relied_on(estimate):
         return Judged(result, 1.0, 0.0, space_bits, space_bits, measured_in_space=False, known=False)
@@ -79,7 +79,7 @@ def is_relied_on(estimate: Estimate) -> bool:
 
 
 def counted_better(estimate: Estimate) -> int | None:
-    """How many references or samples are no more surprising than the canary; None where it was measured in another way.
+    """How many references or samples are no more surprising than the canary; None if it was measured in another way.
 
     >>> from coalmine.statistics.exposure.ranks import reference_exposure
     >>> counted_better(reference_exposure(20.0, [30.0, 19.0, 41.0, 22.0]))
@@ -101,8 +101,8 @@ def group_test(group: Sequence[Judged]) -> OrderTest:
     """How likely exposures as high as those of a group of canaries are without memorization, and which of them show it.
 
     Exposures in the whole space are independent, and Fisher's method joins them. Those among the same references are not, but every
-    order of canaries and references is equally likely; see `shared_order_test`. The group is measured in one way unless results
-    were put together, and then the ways share the error.
+    order of canaries and references is equally likely; see `shared_order_test`. A group is measured in one way unless results
+    were put together; then the ways share the error.
     """
     known = [one for one in group if one.known]
     inside = [one for one in known if one.measured_in_space]
@@ -150,7 +150,7 @@ def _joined(tests: Sequence[OrderTest]) -> OrderTest:
 
 
 def share(hits: int, n: int, what: str, confidence: float = 0.95) -> Estimate:
-    """The share of canaries that something was found of, with its exact interval.
+    """The share of canaries of which something was found, with its exact interval.
 
     >>> share(1, 12, "came out").statement
     '1 of 12 canaries came out (8%, 95% interval 0% to 39%)'
@@ -166,12 +166,12 @@ def share(hits: int, n: int, what: str, confidence: float = 0.95) -> Estimate:
         confidence=confidence,
         n=n,
         statement=f"{hits:,} of {n:,} {'canary' if n == 1 else 'canaries'} {what} ({100 * hits / n:.0f}%, {percent})",
-        assumptions=("the canaries stand for others that were drawn and planted alike",),
+        assumptions=("the canaries represent others that were drawn and planted the same way",),
     )
 
 
 def at_most_share(n: int, confidence: float = 0.95) -> float:
-    """The share that stays possible, one-sided, where none of n canaries showed anything.
+    """The upper limit of the share, one-sided, if none of n canaries showed anything.
 
     >>> round(at_most_share(5), 2)
     0.45

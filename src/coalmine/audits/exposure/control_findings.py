@@ -1,4 +1,4 @@
-"""The control: whether canaries that were withheld look memorized, in their exposures or because a search found them."""
+"""The findings of the control: whether withheld canaries look memorized, by their exposures or because a search found them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.chance import FEWEST, Judged, chance_in_words, group_test, judged
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.exposure.single_canaries import Place, places_of
+from coalmine.audits.exposure.single_canaries import FoundPlace, places_of
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.budget import Decisions, Suspicion
 from coalmine.evidence.findings import Finding
@@ -29,7 +29,7 @@ def control_suspicions(run: Run) -> Iterator[Suspicion]:
 
 
 def control_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
-    """What withheld canaries show of the measurement itself."""
+    """What withheld canaries show about the measurement itself."""
     out = [
         one
         for number, places in enumerate(_places(run))
@@ -46,8 +46,8 @@ def control_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
         )
     chance = [one for places in _places(run) for one in places if one.place is not None and one not in out]
     if chance:
-        title = "A withheld canary comes out, as chance explains"
-        evidence = f"{_came_out(chance)} In a space as small as this, guesses hit one that often."
+        title = "A withheld canary comes out, which chance explains"
+        evidence = f"{_came_out(chance)} In a space this small, guesses hit one this often."
         yield finding(
             "CM205",
             "info",
@@ -72,17 +72,17 @@ def _by_format(withheld: Sequence[Judged]) -> dict[str, list[Judged]]:
     }
 
 
-def _places(run: Run) -> list[list[Place]]:
+def _places(run: Run) -> list[list[FoundPlace]]:
     """The withheld canaries of each verified.json."""
     return [[one for one in places_of(run, located) if one.repetitions == 0] for located in run.all(VERIFIED)]
 
 
-def _chance_of_places(places: Sequence[Place]) -> float:
+def _chance_of_places(places: Sequence[FoundPlace]) -> float:
     return min(1.0, len(places) * min(one.p_value for one in places))
 
 
 def _chance(group: Sequence[Judged]) -> float:
-    """Two ways to fail share the error: all of them together, and the best alone."""
+    """Two tests share the error: all of them together, and the best alone."""
     alone = len(group) * min(one.p_value for one in group)
     return min(1.0, 2.0 * min(group_test(group).p_value, alone))
 
@@ -106,19 +106,19 @@ def _exposures(withheld: Sequence[Judged], decided: Decisions, *, spoiled: bool)
     p_value = min(1.0, len(groups) * min(_chance(group) for group in groups.values()))
     counted = "" if len(measured) == len(withheld) else f", and {len(measured):,} of them could be measured"
     said = (
-        f"{len(withheld):,} canaries were withheld{counted}: median exposure {middle:.1f} bits where guessing gives 1, as high by "
-        f"chance with probability {chance_in_words(p_value)}"
+        f"{len(withheld):,} canaries were withheld{counted}: median exposure {middle:.1f} bits where guessing gives 1, which "
+        f"chance gives with probability {chance_in_words(p_value)}"
     )
     if any(decided.shown("control", "exposure", name) for name in groups):
         return say("high", "found", f"{said}.", title="Canaries that were withheld look memorized")
     if spoiled:
         return say("info", "not_measured", f"{said}. But a search found withheld canaries; see CM205.")
     if len(measured) < FEWEST:
-        return say("info", "not_measured", f"{said}. That is too few to trust the control.")
+        return say("info", "not_measured", f"{said}. These are too few to trust the control.")
     return say("pass", "clear", f"{said}.", title="The control holds: withheld canaries look like guesses")
 
 
-def _came_out(these: Sequence[Place]) -> str:
+def _came_out(these: Sequence[FoundPlace]) -> str:
     named = "; ".join(
         f"{one.canary_id}, trained on {times_in_words(one.repetitions)}, at place {one.place}"
         for one in these[:NAMED]

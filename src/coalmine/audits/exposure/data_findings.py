@@ -1,4 +1,4 @@
-"""Whether results belong together, and to the data that they claim: what would make every other number wrong."""
+"""The findings about data: whether results belong together and to the data that they claim. If not, every other number is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coalmine.evidence.originals import other_weights
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_names, times_in_words
 
-# Fewer canaries of one kind than this leave wide intervals whatever is found.
+# With fewer canaries of one kind than this, intervals are wide whatever is found.
 FEW = 20
 
 
@@ -40,24 +40,26 @@ def data_findings(run: Run) -> Iterator[Finding]:
 
 
 def _apart(run: Run, exposure: Exposures) -> Iterator[Finding]:
-    """Results of other canaries than those of the exposures to go by."""
+    """Results about other canaries than the exposures that the report relies on."""
     others = [one for one in run.all(EXPOSURES) if one.document.manifest_sha256 != exposure.manifest_sha256]
     if others:
         names = ", ".join(run.shown(one.path) for one in others[:3])
         evidence = (
-            f"There are exposures of other canaries ({len(others):,} files: {names}), which this report leaves out; report them by "
-            "themselves."
+            f"There are exposures of other canaries ({len(others):,} files: {names}), which this report leaves out; report them "
+            "separately."
         )
         yield finding("CM503", "high", "found", evidence)
     if any(
         one.document.manifest_sha256 not in {None, exposure.manifest_sha256} for one in run.all(MEMBERSHIPS)
     ):
-        evidence = "The membership results are of other canaries than the exposures."
+        evidence = "The membership results were measured on other canaries than the exposures."
         yield finding("CM503", "high", "found", evidence)
     known = {result.canary_id: result.repetitions for result in exposure.results}
     for path, verified in run.all(VERIFIED):
         if verified.manifest_sha256 != exposure.manifest_sha256:
-            evidence = f"The extraction in {run.shown(path)} is of other canaries than the exposures."
+            evidence = (
+                f"The extraction in {run.shown(path)} was measured on other canaries than the exposures."
+            )
             yield finding("CM503", "high", "found", evidence)
             continue
         strange = [one.canary_id for one in verified.canaries if known.get(one.canary_id) != one.repetitions]
@@ -111,5 +113,5 @@ def _few(run: Run) -> Iterator[Finding]:
             for key in few[:8]
         )
         more = f" and {len(few) - 8} more kinds" if len(few) > 8 else ""
-        evidence = f"What holds for these canaries may not hold for others drawn alike: there are only {words}{more}."
+        evidence = f"What holds for these canaries may not hold for others drawn the same way: there are only {words}{more}."
         yield finding("CM504", "info", "found", evidence)

@@ -1,4 +1,8 @@
-"""How does exposure grow with repetitions? Each canary with its interval, beside what guessing gives (Secret Sharer, Figures 1, 4, 6)."""
+"""The figure of exposure against repetitions: each canary with its interval, compared with guessing.
+
+After Figures 1, 4 and 6 of The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks, Carlini, Liu,
+Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,14 @@ from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
 FIGURE_ID = "exposure-by-repetitions"
-# More points than this cannot be told apart, and make the page slow.
+# More points than this cannot be distinguished, and make the page slow.
 MOST_POINTS = 2_000
-# Without memorization 95 of 100 canaries stay below this many bits.
+# Without memorization, 95 of 100 canaries stay below this many bits.
 GUESSING_BITS = math.log2(20)
 
 
 def exposure_figure(run: Run) -> Figure | None:
-    """Exposure against repetitions, or None where there are no exposures."""
+    """Exposure against repetitions; None if there are no exposures."""
     document = run.first(EXPOSURES)
     if document is None or not document.results:
         return None
@@ -55,7 +59,7 @@ def exposure_figure(run: Run) -> Figure | None:
         )
     caption = (
         "Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was compared "
-        "with. The gray band holds 95 of 100 canaries of a model that remembers nothing. The dashed line is the most that is possible."
+        "with. The gray band holds 95 of 100 canaries of a model that memorized nothing. The dashed line is the maximum."
         + shown
     )
     return Figure(
@@ -84,7 +88,7 @@ def _panels(document: Exposures, names: FormatNames, points: list[dict[str, Any]
         panels.append(
             Panel(
                 title=name,
-                note=f"{len(own):,} canaries; the most possible is {most:.1f} bits.",
+                note=f"{len(own):,} canaries; the maximum is {most:.1f} bits.",
                 specs={
                     "log axis": _drawing(times, colors, most, description, log=True),
                     "linear axis": _drawing(times, colors, most, description, log=False),
@@ -112,7 +116,7 @@ CANARY_COLUMNS = (
 
 
 def most_exposed_first(document: Exposures) -> list[ExposureResult]:
-    """The canaries by what is known of their exposure at least; those without a number last."""
+    """The canaries by their exposure or its lower bound, the highest first; those without a number last."""
     return sorted(
         document.results, key=lambda result: (result.estimate.status == "not_measured", -_height(result))
     )
@@ -181,21 +185,7 @@ def _log_place(times: int) -> float:
 def _drawing(
     times: Sequence[int], colors: dict[int, str], most: float, description: str, *, log: bool
 ) -> Spec:
-    title = "times trained on"
-    x: Spec
-    if log:
-        places = [round(_log_place(one), 3) for one in times]
-        names = {f"{place:g}": str(one) for place, one in zip(places, times, strict=True)}
-        # The labels are numbers of our own making; no text of the run enters an expression.
-        label = " : ".join(f"datum.value == {place} ? '{name}'" for place, name in names.items()) + " : ''"
-        x = axis(
-            "place",
-            title,
-            axis={"values": places, "labelExpr": label, "grid": False},
-            scale={"domain": [min(places, default=0) - 0.6, max(places, default=1) + 0.6], "nice": False},
-        )
-    else:
-        x = axis("times", title, axis={"grid": False}, scale={"nice": True})
+    x = _copies_axis(times, log=log)
     y = axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
     chosen = {"filter": "repetitions == null || datum.times == repetitions"}
     # The axis has the numbers; the colors are those of the other figures.
@@ -240,7 +230,29 @@ def _drawing(
             },
         },
     ]
-    choice = {
+    return spec(layers, description=description, params=[_choice(times)], height=300)
+
+
+def _copies_axis(times: Sequence[int], *, log: bool) -> Spec:
+    """The axis of how often canaries were trained on."""
+    title = "times trained on"
+    if not log:
+        return axis("times", title, axis={"grid": False}, scale={"nice": True})
+    places = [round(_log_place(one), 3) for one in times]
+    names = {f"{place:g}": str(one) for place, one in zip(places, times, strict=True)}
+    # The labels are numbers of our own making; no text of the run enters an expression.
+    label = " : ".join(f"datum.value == {place} ? '{name}'" for place, name in names.items()) + " : ''"
+    return axis(
+        "place",
+        title,
+        axis={"values": places, "labelExpr": label, "grid": False},
+        scale={"domain": [min(places, default=0) - 0.6, max(places, default=1) + 0.6], "nice": False},
+    )
+
+
+def _choice(times: Sequence[int]) -> Spec:
+    """The choice of which canaries are drawn."""
+    return {
         "name": "repetitions",
         "value": None,
         "bind": {
@@ -250,4 +262,3 @@ def _drawing(
             "name": "Show canaries trained on ",
         },
     }
-    return spec(layers, description=description, params=[choice], height=300)

@@ -1,4 +1,4 @@
-"""What the exposures say: which canaries are memorized, beyond what chance explains, and how far."""
+"""The findings about exposures: which canaries are memorized beyond what chance explains, and how strongly."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
-# How many canaries a sentence names, and how many a finding lists.
+# The maximum number of canaries that a sentence names, and that a finding lists.
 NAMED, LISTED = 3, 50
 
 
 def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
-    """Each canary that was trained on by itself, and those of each format and number of repetitions together."""
+    """Each canary that was trained on, and those of each format and number of repetitions together."""
     yield from canary_suspicions(run)
     document = run.first(EXPOSURES)
     if document is not None:
@@ -42,7 +42,7 @@ def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
 
 
 def exposure_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
-    """Findings about the exposures to go by."""
+    """Findings about the exposures that the report relies on."""
     document = run.first(EXPOSURES)
     if document is None:
         return
@@ -80,7 +80,7 @@ def _trained(document: Exposures, trained: Sequence[Judged], decided: Decisions)
         yield about(
             "CM102",
             memorized,
-            what=f"exposed so far that chance alone would make this report show even one in fewer than {100 * LEVEL:g}% of runs",
+            what=f"so exposed that chance alone would make this report show even one in fewer than {100 * LEVEL:g}% of runs",
             severity="high" if worst else "medium",
         )
     yield from _together(document, trained, decided)
@@ -96,7 +96,7 @@ def _about(
     what: str,
     severity: Severity,
 ) -> Finding:
-    # What could not be measured is in no share: it would count as safe.
+    # A canary that could not be measured is not counted in the share, where it would look safe.
     which = "that were trained on" if len(known) == len(trained) else "that were trained on and measured"
     estimate = share(
         len(these), len(known), f"{which} {'is' if len(these) == 1 else 'are'} {what}", confidence
@@ -133,7 +133,7 @@ def _named(one: Judged) -> str:
 
 
 def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions) -> Iterator[Finding]:
-    """Canaries that are not shown alone: together they may be; else they are clear, or not known."""
+    """Canaries that are not shown individually: they may be shown together; otherwise they are clear, or not known."""
     names = format_names(document.formats)
     suspect: list[list[Judged]] = []
     quiet: list[list[Judged]] = []
@@ -143,12 +143,12 @@ def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions
         rest = [one for one in group if not decided.shown("canary", one.result.canary_id)]
         if not rest:
             continue
-        # Where some of a group are shown alone, the others are looked at without them.
+        # If some of a group are shown individually, the others are judged without them.
         needed = decided.levels["group", _named_key(key)]
         if decided.shown("group", *_named_key(key)) and group_test(rest).p_value <= needed:
             suspect.append(rest)
             continue
-        # A rank that is known is known: nothing better can be measured of it.
+        # Nothing better can be measured of a rank that is known exactly.
         open_ones = [one for one in rest if 2.0**-one.high < level and one.low != one.high]
         closed = [one for one in rest if 2.0**-one.high >= level or one.low == one.high]
         unclear += open_ones
@@ -174,14 +174,14 @@ def _suspected(suspect: Sequence[Sequence[Judged]], names: FormatNames) -> Findi
         "CM103",
         severity,
         "found",
-        "Not one by one, but together: " + "; ".join(_group_words(group, names) for group in suspect) + ".",
+        "Not individually, but together: " + "; ".join(_group_words(group, names) for group in suspect) + ".",
         estimates=[one.result.estimate for one in everyone][:LISTED],
         subject=[one.result.canary_id for one in everyone][:LISTED],
     )
 
 
 def _severity(group: Sequence[Judged]) -> Severity:
-    """High where those that show it may be within half of the most possible; medium where any may be within a quarter."""
+    """High if those that show it may reach half of the maximum; medium if any may reach a quarter of it."""
     place = group_test(group).place
     shares = sorted((one.high / one.space_bits for one in group if one.space_bits), reverse=True)
     if shares and shares[min(place, len(shares)) - 1] >= 0.5:
@@ -204,7 +204,7 @@ def _group_words(group: Sequence[Judged], names: FormatNames) -> str:
     )
     return (
         f"{many} of {names[first.result.format_id]} trained on {times_in_words(first.result.repetitions)}: median exposure "
-        f"{bound}{middle:.1f} bits, upper limits up to {max(one.high for one in group):.1f}{besides}, as high by chance with "
+        f"{bound}{middle:.1f} bits, upper limits up to {max(one.high for one in group):.1f}{besides}, which chance gives with "
         f"probability {chance_in_words(group_test(group).p_value)}"
     )
 
@@ -226,13 +226,13 @@ def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
         subject=[one.result.canary_id for one in everyone[:LISTED]],
     )
     if few:
-        evidence = f"{words}. That is too few to say that such canaries are safe: {limit}."
-        return say("info", "not_measured", evidence, title="Too few canaries to rule memorization out")
+        evidence = f"{words}. These are too few to call such canaries safe: {limit}."
+        return say("info", "not_measured", evidence, title="Too few canaries to rule out memorization")
     return say("pass", "clear", f"{words}. Even so, {limit}.")
 
 
 def _told_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
-    """Whether membership shows memorization of canaries whose exposures alone do not."""
+    """Whether membership shows that canaries are memorized, although their exposures alone do not."""
     planned = {one.result.planned_repetitions or one.result.repetitions for one in group}
     return any(shown_of_population(decided, group[0].result.format_id, copies) for copies in planned)
 
@@ -256,10 +256,10 @@ def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> 
     wide = len(unclear) - none
     parts = []
     if none:
-        parts.append(f"{none:,} of {trained:,} have no exposure, or none to rely on")
+        parts.append(f"{none:,} of {trained:,} have no exposure, or none that can be relied on")
     if wide:
         parts.append(
-            f"{wide:,} of {trained:,} may be no more exposed than by chance or far more, as far as the interval goes"
+            f"{wide:,} of {trained:,} have intervals that are too wide to tell chance from memorization"
         )
     return finding(
         "CM911",
@@ -272,7 +272,7 @@ def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> 
 
 
 def _reasons(unclear: Sequence[Judged], names: FormatNames) -> str:
-    """Why formats could not be measured at all, a sentence each."""
+    """Why formats could not be measured at all, one sentence each."""
     told = dict.fromkeys(
         f" Format {names[one.result.format_id]}: {_why(one)}." for one in unclear if not one.known
     )
@@ -288,7 +288,7 @@ def _why(one: Judged) -> str:
 
 
 def _curves(document: Exposures) -> Iterator[Finding]:
-    """Formats whose exposures were extrapolated, and by a curve that does not even fit."""
+    """Formats whose exposures were extrapolated by a curve that does not fit."""
     names = format_names(document.formats)
     for format_id, fit in document.tail_fits.items():
         if fit.warnings:
@@ -300,5 +300,7 @@ def no_control(run: Run) -> Iterator[Finding]:
     """Whether canaries were withheld, which show what the measurement gives without memorization."""
     document = run.first(EXPOSURES)
     if document is not None and all(result.planted for result in document.results):
-        evidence = "Every canary was planted: nothing shows what the measurement gives without memorization."
+        evidence = (
+            "Every canary was planted, so nothing shows what the measurement gives without memorization."
+        )
         yield finding("CM908", "info", "not_tested", evidence)

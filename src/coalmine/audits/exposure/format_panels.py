@@ -1,4 +1,4 @@
-"""The formats of a run as figures name them, and which canary is of which; each format has a panel of its own."""
+"""The names of the formats of a run, and the format of each canary, for figures with one panel per format."""
 
 from __future__ import annotations
 

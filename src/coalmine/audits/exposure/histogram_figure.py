@@ -1,5 +1,6 @@
-"""How surprising are the canaries beside other members of their format? The histogram of log-perplexity, its skew-normal fit and the
-canaries' lines (Secret Sharer, Figure 3).
+"""The figure of log-perplexities: a histogram of the members of each format, its skew-normal fit, and a line per canary.
+
+After Figure 3 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _KINDS = {
 
 
 class UniformScores(NamedTuple):
-    """Log-perplexities in bits of members that were drawn alike, of one format."""
+    """Log-perplexities in bits of members of one format that were drawn the same way."""
 
     format_id: str
     kind: str
@@ -67,7 +68,7 @@ def read_uniform_scores(path: Path) -> list[UniformScores]:
 
 
 def histogram_figure(run: Run) -> Figure | None:
-    """A histogram for each format that some audit scored members of; the largest set of scores where there are several."""
+    """One histogram per format with scored members; of several sets of scores, the largest."""
     best: dict[str, tuple[Located[Exposures], UniformScores]] = {}
     for located in run.all(EXPOSURES):
         path = scores_beside(located.path)

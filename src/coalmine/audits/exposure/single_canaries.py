@@ -1,4 +1,4 @@
-"""The p-value of each canary from all that looked at it: its exposure, and the searches that found it."""
+"""The p-value of each canary, from its exposure and from the searches that found it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from coalmine.evidence.budget import Suspicion
 from coalmine.evidence.run import Located, Run
 
 
-class Place(NamedTuple):
-    """Where a search found a canary, and how likely so good a place is without memorization."""
+class FoundPlace(NamedTuple):
+    """Where a search found a canary, and the probability of such a place without memorization."""
 
     canary_id: str
     repetitions: int
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 def canary_suspicions(run: Run) -> Iterator[Suspicion]:
-    """One test for each canary that was trained on; its exposure and its extraction are one question."""
+    """One test per canary that was trained on; its exposure and its extraction are one question."""
     document = run.first(EXPOSURES)
     exposures = {one.result.canary_id: one for one in (judged(document) if document else ())}
     places: dict[str, list[float]] = {}
@@ -46,7 +46,7 @@ def canary_suspicions(run: Run) -> Iterator[Suspicion]:
             yield Suspicion("canary", (name,), p_value)
 
 
-def places_of(run: Run, located: Located[Verified]) -> list[Place]:
+def places_of(run: Run, located: Located[Verified]) -> list[FoundPlace]:
     """The canaries of one verified.json; without memorization one is among the first k of |R| with probability k / |R|."""
     sizes = _sizes(run, located)
     fewest = min(sizes.values(), default=None)
@@ -63,7 +63,7 @@ def places_of(run: Run, located: Located[Verified]) -> list[Place]:
             p_value = 0.0
         else:
             p_value = min(1.0, (one.place or 1) / size)
-        found.append(Place(one.canary_id, one.repetitions, one.place, p_value))
+        found.append(FoundPlace(one.canary_id, one.repetitions, one.place, p_value))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Exposure for people: a table with an interval on every number, and what it means in words."""
+"""Tables and sentences about exposures, with an interval for every number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Group:
-    """A table per format, under its name; `texts` are shown only where the user asked for them."""
+    """A table per format, under its name; `texts` are shown only if the user asked for them."""
     names = format_names(results.formats)
     tables = {
         names[facts.format_id]: _rows(
@@ -72,7 +72,7 @@ def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[s
 
 
 def exposure_in_words(result: ExposureResult) -> str:
-    """The exposure as a table shows it: a number, a bound, or plainly nothing."""
+    """The exposure as a table shows it: a number, a bound, or "not measured"."""
     if result.exposure is not None:
         return f"{result.exposure:.2f}"
     if result.estimate.status == "lower_bound" and result.estimate.low is not None:
@@ -104,7 +104,7 @@ def exposure_warnings(results: Exposures) -> list[str]:
 
 
 def not_measured_in_words(results: Exposures) -> list[str]:
-    """Each reason for which there is no number once, with the canaries that have none."""
+    """Each reason why a number is missing, once, with the canaries that have none."""
     about: dict[str, list[str]] = {}
     for result in results:
         if result.estimate.status == "not_measured":
@@ -117,7 +117,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def methods_in_words(results: Exposures) -> list[str]:
-    """Which method was taken for each format, where it was not the user who said, and the speed that decided it."""
+    """Which method was chosen for each format if the user did not choose, and the speed that decided it."""
     names = format_names(results.formats)
     lines = []
     for one in results.formats:
@@ -145,7 +145,7 @@ def _in_plain_words(results: Sequence[ExposureResult]) -> list[str]:
     lines = []
     for repetitions in sorted({result.repetitions for result in results}):
         group = [result for result in results if result.repetitions == repetitions]
-        # What is known at least: the value, or the lower bound of a canary for which there is no value.
+        # The value, or the lower bound of a canary without a value.
         known = [r.estimate.low if r.exposure is None else r.exposure for r in group]
         values = [value for value in known if value is not None]
         if len(values) < len(group):

@@ -8,28 +8,31 @@ CATALOG = Catalog(
     {
         "CM201": Entry(
             "Canaries can be extracted",
-            "Anyone who can query the model can read these out of it. Do not release it; remove or redact what is sensitive and repeated, and "
-            "train again.",
+            "Anyone who can query the model can read these out of it. Do not release it; remove or redact "
+            "what is sensitive and repeated, and train again.",
         ),
         "CM202": Entry(
             "No canary comes out",
-            "Nothing to do against this search. It says nothing of an attacker who knows a part of the secret: try `coalmine extract --given`.",
+            "Nothing to do against this search. It says nothing about an attacker who knows part of the "
+            "secret: try `coalmine extract --given`.",
             if_not_measured="Plant more canaries, and extract again.",
             first_step=True,
         ),
         "CM203": Entry(
             "The search for canaries was not finished",
-            "Give the same command a larger --budget; it resumes where it stopped.",
+            "Run the same command with a larger --budget to resume.",
             first_step=True,
         ),
         "CM204": Entry(
             "The model writes a canary by itself",
-            "Plain greedy decoding is enough to get this secret. Do not release the model; no filter on rare queries will help.",
-            if_not_tested="Put the canaries.json among the paths of the report.",
+            "Plain greedy decoding is enough to get this secret. Do not release the model; no filter on rare "
+            "queries will help.",
+            if_not_tested="Add the canaries.json to the paths of the report.",
         ),
         "CM206": Entry(
             "What the model completes a format with",
-            "Compare what came out with the secrets that may be in your data (--reveal shows it); coalmine cannot know which of them are real.",
+            "Compare what came out (--reveal shows it) with the secrets that may be in your data; coalmine "
+            "cannot know which of them are real.",
         ),
         "CM902": Entry(
             "Extraction was not tested",

@@ -1,4 +1,4 @@
-"""How many canaries of a format came out of a search, and how likely so many are without memorization."""
+"""How many canaries of a format came out of a search, and the probability of so many without memorization."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class CameOut(NamedTuple):
 
 
 def extraction_suspicions(run: Run) -> Iterator[Suspicion]:
-    """One test for each format of each verified.json."""
+    """One test per format of each verified.json."""
     for located in run.all(VERIFIED):
         for one in came_out(run, located):
             yield Suspicion("group", (CAME_OUT, one.format_id), one.p_value)
 
 
 def came_out(run: Run, located: Located[Verified]) -> list[CameOut]:
-    """What came out, by format, for those whose search is beside the verified.json.
+    """What came out, by format, for the formats whose search is beside the verified.json.
 
     Canaries are members of their format, drawn at random. So without memorization each is among the k members that a search found with
-    probability k / |R|, whatever the model thinks of the format. Their number is binomial, or, because canaries differ, a little less
+    probability k / |R|, whatever the model predicts for the format. Their number is binomial, or, because canaries differ, a little less
     spread than that, so the binomial p-value errs on the safe side.
     """
     from scipy.stats import binom

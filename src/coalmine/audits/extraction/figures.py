@@ -1,12 +1,16 @@
-"""From which exposure on do canaries come out, and at what cost? (Secret Sharer, Figures 10 and 11.)"""
+"""The figure of extraction against exposure: which canaries come out, and at what cost.
+
+After Figures 10 and 11 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from coalmine.audits.exposure.format_panels import by_format, names_of_formats
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED
+from coalmine.audits.exposure.results import EXPOSURES, Exposures
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
 from coalmine.evidence.figures import (
     PALETTE,
     Figure,
@@ -22,7 +26,7 @@ from coalmine.evidence.figures import (
     tooltips,
 )
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import times_in_words
+from coalmine.evidence.words import FormatNames, times_in_words
 
 MOST_POINTS = 2_000
 CAME_OUT = {
@@ -33,33 +37,13 @@ CAME_OUT = {
 
 
 def extraction_figure(run: Run) -> Figure | None:
-    """Queries against exposure, or None where canaries were not looked for or have no exposures."""
+    """Queries against exposure, or None if canaries were not searched for or have no exposures."""
     verified, measured = run.first(VERIFIED), run.first(EXPOSURES)
     if verified is None or measured is None:
         return None
     spent = _spent(run)
     names = names_of_formats(run)
-    exposures = {result.canary_id: result for result in measured.results}
-    points: list[dict[str, Any]] = []
-    for one in verified.canaries:
-        result = exposures.get(one.canary_id)
-        if result is None or result.estimate.status == "not_measured":
-            continue
-        bits = result.estimate.low if result.exposure is None else result.exposure
-        queries = one.expansions if one.extracted else spent.get(result.format_id)
-        if bits is None or not queries:
-            continue
-        points.append(
-            {
-                "canary": one.canary_id,
-                "format": names[result.format_id],
-                "bits": rounded(bits),
-                "trained on": times_in_words(one.repetitions),
-                "queries": queries,
-                "came out": "yes" if one.extracted else "no" if one.proven else "not within the budget",
-                "place": one.place,
-            }
-        )
+    points = _points(verified, measured, names, spent)
     if not points:
         return None
     panels = by_format(points)
@@ -85,8 +69,36 @@ def extraction_figure(run: Run) -> Figure | None:
     )
 
 
+def _points(
+    verified: Verified, measured: Exposures, names: FormatNames, spent: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Each canary that was searched for and has an exposure."""
+    exposures = {result.canary_id: result for result in measured.results}
+    points: list[dict[str, Any]] = []
+    for one in verified.canaries:
+        result = exposures.get(one.canary_id)
+        if result is None or result.estimate.status == "not_measured":
+            continue
+        bits = result.estimate.low if result.exposure is None else result.exposure
+        queries = one.expansions if one.extracted else spent.get(result.format_id)
+        if bits is None or not queries:
+            continue
+        points.append(
+            {
+                "canary": one.canary_id,
+                "format": names[result.format_id],
+                "bits": rounded(bits),
+                "trained on": times_in_words(one.repetitions),
+                "queries": queries,
+                "came out": "yes" if one.extracted else "no" if one.proven else "not within the budget",
+                "place": one.place,
+            }
+        )
+    return points
+
+
 def _spent(run: Run) -> dict[str, int]:
-    """The queries that were spent on each format when canaries were looked for."""
+    """The queries that were spent on each format in the search for canaries."""
     folder = run.all(VERIFIED)[0].path.parent
     by_template = {
         one.document.format_template: one.document.certificate.expansions

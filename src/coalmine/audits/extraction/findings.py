@@ -1,4 +1,4 @@
-"""What extraction says: which canaries come out of the model, how, and how sure it is that others do not."""
+"""The findings about extraction: which canaries come out of the model, how, and whether it is proven that others do not."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
 
 
 def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> Finding:
-    """Canaries none of which is shown by itself, where more came out than chance gives."""
+    """Canaries none of which is shown individually, if more came out than chance gives."""
     words = "; ".join(
-        f"{one.extracted:,} of {one.trained:,} of the format {format_name(one.template)} came out, where chance gives "
-        f"{one.expected:.2g} on average and as many with probability {chance_in_words(one.p_value)}"
+        f"{one.extracted:,} of {one.trained:,} of the format {format_name(one.template)} came out; chance gives "
+        f"{one.expected:.2g} on average, and as many with probability {chance_in_words(one.p_value)}"
         for one in counts
     )
     trained = sum(one.trained for one in counts)
@@ -81,7 +81,7 @@ def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> F
         "CM201",
         "high",
         "found",
-        f"Not one by one, but together: {words}. Among them: {_some(these)}.",
+        f"Not individually, but together: {words}. Among them: {_some(these)}.",
         estimates=[estimate],
         subject=[one.canary_id for one in these[:LISTED]],
         title="More canaries came out than chance explains",
@@ -94,8 +94,8 @@ def _by_chance(
     p_values = {one.canary_id: one.p_value for one in places_of(run, located)}
     by_chance = min(1.0, trained * min(p_values[one.canary_id] for one in these))
     evidence = (
-        f"{len(these):,} of {trained:,} canaries that were trained on came out: {_some(these)}. Without memorization as "
-        f"good a place has probability {chance_in_words(by_chance)}, so this search alone does not show memorization."
+        f"{len(these):,} of {trained:,} canaries that were trained on came out: {_some(these)}. Without memorization, "
+        f"a place this good has probability {chance_in_words(by_chance)}, so this search alone does not show memorization."
     )
     return finding(
         "CM201",
@@ -151,7 +151,7 @@ def _unaided(run: Run, out: Sequence[CanaryExtraction], searches: Sequence[Extra
     if run.canaries is None:
         evidence = (
             f"Greedy decoding writes {len(written):,} of the members that were found, and {len(out):,} of those found are canaries. "
-            "Which of them are the same cannot be told without the canaries.json, which was not given."
+            "Which of them are the same is not known without the canaries.json, which was not given."
         )
         yield finding("CM204", "info", "not_tested", evidence)
         return
@@ -170,12 +170,12 @@ def _searched(run: Run, located: Located[Extraction]) -> Finding:
         return finding("CM206", "info", "not_measured", evidence, subject=[where])
     unaided = sum(bool(one.unaided) for one in result.found)
     proof = (
-        "proven to be the least surprising there are"
+        "proven to be the least surprising"
         if result.proven
-        else "without a proof that there are no less surprising ones"
+        else "without proof that no other is less surprising"
     )
     evidence = (
         f"{where}: {len(result.found):,} of {int(result.size):,} members were found by {result.method}, {proof}; greedy decoding writes "
-        f"{unaided:,} of them by itself. Whether they are secrets cannot be told from the model."
+        f"{unaided:,} of them by itself. The model alone does not show whether they are secrets."
     )
     return finding("CM206", "info", "found", evidence, subject=[where])

@@ -1,4 +1,4 @@
-"""Extraction for people: what came out, masked unless asked for, and how sure the answer is."""
+"""Tables and sentences about extraction: what came out, masked unless it is revealed, and whether the answer is proven."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def names_of_extractions(extractions: Mapping[str, Extraction]) -> FormatNames:
 
 
 def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
-    """Why to believe the answer for each format; its name comes first where there are several."""
+    """Why the answer for each format can be believed; with the name of the format if there are several."""
     names = names_of_extractions(extractions)
     return [
         f"{visible(names[format_id])}: {certificate_in_words(one)}"
@@ -100,7 +100,7 @@ def _verified(results: Sequence[CanaryExtraction]) -> Table:
 
 
 def certificate_in_words(result: Extraction) -> str:
-    """Why to believe the answer, or how far to."""
+    """Why the answer can be believed, or how far."""
     certificate = result.certificate
     expansions = f"{certificate.expansions:,} expansions over a space of {int(result.size):,}"
     if certificate.proven and result.scored_one_by_one:
@@ -117,7 +117,7 @@ def certificate_in_words(result: Extraction) -> str:
         if certificate.gap_bits is None
         else f"a member that costs up to {certificate.gap_bits:.2f} bits less than the last may exist"
     )
-    return f"Not proven in {expansions}: {gap}. The same command with a larger --budget goes on from here."
+    return f"Not proven in {expansions}: {gap}. Run the same command with a larger --budget to resume."
 
 
 def replay_in_words(replay: Replay) -> list[str]:

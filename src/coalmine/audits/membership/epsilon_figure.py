@@ -1,4 +1,4 @@
-"""What do the scores say of epsilon? Each lower bound for each population, one panel per format, beside the claimed one."""
+"""The figure of epsilon: each lower bound for each population, one panel per format, next to the claimed epsilon."""
 
 from __future__ import annotations
 
@@ -30,8 +30,21 @@ LEGEND_ROOM = 200
 POOLED = PALETTE[2]
 
 
+_SHAPES = {"lower limit": "triangle-right", "point estimate": "circle"}
+_COLUMNS = {
+    "format": "format",
+    "planted": "planted",
+    "method": "method",
+    "low": "epsilon at least",
+    "high": "upper end",
+    "kind": "kind",
+    "copy": "for one copy",
+    "ceiling": "most that could be shown",
+}
+
+
 def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Figure:
-    """What each method shows of epsilon, for each population: for one copy where a claim is beside it, which is for one.
+    """What each method shows about epsilon, for each population: for one copy if there is a claim, which is about one copy.
 
     `known` are names of formats that the run has; those of the populations themselves are taken otherwise.
     """
@@ -51,37 +64,16 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Fi
     most = 1.05 * max([1.0, *ends])
     return Figure(
         figure_id="epsilon",
-        title="Lower bounds on epsilon" + ("" if claim is None else ", beside the claimed one"),
-        caption=f"What each method shows of epsilon at delta {document.delta:g}, for {whole}, at {100 * document.confidence:g}% "
+        title="Lower bounds on epsilon" + ("" if claim is None else ", and the claimed epsilon"),
+        caption=f"What each method shows about epsilon at delta {document.delta:g}, for {whole}, at {100 * document.confidence:g}% "
         "confidence (the Bayesian interval, where there is one, is credible instead). A triangle is a lower limit; the circle of the "
         f"median is a point estimate and not a bound.{said}",
         panels=tuple(
             Panel(title=name, specs={"": _drawing(own, copies, most, document)})
             for name, own in _by_panel(rows).items()
         ),
-        columns=(
-            "format",
-            "planted",
-            "method",
-            "epsilon at least",
-            "upper end",
-            "kind",
-            "for one copy",
-            "most that could be shown",
-        ),
-        rows=tuple(
-            (
-                r["format"],
-                r["planted"],
-                r["method"],
-                r["low"],
-                r["high"],
-                r["kind"],
-                r["copy"],
-                r["ceiling"],
-            )
-            for r in rows
-        ),
+        columns=tuple(_COLUMNS.values()),
+        rows=tuple(tuple(row[name] for name in _COLUMNS) for row in rows),
     )
 
 
@@ -154,10 +146,7 @@ def _drawing(rows: Points, copies: dict[int, str], most: float, document: Member
                     "field": "kind",
                     "type": "nominal",
                     "legend": None,
-                    "scale": {
-                        "domain": ["lower limit", "point estimate"],
-                        "range": ["triangle-right", "circle"],
-                    },
+                    "scale": {"domain": list(_SHAPES), "range": list(_SHAPES.values())},
                 },
                 "tooltip": tooltips(
                     planted="planted",
@@ -170,15 +159,18 @@ def _drawing(rows: Points, copies: dict[int, str], most: float, document: Member
         },
     ]
     if document.verdict is not None:
-        layers.append(
-            {
-                "data": data([{"claimed": document.verdict.claimed_epsilon}]),
-                "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": PALETTE[7]},
-                "encoding": {
-                    "x": {"field": "claimed", "type": "quantitative"},
-                    "tooltip": tooltips(claimed="claimed epsilon"),
-                },
-            }
-        )
+        layers.append(_claimed(document.verdict.claimed_epsilon))
     height = max(160, 13 * len(rows) + 20, 60 * len(labels))
     return spec(layers, description="Bounds on epsilon by method and population.", height=height)
+
+
+def _claimed(epsilon: float) -> Spec:
+    """The line of the claimed epsilon."""
+    return {
+        "data": data([{"claimed": epsilon}]),
+        "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": PALETTE[7]},
+        "encoding": {
+            "x": {"field": "claimed", "type": "quantitative"},
+            "tooltip": tooltips(claimed="claimed epsilon"),
+        },
+    }

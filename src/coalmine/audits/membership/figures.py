@@ -1,4 +1,4 @@
-"""How well can members be told from others? The ROC on logarithmic axes with its bands, one panel per format, and bounds on epsilon."""
+"""The figures of membership: the ROC on logarithmic axes with its bands, one panel per format, and the bounds on epsilon."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Curves(NamedTuple):
 
 
 def membership_figures(run: Run) -> Iterator[Figure]:
-    """The ROC of each format whose scores are there, and the bounds on epsilon where `membership` was run."""
+    """The ROC of each format that has scores, and the bounds on epsilon if `membership` was run."""
     best: dict[str, tuple[Exposures, UniformScores]] = {}
     for located in run.all(EXPOSURES):
         path = scores_beside(located.path)
@@ -94,18 +94,18 @@ def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
     return Figure(
         figure_id="roc",
         title="Telling planted canaries from others",
-        caption="The share of planted canaries that scores identify, against the share of others that they take for planted, by how often "
-        f"the canaries were trained on. A band holds the true positive rate at each false positive rate with {100 * CONFIDENCE:g}% "
-        "confidence, the error of the threshold included; the dashed line is guessing. A false positive rate of 0 is drawn at half of "
+        caption="The share of planted canaries that the scores identify, against the share of others that they mistake for planted, by how often "
+        f"the canaries were trained on. A band holds the true-positive rate at each false-positive rate with {100 * CONFIDENCE:g}% "
+        "confidence, the error of the threshold included; the dashed line is guessing. A false-positive rate of 0 is drawn at half of "
         "the smallest that can be seen.",
         panels=tuple(panels),
-        columns=("format", "trained on", "false positive rate", "true positive rate", "low", "high"),
+        columns=("format", "trained on", "false-positive rate", "true-positive rate", "low", "high"),
         rows=tuple(rows),
     )
 
 
 def _alike(one: _Curves) -> str:
-    """Which curves are the same, so that a reader sees only the last of them."""
+    """Which curves coincide, so that only the last of them is visible."""
     courses: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for times in map(times_in_words, one.copies):
         highest: dict[float, float] = {}
@@ -118,7 +118,7 @@ def _alike(one: _Curves) -> str:
 
 
 def _curves(document: Exposures, scores: UniformScores) -> _Curves | None:
-    """The curve and band of each number of copies; None where there is nothing to compare, or nothing to compare with."""
+    """The curve and band of each number of copies; None if there is nothing to compare, or nothing to compare it with."""
     here = [
         result
         for result in document.results
@@ -194,7 +194,7 @@ def _band(own: FloatArray, others: FloatArray, times: int) -> Points:
 
 
 def _quantiles(others: FloatArray) -> FloatArray:
-    """Thresholds at false positive rates that are evenly spread on a logarithmic axis."""
+    """Thresholds at false-positive rates that are evenly spread on a logarithmic axis."""
     n = len(others)
     ranks = np.unique(np.round(np.logspace(0, np.log10(n), MOST_STEPS)).astype(int))
     return np.asarray(others[n - ranks])
@@ -222,12 +222,12 @@ def _drawing(one: _Curves, colors: dict[int, str], *, log: bool) -> Spec:
         else {"domain": [0, 1]}
     )
     ticks: Spec = {"format": "~g", "tickCount": 6, "grid": False}
-    x = axis("drawn" if log else "fpr", "false positive rate", scale=scale, axis=ticks)
+    x = axis("drawn" if log else "fpr", "false-positive rate", scale=scale, axis=ticks)
     diagonal = np.logspace(np.log10(least), 0, 40) if log else np.linspace(0, 1, 2)
     color = copies_channel(one.copies, colors, "trained on", "trained on")
     return spec(
         [_guessing(diagonal, x, up, ticks), *_measured(x, up, ticks, color)],
-        description="True positive rate against false positive rate, by how often canaries were trained on.",
+        description="True-positive rate against false-positive rate, by how often canaries were trained on.",
     )
 
 
@@ -244,7 +244,7 @@ def _guessing(diagonal: Sequence[float] | FloatArray, x: Spec, up: Spec, ticks: 
             "aria": False,
             "clip": True,
         },
-        "encoding": {"x": x, "y": axis("tpr", "true positive rate", scale=up, axis=ticks)},
+        "encoding": {"x": x, "y": axis("tpr", "true-positive rate", scale=up, axis=ticks)},
     }
 
 
@@ -255,7 +255,7 @@ def _measured(x: Spec, up: Spec, ticks: Spec, color: Spec) -> list[Spec]:
             "mark": {"type": "area", "opacity": 0.1, "aria": False, "clip": True},
             "encoding": {
                 "x": x,
-                "y": axis("low", "true positive rate", scale=up, axis=ticks),
+                "y": axis("low", "true-positive rate", scale=up, axis=ticks),
                 "y2": {"field": "high"},
                 "color": color,
             },
@@ -271,12 +271,12 @@ def _measured(x: Spec, up: Spec, ticks: Spec, color: Spec) -> list[Spec]:
             },
             "encoding": {
                 "x": x,
-                "y": axis("tpr", "true positive rate", scale=up, axis=ticks),
+                "y": axis("tpr", "true-positive rate", scale=up, axis=ticks),
                 "color": color,
                 "tooltip": tooltips(
                     **{"trained on": "trained on"},
-                    fpr="false positive rate",
-                    tpr="true positive rate",
+                    fpr="false-positive rate",
+                    tpr="true-positive rate",
                     canaries="canaries",
                 ),
             },

@@ -1,4 +1,4 @@
-"""What membership and epsilon say: found by exact tests within the report's error budget, and never safe because scores are few."""
+"""The findings about membership and epsilon, by exact tests within the error budget of the report; few scores never mean safe."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
 
-# Below this area, at the upper limit, scores are called no better than guessing.
+# If the upper limit of the area is below this, scores are called no better than guessing.
 HARMLESS_AUC = 0.6
 
 
 def membership_suspicions(run: Run) -> Iterator[Suspicion]:
-    """For each population the area, the true-positive rate and epsilon; and each claim."""
+    """The area, the true-positive rate and epsilon of each population; and each claim."""
     for number, (_, document) in enumerate(run.all(MEMBERSHIPS)):
         for one in _apart(document):
             yield Suspicion("membership", _key(number, one, "area"), one.guessing.p_value)
@@ -55,7 +55,7 @@ def membership_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
 
 
 def _apart(document: Membership) -> list[Population]:
-    """Each population by itself; those that pool several tell nothing new."""
+    """Each single population; those that pool several add nothing new."""
     return [one for one in document.populations if not one.pooled]
 
 
@@ -73,13 +73,13 @@ def shown_of_population(decided: Decisions, format_id: str, copies: int) -> bool
 
 
 def population_name(one: Population) -> str:
-    """A population with the template of its format, which its name has where there are several formats."""
+    """A population with the template of its format, which its name already has if there are several formats."""
     name = None if one.template is None else format_name(one.template)
     return one.name if name is None or name in one.name or one.name.endswith(")") else f"{one.name} ({name})"
 
 
 def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
-    """How many canaries of a population are shown to be memorized one by one."""
+    """How many canaries of a population are shown individually to be memorized."""
     exposures = run.first(EXPOSURES)
     results = () if exposures is None else exposures.results
     return sum(
@@ -94,7 +94,7 @@ def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:
 def _area(one: Population, shown: bool, name: str, memorized: int) -> Finding:
     auc = one.auc
     evidence = (
-        f"Planted {name}, {one.in_count:,} against {one.out_count:,}: {auc.statement}; exposures as high come by chance with "
+        f"Planted {name}, {one.in_count:,} against {one.out_count:,}: {auc.statement}; exposures this high occur by chance with "
         f"probability {one.guessing.p_value:.2g}."
     )
     say = partial(finding, "CM301", estimates=[auc, one.guessing.median], subject=[one.name])
@@ -106,7 +106,7 @@ def _area(one: Population, shown: bool, name: str, memorized: int) -> Finding:
         severity: Severity = "high" if high >= 0.9 else "medium" if high >= 0.7 else "low"
         return say(severity, "found", evidence)
     if memorized:
-        evidence += f" This area is that of all of them; {memorized:,} of them {'is' if memorized == 1 else 'are'} memorized."
+        evidence += f" This is the area for all of them; {memorized:,} of them {'is' if memorized == 1 else 'are'} memorized."
         return say("info", "not_measured", evidence, title="The area does not show single canaries")
     if high <= HARMLESS_AUC:
         return say("pass", "clear", evidence, title="Members can hardly be told from non-members")
@@ -126,13 +126,15 @@ def _rates(one: Population, shown: bool, name: str) -> Iterator[Finding]:
     missing = [rate for rate in one.tpr_at_fpr if rate.status != "measured"]
     if lowest is not None:
         rate, p_value = lowest
-        chance = "" if p_value is None else f"; as much by chance with probability {chance_in_words(p_value)}"
+        chance = (
+            "" if p_value is None else f"; chance gives as much with probability {chance_in_words(p_value)}"
+        )
         say = partial(finding, "CM302", estimates=[rate], subject=[one.name])
         evidence = f"Planted {name}: {rate.statement}{chance}."
         if shown:
             yield say("high" if (rate.high or 0.0) >= 0.5 else "medium", "found", evidence)
         else:
-            title = "It is not shown that few false alarms are enough to recognize members"
+            title = "It is not shown that members can be identified at a low false-positive rate"
             yield say("info", "not_measured", evidence, title=title)
     if missing:
         evidence = f"Planted {name}: {'; '.join(rate.statement for rate in missing)}."
@@ -157,7 +159,7 @@ def _epsilon(one: Population, document: Membership, shown: bool, name: str) -> F
     )
     estimates = [bound] if copy is None else [bound, copy]
     if not shown:
-        evidence += " With all that this report looks at, a bound above 0 may be chance."
+        evidence += " Given everything that this report tests, a bound above 0 may be chance."
         return say("info", "not_measured", evidence, estimates=estimates)
     severity: Severity = "high" if low >= 8.0 else "medium" if low >= 1.0 else "low"
     return say(severity, "found", evidence, estimates=estimates)
@@ -177,7 +179,7 @@ def _claim(document: Membership, shown: bool) -> Iterator[Finding]:
         yield finding("CM303", "critical", "found", evidence, title="The claimed epsilon is violated")
     elif verdict.outcome == "violated":
         evidence += (
-            " That is the test of the claim alone; with all that this report looks at, it may be chance."
+            " That is the test of the claim alone; given everything that this report tests, it may be chance."
         )
         title = "The claimed epsilon may be violated"
         yield finding("CM303", "info", "not_measured", evidence, title=title)

@@ -1,4 +1,4 @@
-"""Membership for people: one row and one line of meaning per population, and every bound on request."""
+"""Tables and sentences about membership: one row and one sentence per population, and every bound on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # What the p-value of all tests of all populations together must be at most before one of them is called memorized.
 SURPRISING = 0.025
-# The false positive rate of the short table.
+# The false-positive rate of the short table.
 SHOWN_FPR = 0.01
 
 
@@ -122,7 +122,7 @@ def epsilon_table(result: Membership) -> Table:
 
 
 def epsilon_in_words(estimate: Estimate) -> str:
-    """A bound, a point estimate or a credible interval as a table shows it, or plainly nothing.
+    """A bound, a point estimate or a credible interval as a table shows it, or "not measured".
 
     >>> from coalmine.statistics.epsilon.one_run import one_run_bound
     >>> epsilon_in_words(one_run_bound(canaries=100, guessed=50, right=45))
@@ -138,7 +138,7 @@ def epsilon_in_words(estimate: Estimate) -> str:
 
 
 def membership_warnings(result: Membership) -> list[str]:
-    """What there is to beware of in the results as a whole."""
+    """Warnings about the results as a whole."""
     return [f"Warning: {visible(warning)}." for warning in result.warnings]
 
 
@@ -156,7 +156,7 @@ def membership_notes(result: Membership) -> list[str]:
 
 
 def membership_in_plain_words(result: Membership) -> list[str]:
-    """What the numbers mean, one line per population, and the verdict on a claim where there is one."""
+    """What the numbers mean, one line per population, and the verdict on a claim if there is one."""
     told = [one for one in result.populations if not one.pooled]
     lines = [f"{visible(_planted(one.name))}: {_meaning(one, len(told))}" for one in told]
     lines += _missing_epsilon(result, told)

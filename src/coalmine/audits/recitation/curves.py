@@ -1,4 +1,4 @@
-"""Recitation as a figure: the share that comes out by model size, by repetitions and by context, with intervals and fitted lines."""
+"""`draw_recitation`: recitation as a file: the share by model size, repetitions and context, with intervals and fitted lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FONT = "Helvetica, Arial, sans-serif"
 def draw_recitation(
     result: Recitation, directory: Path, *, kinds: tuple[str, ...] = ("html", "svg")
 ) -> list[Path]:
-    """Write recitation.html and recitation.svg; a .png only where `kinds` names it."""
+    """Write recitation.html and recitation.svg; a .png only if `kinds` names it."""
     paths = [directory / f"{FIGURE_NAME}.{kind}" for kind in kinds]
     for path in paths:
         # A picture is for paper, and a page may be read on a phone.
@@ -31,7 +31,7 @@ def draw_recitation(
 
 
 def recitation_chart(result: Recitation, *, columns: int = 3) -> Any:
-    """A panel for each thing that the share is plotted against, as far as there is more than one value of it; so many side by side."""
+    """One panel per quantity of which there is more than one value; `columns` of them side by side."""
     try:
         import altair as alt
     except ImportError:

@@ -1,4 +1,8 @@
-"""How much does a model recite, by repetitions, context and size, with the fit of each? (Quantifying Memorization, Figures 1 and 2.)"""
+"""The figures of recitation: the recited share by repetitions, context and model size, with the fit of each.
+
+After Figures 1 and 2 of Quantifying Memorization Across Neural Language Models, Carlini, Ippolito, Jagielski, Lee, Tramer and
+Zhang, 2022, arXiv:2202.07646.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ _AXES: dict[By, tuple[str, str]] = {
 
 
 def recitation_figures(run: Run) -> Iterator[Figure]:
-    """A figure for each thing that at least two different values were tried of."""
+    """One figure for each quantity of which at least two values were tried."""
     document = run.first(RECITATIONS)
     if document is None:
         return
@@ -141,7 +145,7 @@ def _fit_words(document: Recitation, by: By) -> Iterator[str]:
 def _apart(
     points: list[dict[str, Any]], models: list[str], scale: str, *, apart: bool
 ) -> list[dict[str, Any]]:
-    """Points with the place they are drawn at: models that share one stand a little apart, or would hide each other."""
+    """Points with the place they are drawn at: models at the same place are drawn a little apart, so that none hides another."""
     least, most = min(point["x"] for point in points), max(point["x"] for point in points)
 
     def place(point: dict[str, Any]) -> float:
@@ -196,25 +200,12 @@ def _drawing(
             },
         },
     ]
-    for own in (True, False):
-        these = [line for line in lines if (line["model"] in models) == own]
-        if these:
-            layers.insert(
-                0,
-                {
-                    "data": data(these),
-                    "mark": {
-                        "type": "line",
-                        "strokeDash": [5, 4],
-                        "opacity": 0.8,
-                        "aria": False,
-                        "color": RULE,
-                    },
-                    "encoding": {
-                        "x": x,
-                        "y": axis("share", y_title, axis=percent),
-                        **({"color": color} if own else {}),
-                    },
-                },
-            )
-    return spec(layers, description=f"Share of sequences recited against {x_title}.")
+    line_mark = {"type": "line", "strokeDash": [5, 4], "opacity": 0.8, "aria": False, "color": RULE}
+    y = axis("share", y_title, axis=percent)
+    # The line of all models together has no color of its own, and is below those of single models.
+    fitted: list[Spec] = [
+        {"data": data(these), "mark": line_mark, "encoding": {"x": x, "y": y} | extra}
+        for own, extra in ((False, {}), (True, {"color": color}))
+        if (these := [line for line in lines if (line["model"] in models) == own])
+    ]
+    return spec([*fitted, *layers], description=f"Share of sequences recited against {x_title}.")

@@ -1,4 +1,4 @@
-"""What recitation says: how much text comes out verbatim, beside a baseline, and what makes it more."""
+"""The findings about recitation: how much text comes out verbatim, compared with a baseline, and what increases it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.records import Estimate
 
-# Upper limits of the share that is recited; below the last, nothing recited is called clear.
+# Upper limits of the recited share: for the severities, and below the last, the finding is clear.
 HIGH, MEDIUM, HARMLESS = 0.05, 0.005, 0.01
-# What a model may recite without a baseline to say what is easy: text that anyone would go on with in the same way.
+# The share that a model may recite if no baseline shows what is easy: text that anyone would continue in the same way.
 COMMON = 0.01
 _BY = {"repetitions": "copies in the corpus", "context": "context", "length": "length", "size": "parameters"}
 _TITLES = {
@@ -23,16 +23,16 @@ _TITLES = {
     "context": "More context brings out more",
     "size": "Larger models recite more",
 }
-# What a trend needs, where there is none.
+# What is missing if there is no trend.
 _MISSING = {
-    "repetitions": "There are no three numbers of copies with sequences, so it is not known whether repeated text is recited more.",
+    "repetitions": "Fewer than three numbers of copies have sequences, so it is not known whether repeated text is recited more.",
     "context": "Fewer than three contexts were tried, so it is not known whether a longer one brings out more.",
     "size": "Fewer than three models of known size were asked, so it is not known whether a larger one recites more.",
 }
 
 
 def recitation_suspicions(run: Run) -> Iterator[Suspicion]:
-    """Whether each model recites more than its baseline, or than common text where there is none, at any context."""
+    """Whether each model recites more than its baseline, or than common text if there is none, at any context."""
     for number, (_, document) in enumerate(run.all(RECITATIONS)):
         for model in document.models:
             groups = _overall(document, model.name)
@@ -56,7 +56,7 @@ def recitation_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
 
 
 def _chance(document: Recitation, groups: Sequence[Group]) -> float:
-    """The probability of reciting so much without memorization, at most: the contexts share the error."""
+    """The maximum probability of reciting so much without memorization; the contexts share the error."""
     return min(1.0, len(groups) * min(_excess(document, group) for group in groups))
 
 
@@ -81,7 +81,7 @@ def share_chance(recited: Estimate, rate: float) -> float:
 
 
 def _counts(recited: Estimate) -> tuple[int, int]:
-    """Hits and tries; as many as they are worth where sequences of one document are not independent."""
+    """Hits and tries; effective numbers if sequences of one document are not independent."""
     worth = recited.n if recited.effective_n is None else min(float(recited.n), recited.effective_n)
     n = max(1, math.floor(worth))
     return round((recited.value or 0.0) * n), n
@@ -92,7 +92,7 @@ def _share(document: Recitation, model: ModelFacts, shown: bool) -> Finding:
     if not groups:
         evidence = f"{model.name}: no sequence was tried, so the share that is recited is not known."
         return finding("CM401", "info", "not_measured", evidence, subject=[model.name])
-    # The context at which the evidence is strongest; the longest where it is the same.
+    # The context with the strongest evidence; of several, the longest.
     group = min(
         groups, key=lambda one: (_excess(document, one), -(one.recited.low or 0.0), -(one.context or 0))
     )
@@ -104,7 +104,7 @@ def _share(document: Recitation, model: ModelFacts, shown: bool) -> Finding:
     if baseline is not None:
         evidence += f"; the baseline: {baseline.recited.statement}"
         estimates.append(baseline.recited)
-        # What the baseline certainly recites is easy.
+        # What the baseline recites with confidence is easy.
         easy = baseline.recited.low or 0.0
     high = 1.0 if recited.high is None else recited.high
     say = partial(finding, "CM401", estimates=estimates, subject=[model.name])
@@ -119,7 +119,7 @@ def _share(document: Recitation, model: ModelFacts, shown: bool) -> Finding:
 
 
 def _overall(document: Recitation, model: str) -> list[Group]:
-    """For each context all sequences together, where there were any."""
+    """All sequences together for each context that has any."""
     contexts = {group.context for group in document.groups if group.model == model}
     found = [document.overall(model, context) for context in contexts]
     return [group for group in found if group is not None and group.recited.status == "measured"]
@@ -134,7 +134,7 @@ def _baseline(document: Recitation, context: int | None) -> Group | None:
 def _tried(document: Recitation, group: Group) -> str:
     settings = document.settings
     drawn = (
-        "as many of each number of copies"
+        "equally many for each number of copies"
         if settings.sample == "normalized"
         else "drawn uniformly from the corpus"
     )
@@ -144,7 +144,7 @@ def _tried(document: Recitation, group: Group) -> str:
 
 
 def _trends(document: Recitation, shown: set[str]) -> Iterator[Finding]:
-    """What makes it more; only of models that are shown to recite at all is it more than a remark."""
+    """What increases recitation; more than a remark only for models that are shown to recite at all."""
     asked = {model.name for model in document.models if model.role == "asked"}
     for by, code, severity in (
         ("repetitions", "CM402", "medium"),
@@ -177,7 +177,7 @@ def _trend_words(one: RecitationTrend) -> str:
 
 
 def no_baseline(run: Run) -> Iterator[Finding]:
-    """Whether a model without this training data was asked too, which shows what is easy."""
+    """Whether a model without this training data was asked too, to show what is easy."""
     if any(
         all(model.role != "baseline" for model in document.models) for _, document in run.all(RECITATIONS)
     ):

@@ -1,4 +1,4 @@
-"""Recitation for people: how much comes out, by copies and context, how it grows, and who recites what others do not."""
+"""Tables and sentences about recitation: the share by copies and context, trends, and what only one model recites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coalmine.audits.recitation.results import Group, Recitation
 from coalmine.records import Estimate
 from coalmine.visible import visible
 
-# Models whose intervals find room beside their shares.
+# The maximum number of models whose intervals fit beside their shares.
 BESIDE = 3
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def percent(estimate: Estimate | None, *, below: bool = False) -> str:
-    """A share as people read it, with its interval beside or below it; never a number for what was not measured."""
+    """A share as a table shows it, with its interval beside or below it; "not measured" if there is none."""
     if estimate is None:
         return ""
     if estimate.value is None or estimate.low is None or estimate.high is None:
@@ -27,7 +27,7 @@ def percent(estimate: Estimate | None, *, below: bool = False) -> str:
 
 
 def _many(result: Recitation) -> bool:
-    """Whether there are so many models that intervals have no room beside shares."""
+    """Whether there are too many models for intervals beside the shares."""
     return len(result.models) > BESIDE
 
 
@@ -37,13 +37,13 @@ def _copies(group: Group) -> str:
 
 
 def _documents_column(result: Recitation) -> list[str]:
-    """A column for documents, where several sequences are of one: intervals are then as wide as their number makes them."""
+    """A column for documents if several sequences are from one: then their number determines the width of intervals."""
     apart = all(group.clusters in {None, group.recited.n} for group in result.groups)
     return [] if apart else ["documents"]
 
 
 def _counts(result: Recitation, group: Group) -> list[str]:
-    """How many sequences, and where that is another number of how many documents."""
+    """How many sequences, and how many documents if that is a different number."""
     documents = f"{group.clusters:,}" if group.clusters is not None else ""
     return [f"{group.recited.n:,}", *([documents] if _documents_column(result) else [])]
 
@@ -65,7 +65,7 @@ def _headed(result: Recitation, first: Sequence[str]) -> Table:
 
 
 def by_context_table(result: Recitation) -> Table:
-    """The share recited, a row for each context, a column for each model."""
+    """The recited share, one row per context and one column per model."""
     table = _headed(result, ["context", "sequences", *_documents_column(result)])
     contexts = sorted({group.context or 0 for group in result.groups})
     for context in contexts:
@@ -79,7 +79,7 @@ def by_context_table(result: Recitation) -> Table:
 
 
 def by_copies_table(result: Recitation) -> Table:
-    """The share recited at the context of the headline, a row for each number of copies, a column for each model."""
+    """The recited share at the main context, one row per number of copies and one column per model."""
     table = _headed(result, ["copies", "sequences", *_documents_column(result)])
     context = result.main_context
     own = [group for group in result.groups if group.context == context and group.bucket is not None]
@@ -95,7 +95,7 @@ def by_copies_table(result: Recitation) -> Table:
 
 
 def other_ways_table(result: Recitation) -> Table | None:
-    """Beside greedy decoding: sampling, beams, anywhere in the corpus, nearly; at the context of the headline. None where none was asked."""
+    """Besides greedy decoding: sampling, beams, matches anywhere in the corpus, near matches; at the main context; None if none was asked for."""
     found = [result.overall(name, result.main_context) for name in _names(result)]
     groups = [group for group in found if group is not None]
     if len(groups) < len(found):
@@ -123,7 +123,7 @@ def other_ways_table(result: Recitation) -> Table | None:
 
 
 def trends_table(result: Recitation) -> Table | None:
-    """Each trend at the context of the headline; None where there are none with enough points."""
+    """Each trend at the main context; None if none has enough points."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -157,7 +157,7 @@ def trend_notes(result: Recitation) -> list[str]:
 
 
 def exclusive_table(result: Recitation) -> Table | None:
-    """How many sequences one model recites and another does not, at the context of the headline; None for a single model."""
+    """How many sequences one model recites and another does not, at the main context; None for a single model."""
     from rich.table import Table
 
     names = _names(result)

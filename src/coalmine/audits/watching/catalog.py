@@ -8,12 +8,14 @@ CATALOG = Catalog(
     {
         "CM107": Entry(
             "When memorization began",
-            "Early stopping helps only if it comes before memorization does. Choose the checkpoint by exposure as well as by loss.",
-            if_not_measured="Watch with more references, to see more than log2 of their number.",
+            "Early stopping helps only if it comes before memorization does. Choose the checkpoint by "
+            "exposure as well as by loss.",
+            if_not_measured="Watch with more references: the exposure among them cannot exceed log2 of their number.",
         ),
         "CM906": Entry(
             "Exposure during training was not watched",
-            "Train with `coalmine train --watch canaries.json`, or with the callback in docs/guides/watching.md.",
+            "Train with `coalmine train --watch canaries.json`, or with the callback in "
+            "docs/guides/watching.md.",
         ),
     }
 )

@@ -1,4 +1,7 @@
-"""How did the losses and the exposures go during training? (Secret Sharer, Figures 7 and 8.)"""
+"""The figures of a training: losses and exposures by step.
+
+After Figures 7 and 8 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ MOST_MOMENTS = 300
 
 
 def training_figures(run: Run) -> Iterator[Figure]:
-    """Losses by step where there is a record of the training, and exposures by step where they were watched."""
+    """Losses by step if there is a record of the training, and exposures by step if they were watched."""
     for figure in (_losses(run), _exposures(run)):
         if figure is not None:
             yield figure
@@ -88,8 +91,8 @@ def _exposures(run: Run) -> Figure | None:
     return Figure(
         figure_id="exposure-during-training",
         title="Exposure during training",
-        caption="The median exposure of canaries by how often they occur in the data, with the least and the most as a band; measured by "
-        f"{method!s}. An exposure of which only a lower bound is known enters with that bound.",
+        caption="The median exposure of canaries by how often they occur in the data, with their range as a band; measured by "
+        f"{method!s}. An exposure with only a lower bound counts as that bound.",
         panels=tuple(
             Panel(title=name, specs={"": _drawing(own, colors)}) for name, own in by_format(points).items()
         ),

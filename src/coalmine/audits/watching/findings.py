@@ -1,4 +1,4 @@
-"""When memorization began: what exposure during training says beside the validation loss."""
+"""The findings about exposure during training: when memorization began."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coalmine.evidence.run import Run
 
 
 def training_findings(run: Run) -> Iterator[Finding]:
-    """The first look at which a canary was certainly memorized."""
+    """The first moment at which a canary is shown to be memorized."""
     watched = watched_training(run)
     if watched is None:
         return

@@ -1,4 +1,4 @@
-"""What was seen during a training, whoever trained the model."""
+"""`watched_training`: what was measured during a training, by `coalmine train` or by a callback in another trainer."""
 
 from __future__ import annotations
 

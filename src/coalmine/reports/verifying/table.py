@@ -1,4 +1,4 @@
-"""What was found of each file, for people."""
+"""The table and sentences about verified files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coalmine.visible import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-# More rows than this are only those that something is wrong with; --json has all of them.
+# Of more files than this, the table has only those with a problem; --json has all of them.
 MOST_ROWS = 60
 
 
 def verification_table(found: RunVerification) -> Table:
-    """One row per file; of many files, those that something is wrong with."""
+    """One row per file; of many files, only those with a problem."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -31,7 +31,7 @@ def verification_table(found: RunVerification) -> Table:
 
 
 def verification_in_words(found: RunVerification) -> list[str]:
-    """Why each file that is not what was written is not, and whether all are."""
+    """What is wrong with each file that is not what was written, and whether all are."""
     wrong = [row for row in found.files if row.state not in SOUND]
     lines = [f"{visible(row.path)}: {visible(row.why)}" for row in wrong]
     others = f" {found.ignored:,} other files were not looked at." if found.ignored else ""
