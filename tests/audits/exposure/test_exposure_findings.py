@@ -178,7 +178,7 @@ def test_how_a_group_is_described():
         if one.code == "CM911"
     )
     assert text.startswith(
-        "Of the canaries that were trained on, 2 of 3 may be no more exposed than by chance or far more"
+        "Of the canaries that were trained on, 2 of 3 have intervals that are too wide to tell chance from memorization"
     )
 
 
