@@ -10,6 +10,7 @@ import pytest
 
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.audits.recitation.curves import draw_recitation
+from coalmine.audits.recitation.results import RECITATIONS
 from coalmine.audits.runs import read_run, read_runs
 from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays
@@ -366,7 +367,7 @@ def test_the_example_in_the_readme_is_there():
 
 def test_a_figure_of_its_own_fits_a_phone_and_tells_nine_models_apart(opened, tmp_path):
     save_family(tmp_path, {"adapter": "scripted"})
-    path, _ = draw_recitation(read_run(tmp_path).recitation, tmp_path)
+    path, _ = draw_recitation(read_run(tmp_path).first(RECITATIONS), tmp_path)
     page = opened(path, viewport={"width": 390, "height": 844}).page
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     right = "[...document.querySelectorAll('svg text')].map((text) => text.getBoundingClientRect().right)"
