@@ -103,7 +103,7 @@ def _is_small(pieces):
     return len(members) > 1
 
 
-# Lists of (piece of a template, what may stand there); a list always has a hole, and its format at least two members.
+# Lists of (piece of a template, what may be there); a list always has a hole, and its format at least two members.
 PIECES = (
     st.lists(st.one_of(LITERALS, HOLES), min_size=1, max_size=4)
     .filter(_is_small)

@@ -49,7 +49,7 @@ def rests(strings, beginning):
 def test_the_automaton_is_minimal_trimmed_and_topological(strings):
     store = Fragments()
     automaton = store.automaton(store.strings(strings))
-    # Myhill and Nerode: as many states as there are different non-empty sets of ways to go on.
+    # Myhill and Nerode: as many states as there are different non-empty sets of continuations.
     beginnings = {text[:n] for text in strings for n in range(len(text) + 1)}
     assert automaton.state_count == len({rests(strings, beginning) for beginning in beginnings})
     for beginning in beginnings:

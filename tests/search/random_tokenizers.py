@@ -105,7 +105,7 @@ def unigram(draw, added=NONE):
 
 @st.composite
 def word_pieces(draw, added=NONE):
-    """As BERT's: the longest piece from the left, and ## before what goes on with a word."""
+    """As BERT's: the longest piece from the left, and ## before a piece that continues a word."""
     pieces, _ = draw(vocabularies(LETTERS))
     names = [*SPECIAL, *pieces, *(f"##{piece}" for piece in pieces)]
     tokenizer = Tokenizer(

@@ -131,7 +131,7 @@ def bounded(name):
                 settled,
                 search.known,
                 search.bounds(),
-                [str(most) for most in search.most_behind(thresholds + 1.0)],
+                [str(most) for most in search.most_below(thresholds + 1.0)],
                 frontier.expansions,
                 frontier.reads,
             )

@@ -38,7 +38,7 @@ def test_tiny_limits_keep_their_digits():
         exact_high = 1 - tail ** (mpmath.mpf(1) / n)
     assert clopper_pearson(1, n)[0] == pytest.approx(float(exact_low), rel=1e-13)
     assert clopper_pearson(0, n)[1] == pytest.approx(float(exact_high), rel=1e-13)
-    # A low limit that is no end: P(X >= 5 | low) must be the tail, which to first order is (n low)^5 / 5! ...
+    # A low limit that is not at an end: P(X >= 5 | low) must be the tail, which to first order is (n low)^5 / 5! ...
     low = clopper_pearson(5, n, 0.999999999)[0]
     mean = mpmath.mpf(low) * n
     at_least_five = 1 - mpmath.exp(-mean) * sum(mean**k / mpmath.factorial(k) for k in range(5))

@@ -43,5 +43,5 @@ def unique_names(templates: Mapping[str, str], width: int = NAME_WIDTH) -> dict[
 
 
 def _with_id(template: str, format_id: str, width: int) -> str:
-    told = f" ({format_id})"
-    return format_name(template, max(3, width - len(told))) + told
+    suffix = f" ({format_id})"
+    return format_name(template, max(3, width - len(suffix))) + suffix

@@ -142,7 +142,7 @@ def test_pairs_decide_byte_fallback_and_added_tokens(data, added):
     if tokenizer.marks_after_added and any(
         f"{text} " in member for text in tokenizer.added_tokens.values() for member in form
     ):
-        return  # some of these tokenizers do not tell a space behind an added token from none
+        return  # some of these tokenizers do not distinguish a space after an added token from none
     assert paths_of(form, tokenizer) == sorted(tuple(tokenizer.encode(member)) for member in form)
 
 
@@ -289,7 +289,7 @@ def test_tokenizers_conform(name):
     make, texts = CONFORMING[name]
     tokenizer = subwords(make())
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
-    if name != "chat, marked":  # what the word behind an added token spells depends on the token before it
+    if name != "chat, marked":  # what the word after an added token spells depends on the token before it
         assert check_model(audited(make()), texts) == []
 
 
@@ -308,7 +308,7 @@ def test_a_tokenizer_that_pads_on_the_left_gives_the_same_numbers():
     plain = [brute_force_bits(from_transformers(model, chosen), text) for text in texts]
     padded = with_added(chosen)
     padded.padding_side, padded.pad_token = "left", padded.eos_token
-    padded(texts, padding=True)  # its backend goes on padding on the left
+    padded(texts, padding=True)  # its backend keeps padding on the left
     model.config.pad_token_id = padded.pad_token_id
     adapter = from_transformers(model, padded)
     assert [brute_force_bits(adapter, text) for text in texts] == plain

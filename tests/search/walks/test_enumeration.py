@@ -135,6 +135,6 @@ def test_units_hold_no_more_members_than_they_may_and_all_of_them_in_order(most,
         assert np.sort(np.concatenate(found)).tolist() == list(range(1000))
         assert [one.min() for one in found] == sorted(one.min() for one in found)
     else:
-        # A member alone is no unit: it comes back beside them.
+        # A single member is not a unit: it is returned next to them.
         assert not parts
         assert np.sort(above.indices).tolist() == list(range(1000))

@@ -57,9 +57,9 @@ def test_draws_come_as_often_as_their_weights_say(model, form, budget):
     # Poisson-like counts: five standard deviations and a little for the rarest.
     assert np.all(np.abs(times - expected) <= 5 * np.sqrt(expected) + 5)
     # The probabilities of all members that can be drawn sum to one.
-    behind = 2**draws.log2_members
-    assert behind == pytest.approx(form.size - search.known[0], rel=1e-9)
-    if len(members) == round(behind):
+    below = 2**draws.log2_members
+    assert below == pytest.approx(form.size - search.known[0], rel=1e-9)
+    if len(members) == round(below):
         assert np.exp2(-draws.log2_weights[first]).sum() == pytest.approx(1, abs=1e-9)
 
 
@@ -84,13 +84,13 @@ def test_the_estimate_of_a_rank_is_unbiased_and_weights_are_bounded(model, form,
 # A member of each that weighs as much as any of its cost could.
 HEAVIEST = [
     # A memory in a large space: drawn by the model half of the time, by chance hardly ever. (The other half of what the model
-    # writes is no member.)
+    # writes is not a member.)
     (
         ScriptedModel("0123456789x", memory={"123456": 0.25, "x": 0.5}, frequencies={"x": 2.0**-30}),
         Format("{digits:6}"),
         "123456",
     ),
-    # At each of three states a member may end and this one goes on.
+    # At each of three states a member may end and this one continues.
     (ScriptedModel("abcdefghij", memory={"defaced": 0.5}), Format("{re:[a-j]{4,7}}"), "defaced"),
     # The model never comes there; one draw in ten does, by chance.
     (ScriptedModel("0123456789", frequencies={"9": 2.0**-60}), Format("{digits:2}"), "99"),

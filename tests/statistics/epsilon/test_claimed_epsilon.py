@@ -1,4 +1,4 @@
-"""Claimed against audited: the three verdicts, and the power behind them."""
+"""Verdicts on a claimed epsilon, and the power of the audits."""
 
 import math
 

@@ -196,7 +196,7 @@ def test_ties_cost_little():
 
 
 def test_either_side_of_the_scores_can_tell():
-    # A quarter of the non-members is recognized surely, and nothing else: only "out below" tells of it.
+    # A quarter of the non-members is identified for sure, and nothing else: only "out below" shows it.
     rng = np.random.default_rng(1)
     ins, outs = rng.random(2000), rng.random(2000) - (np.arange(2000) < 500)
     assert epsilon_ladder(ins, outs).low > 3

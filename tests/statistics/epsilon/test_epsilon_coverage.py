@@ -129,7 +129,7 @@ def test_a_sorted_file_gives_an_unfair_coin_no_luck_of_its_own():
 
 
 def test_parts_are_drawn_anew_for_each_audit():
-    # The lowest 300 scores of each side stand first, and which of them is taken must not depend on the size alone.
+    # The lowest 300 scores of each side come first, and which of them is taken must not depend on the size alone.
     shares = []
     for audit in range(40):
         scores = MembershipScores(np.arange(500.0) + audit / 100, np.arange(500.0))
@@ -194,7 +194,7 @@ def test_scores_that_depend_on_each_other_are_no_evidence_for_the_headline(canar
 
 
 def test_a_few_that_are_remembered_among_many_are_found():
-    # A fifth of the planted canaries stands out, and all others say nothing: guesses of "out" would be wrong half of the time.
+    # A fifth of the planted canaries stands out, and all others show nothing: guesses of "out" would be wrong half of the time.
     rng = np.random.default_rng(5)
     coins = rng.random(1000) < 0.5
     scores = rng.normal(0, 1, 1000) + 8 * (coins & (rng.random(1000) < 0.2))

@@ -77,7 +77,7 @@ def test_agrees_with_exact_ranks_of_an_enumerated_space():
 
 def test_agrees_with_exact_ranks_of_all_nine_digit_numbers_in_the_body():
     # Each digit has a cost in bits at its place, as from a model that reads digit by digit. Such a sum ends where every
-    # digit is the cheapest, and a skew-normal does not: far out the two part, with no test of the body to tell.
+    # digit is the cheapest, and a skew-normal does not: far out the two differ, and no test of the body shows it.
     costs = arrays(0, "digits").gamma(9.0, 0.4, size=(9, 10))
     front, back = np.zeros(1), np.zeros(1)
     for place in range(4):

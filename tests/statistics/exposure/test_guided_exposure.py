@@ -34,7 +34,7 @@ def test_the_rank_is_unbiased_over_every_possible_sequence_of_draws(threshold, k
             most_rank=[size],
             size=size,
         )[0]
-        # Without a draw that counts there is no value: of the mean, the proven members are all that is there.
+        # Without a draw that counts there is no value: only the proven members contribute to the mean.
         value = estimate.high if estimate.value is None else estimate.value
         expected += chances[sequence].prod() * size / 2.0**value
         assert estimate.low <= value <= estimate.high
@@ -91,8 +91,8 @@ def test_coverage_with_draws_from_the_model(spread, n, confidence):
     noise = 3.5 * math.sqrt(tail * (1 - tail) / repeats)
     assert max(too_low) / repeats <= tail + noise
     assert max(too_high) / repeats <= tail + noise
-    # An interval that always covers is no feat: it must also say something. Uniform draws would leave 6 bits and more
-    # open up to rank 1,000. In the crowd at rank 100,000, only the tenth of the draws that is uniform tells.
+    # An interval that always covers is not enough: it must also be narrow. Uniform draws would leave 6 bits and more
+    # open up to rank 1,000. In the crowd at rank 100,000, only the tenth of the draws that is uniform contributes.
     assert np.all(width / repeats < [2.0, 3.2, 1.0, 3.0])
 
 

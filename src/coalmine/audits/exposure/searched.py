@@ -81,7 +81,7 @@ def _searched(question: Question, method: str) -> _Searched:
     if search.is_settled():
         compared.check_reached(ranks)
     beyond = ranks.own + compared.resolutions
-    behind = search.most_behind(beyond)
+    behind = search.most_below(beyond)
     # Canaries that were not reached lie below open nodes, and are among those that may.
     reached = search.counter.counts_to(beyond).tolist()
     most = [

@@ -54,7 +54,7 @@ class TokenTree:
         is_leaf: for each state, whether a member ends there.
         members: for each state, how many members are below it, as Python integers.
         log2_members: log2 of `members`.
-        log2_behind: the same, without the member that ends at the state itself; minus infinity where none continues.
+        log2_below: the same, without the member that ends at the state itself; minus infinity where none continues.
         in_format_order: whether members are numbered as the format numbers them.
         most_stops: on any path, the number of states at which a member ends and others continue.
         depth: how many tokens the longest path has after the root.
@@ -106,7 +106,7 @@ class TokenTree:
         self.members: NDArray[Any] = np.array(members, dtype=object)
         self.log2_members: NDArray[np.float64] = np.array([math.log2(count) for count in members])
         strictly = [count - is_leaf for count, is_leaf in zip(members, self.is_leaf.tolist(), strict=True)]
-        self.log2_behind: NDArray[np.float64] = np.array([math.log2(n) if n else -math.inf for n in strictly])
+        self.log2_below: NDArray[np.float64] = np.array([math.log2(n) if n else -math.inf for n in strictly])
         self.edge_count: IntArray = np.diff(self.first_edge)
         self.most_stops, self.depth = self._along_paths()
 

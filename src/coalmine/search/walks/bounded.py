@@ -66,11 +66,11 @@ class BoundedSearch(BestFirstSearch):
     def bounds(self) -> list[RankBounds]:
         """The proven bounds for each threshold so far."""
         known = self.known.tolist()
-        behind = self.most_behind(self.thresholds)
-        pairs = zip(known, behind, strict=True)
+        below = self.most_below(self.thresholds)
+        pairs = zip(known, below, strict=True)
         return [RankBounds(least, min(self.frontier.tree.size, least + more)) for least, more in pairs]
 
-    def most_behind(self, thresholds: NDArray[np.float64]) -> list[int]:
+    def most_below(self, thresholds: NDArray[np.float64]) -> list[int]:
         """For each threshold, an upper bound on the number of members below waiting nodes that cost no more.
 
         Below a waiting node at cost c, no more members can cost at most t than there are below it. Of members none of which is a
@@ -79,11 +79,11 @@ class BoundedSearch(BestFirstSearch):
         """
         sets = math.log2(1 + self.frontier.tree.most_stops)
         waiting = self.open.all()
-        costs, log2_behind = waiting["cost"], self.frontier.tree.log2_behind[waiting["state"]]
+        costs, log2_below = waiting["cost"], self.frontier.tree.log2_below[waiting["state"]]
         found = []
         for threshold in thresholds.tolist():
             inside = costs <= threshold
-            most_bits = np.minimum(log2_behind[inside], threshold - costs[inside] + sets)
+            most_bits = np.minimum(log2_below[inside], threshold - costs[inside] + sets)
             found.append(_at_least_sum_of_powers(most_bits))
         return found
 

@@ -105,12 +105,12 @@ def draw_members(
     cheapest = float(starts["cost"].min())
     mass = np.exp2(cheapest - starts["cost"])
     log2_mass = math.log2(mass.sum()) - cheapest
-    log2_behind = tree.log2_behind[starts["state"]]
-    behind = np.exp2(log2_behind - log2_behind.max())
-    log2_members = float(log2_behind.max() + math.log2(behind.sum()))
+    log2_below = tree.log2_below[starts["state"]]
+    members = np.exp2(log2_below - log2_below.max())
+    log2_members = float(log2_below.max() + math.log2(members.sum()))
     chance = _Chance(number, generator)
     where = chance.of(chance.all, np.ones(number, dtype=np.int64))
-    chosen = np.where(chance.is_uniform, _picked(behind, where), _picked(mass, where))
+    chosen = np.where(chance.is_uniform, _picked(members, where), _picked(mass, where))
     places, rows = np.unique(chosen, return_inverse=True)
     starts = starts[places]
     walkers = _Walkers(chance.all, rows, -starts["cost"] - log2_mass)

@@ -46,7 +46,7 @@ class Members:
         self.sources = sources if isinstance(model, PairModel) else None
         if isinstance(model, PairModel) and sources is None:
             raise NotMeasurableError(
-                f"{model.name!r} is a model of pairs and needs a source for each text; plant pairs (a source format beside each "
+                f"{model.name!r} is a model of pairs and needs a source for each text; plant pairs (a source format next to each "
                 "format), or hold one source fixed"
             )
 
