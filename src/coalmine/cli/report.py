@@ -80,9 +80,9 @@ def command(
             if target.is_dir():
                 target /= DEFAULT_NAMES[kind]
             check_place(target)
-        told = reported(read_runs(*runs))
-        written = _write(told, target, kind, reveal=reveal)
-        for one in told:
+        reports = reported(read_runs(*runs))
+        written = _write(reports, target, kind, reveal=reveal)
+        for one in reports:
             output.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
             output.say(f"Findings: {_counts(one.findings)}.")
         output.say(f"Report: {visible(str(target))}" if written else "No result can be drawn as a figure.")
@@ -90,13 +90,13 @@ def command(
             {
                 "report": str(target),
                 "written": [str(path) for path in written],
-                "verdicts": [one.conclusion.sentence for one in told],
+                "verdicts": [one.conclusion.sentence for one in reports],
             }
         )
     return 0
 
 
-def _write(told: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, reveal: bool) -> list[Path]:
+def _write(reports: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, reveal: bool) -> list[Path]:
     """Write the report, and say which files."""
     from coalmine.reports import export
     from coalmine.reports.page.html import report_page
@@ -104,15 +104,15 @@ def _write(told: Sequence[ReportedRun], target: Path, kind: ReportFormat, *, rev
 
     mode = PRIVATE if reveal else PUBLIC
     if kind is ReportFormat.PNG:
-        return export.write_pngs(told, target, mode=mode)
+        return export.write_pngs(reports, target, mode=mode)
     if kind is ReportFormat.HTML:
-        content = report_page([one.run for one in told], reveal=reveal, told=told).encode()
+        content = report_page([one.run for one in reports], reveal=reveal, reports=reports).encode()
     elif kind is ReportFormat.MARKDOWN:
-        content = export.as_markdown(told).encode()
+        content = export.as_markdown(reports).encode()
     elif kind is ReportFormat.JUNIT:
-        content = export.as_junit(told)
+        content = export.as_junit(reports)
     else:
-        content = (export.as_json if kind is ReportFormat.JSON else export.as_sarif)(told) + b"\n"
+        content = (export.as_json if kind is ReportFormat.JSON else export.as_sarif)(reports) + b"\n"
     write_bytes(target, content, mode=mode)
     return [target]
 

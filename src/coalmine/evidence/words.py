@@ -11,7 +11,7 @@ __all__ = ["NAME_WIDTH", "FormatNames", "format_name", "format_names"]
 
 
 class DescribedFormat(Protocol):
-    """What a result says of a format."""
+    """What a result says about a format."""
 
     @property
     def format_id(self) -> str:

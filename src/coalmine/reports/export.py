@@ -38,7 +38,7 @@ _SECURITY: dict[Severity, str] = {
 }
 
 
-def as_json(told: Sequence[ReportedRun]) -> bytes:
+def as_json(reports: Sequence[ReportedRun]) -> bytes:
     """All findings with their numbers, and the conclusion of the report."""
     return to_json(
         {
@@ -61,16 +61,16 @@ def as_json(told: Sequence[ReportedRun]) -> bytes:
                     "not_tested": not_audited(one.run),
                     "findings": one.findings,
                 }
-                for one in told
+                for one in reports
             ],
         }
     )
 
 
-def as_markdown(told: Sequence[ReportedRun]) -> str:
+def as_markdown(reports: Sequence[ReportedRun]) -> str:
     """Findings for a pull request or a wiki; text of the run is escaped."""
     lines = []
-    for one in told:
+    for one in reports:
         lines += [f"# {_inline(one.name)}: {_inline(one.conclusion.sentence)}", ""]
         for answer in one.conclusion.answers:
             lines.append(f"- **{answer.topic.question}** {_inline(answer.answer)}. {_inline(answer.detail)}")
@@ -101,10 +101,10 @@ def _inline(text: str) -> str:
     return safe.replace("://", "&#58;//").replace("@", "&#64;")
 
 
-def as_junit(told: Sequence[ReportedRun]) -> bytes:
+def as_junit(reports: Sequence[ReportedRun]) -> bytes:
     """One test case per finding: what was found with severity medium or above fails, and what was not tested or measured is skipped."""
     root = ET.Element("testsuites", name="coalmine")
-    for one in told:
+    for one in reports:
         failures = [finding for finding in one.findings if _fails(finding)]
         skipped = [finding for finding in one.findings if finding.status in {"not_tested", "not_measured"}]
         suite = ET.SubElement(
@@ -143,9 +143,9 @@ def _fails(finding: Finding) -> bool:
     return finding.status == "found" and finding.severity in {"critical", "high", "medium"}
 
 
-def as_sarif(told: Sequence[ReportedRun]) -> bytes:
+def as_sarif(reports: Sequence[ReportedRun]) -> bytes:
     """Findings for a code host; what is clear passes, and what was not tested or measured is open for review."""
-    codes = sorted({finding.code for one in told for finding in one.findings})
+    codes = sorted({finding.code for one in reports for finding in one.findings})
     rules = [
         {
             "id": code,
@@ -155,19 +155,19 @@ def as_sarif(told: Sequence[ReportedRun]) -> bytes:
                 "text": catalog()[code].advice,
                 "markdown": f"{catalog()[code].advice} See `{catalog().docs(code)}`.",
             },
-            "properties": {"tags": ["security", "privacy"], "security-severity": _worst(told, code)},
+            "properties": {"tags": ["security", "privacy"], "security-severity": _worst(reports, code)},
         }
         for code in codes
     ]
-    results = [_sarif_result(finding, one, codes) for one in told for finding in one.findings]
+    results = [_sarif_result(finding, one, codes) for one in reports for finding in one.findings]
     tool = {"driver": {"name": "coalmine", "version": coalmine.__version__, "rules": rules}}
     return to_json(
         {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": tool, "results": results}]}
     )
 
 
-def _worst(told: Sequence[ReportedRun], code: str) -> str:
-    found = [finding.severity for one in told for finding in one.findings if finding.code == code]
+def _worst(reports: Sequence[ReportedRun], code: str) -> str:
+    found = [finding.severity for one in reports for finding in one.findings if finding.code == code]
     return max((_SECURITY[severity] for severity in found), key=float)
 
 
@@ -201,17 +201,17 @@ def _sarif_text(text: str) -> str:
     return re.sub(r"([\[\]])", r"\\\1", text).replace("{", "{{").replace("}", "}}")
 
 
-def write_pngs(told: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
+def write_pngs(reports: Sequence[ReportedRun], directory: Path, *, mode: int) -> list[Path]:
     """Each figure as a PNG in a directory, named after the figure, and after the run if there are several."""
     drawn: dict[Path, Figure] = {}
-    for place, one in enumerate(told):
-        prefix = f"run-{place + 1}-" if len(told) > 1 else ""
+    for place, one in enumerate(reports):
+        prefix = f"run-{place + 1}-" if len(reports) > 1 else ""
         drawn |= {
             directory / f"{prefix}{_file_name(figure.figure_id)}.png": figure
             for figure in figures_of(one.run)
         }
-    if len(told) > 1:
-        utilities = comparing_figures([one.run for one in told])
+    if len(reports) > 1:
+        utilities = comparing_figures([one.run for one in reports])
         drawn |= {directory / f"{_file_name(figure.figure_id)}.png": figure for figure in utilities}
     check_places(make_directory(directory), *(path.name for path in drawn))
     for path, figure in drawn.items():

@@ -33,8 +33,10 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
         lines.append(
             f"The corpus held {made.earlier.planted} planted canaries already; {visible(str(made.earlier.manifest))} is their manifest for the new one."
         )
-    told = (*made.warnings, *(() if made.earlier is None else made.earlier.warnings))
-    lines += [f"Note: {visible(warning)}" for warning in (*told, *(() if power is None else power.warnings))]
+    warnings = (*made.warnings, *(() if made.earlier is None else made.earlier.warnings))
+    lines += [
+        f"Note: {visible(warning)}" for warning in (*warnings, *(() if power is None else power.warnings))
+    ]
     lines.append(
         f"Train on {visible(str(made.corpus))}; keep {visible(str(made.manifest))} secret, and for `coalmine expose`."
     )

@@ -156,10 +156,10 @@ def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions
             quiet.append(closed)
     if suspect:
         yield _suspected(suspect, names)
-    told = [group for group in quiet if _told_by_membership(group, decided)]
-    if told:
-        yield _quiet_alone(told, names)
-    quiet = [group for group in quiet if group not in told]
+    by_membership = [group for group in quiet if _shown_by_membership(group, decided)]
+    if by_membership:
+        yield _quiet_alone(by_membership, names)
+    quiet = [group for group in quiet if group not in by_membership]
     if quiet:
         yield _quiet(quiet, names)
     if unclear:
@@ -231,7 +231,7 @@ def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
     return say("pass", "clear", f"{words}. Even so, {limit}.")
 
 
-def _told_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
+def _shown_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
     """Whether membership shows that canaries are memorized, although their exposures alone do not."""
     planned = {one.result.planned_repetitions or one.result.repetitions for one in group}
     return any(shown_of_population(decided, group[0].result.format_id, copies) for copies in planned)
@@ -273,11 +273,11 @@ def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> 
 
 def _reasons(unclear: Sequence[Judged], names: FormatNames) -> str:
     """Why formats could not be measured at all, one sentence each."""
-    told = dict.fromkeys(
+    reasons = dict.fromkeys(
         f" Format {names[one.result.format_id]}: {_why(one)}." for one in unclear if not one.known
     )
-    more = f" And {len(told) - NAMED:,} more reasons." if len(told) > NAMED else ""
-    return "".join(list(told)[:NAMED]) + more
+    more = f" And {len(reasons) - NAMED:,} more reasons." if len(reasons) > NAMED else ""
+    return "".join(list(reasons)[:NAMED]) + more
 
 
 def _why(one: Judged) -> str:

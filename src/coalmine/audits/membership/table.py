@@ -157,10 +157,10 @@ def membership_notes(result: Membership) -> list[str]:
 
 def membership_in_plain_words(result: Membership) -> list[str]:
     """What the numbers mean, one line per population, and the verdict on a claim if there is one."""
-    told = [one for one in result.populations if not one.pooled]
-    lines = [f"{visible(_planted(one.name))}: {_meaning(one, len(told))}" for one in told]
-    lines += _missing_epsilon(result, told)
-    measured = [one.best.canary for one in told if one.best.canary.status != "not_measured"]
+    single = [one for one in result.populations if not one.pooled]
+    lines = [f"{visible(_planted(one.name))}: {_meaning(one, len(single))}" for one in single]
+    lines += _missing_epsilon(result, single)
+    measured = [one.best.canary for one in single if one.best.canary.status != "not_measured"]
     needed = dict.fromkeys(text for estimate in measured for text in estimate.assumptions)
     if needed:
         lines.append(
@@ -229,8 +229,8 @@ def _rate_words(one: Population) -> str:
     if not measured:
         return ""
     # A lower limit of 0 says little; the lowest false-positive rate that has more is the one to quote.
-    told = next((rate for rate in reversed(measured) if (rate.low or 0.0) > 0.0), measured[0])
-    return f"At a {_share(told)} false-positive rate, an attacker identifies {100 * (told.value or 0.0):.0f}% of them."
+    quoted = next((rate for rate in reversed(measured) if (rate.low or 0.0) > 0.0), measured[0])
+    return f"At a {_share(quoted)} false-positive rate, an attacker identifies {100 * (quoted.value or 0.0):.0f}% of them."
 
 
 def _epsilon_words(one: Population) -> str:
@@ -251,9 +251,9 @@ def _ceiling_words(one: Population) -> str:
     return f"; the most this many scores could prove is {epsilon}{_down(one.epsilon_ceiling)}"
 
 
-def _missing_epsilon(result: Membership, told: Sequence[Population]) -> list[str]:
+def _missing_epsilon(result: Membership, single: Sequence[Population]) -> list[str]:
     reasons: dict[str, list[str]] = {}
-    for one in told:
+    for one in single:
         if one.best.canary.status == "not_measured":
             reasons.setdefault(one.best.canary.statement, []).append(one.name)
     return [
@@ -264,8 +264,8 @@ def _missing_epsilon(result: Membership, told: Sequence[Population]) -> list[str
 
 def _which(names: Sequence[str], result: Membership) -> str:
     """Some populations by name, or how many they are."""
-    told = [one.name for one in result.populations if not one.pooled]
-    if len(told) > 1 and set(names) >= set(told):
+    single = [one.name for one in result.populations if not one.pooled]
+    if len(single) > 1 and set(names) >= set(single):
         return "all populations"
     return visible("; ".join(names)) if len(names) <= 2 else f"{len(names)} populations"
 

@@ -45,14 +45,14 @@ class RunPart(NamedTuple):
 
 
 def report_page(
-    runs: Sequence[Run], *, reveal: bool = False, told: Sequence[ReportedRun] | None = None
+    runs: Sequence[Run], *, reveal: bool = False, reports: Sequence[ReportedRun] | None = None
 ) -> str:
-    """The page, with texts of secrets only if `reveal`. `told` is what `reported` returned for these runs, if that is known."""
-    told = reported(runs) if told is None else told
-    several = len(told) > 1
+    """The page, with texts of secrets only if `reveal`. `reports` is what `reported` returned for these runs, if the caller has it."""
+    reports = reported(runs) if reports is None else reports
+    several = len(reports) > 1
     across = _across(runs) if several else ()
     parts = [
-        _part(one, f"run-{place + 1}-" if several else "", reveal=reveal) for place, one in enumerate(told)
+        _part(one, f"run-{place + 1}-" if several else "", reveal=reveal) for place, one in enumerate(reports)
     ]
     script = drawing_script()
     scripts = [*([] if script is None else [script]), page_file("report.js")]
@@ -65,7 +65,7 @@ def report_page(
             store=all_visible(_store(parts, across, drawable=script is not None)),
             several=several,
             drawable=script is not None,
-            title=", ".join(one.name for one in told),
+            title=", ".join(one.name for one in reports),
             policy=content_policy(scripts),
             style=Markup(page_file("report.css")),  # noqa: S704 - our own
             scripts=[Markup(one) for one in scripts],  # noqa: S704 - our own
