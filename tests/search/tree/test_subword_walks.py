@@ -219,7 +219,7 @@ def test_a_space_between_the_two_limits_is_listed_only_where_it_must_be():
 def test_members_that_the_tokenizer_writes_alike_are_refused():
     tokenizer = subwords(word_pieces())
     assert_agrees(Format("the number is {digits:2}"), tokenizer)
-    with pytest.raises(ModelError, match=r"writes two members of .* in the same tokens"):
+    with pytest.raises(ModelError, match=r"encodes two members of .* as the same tokens"):
         TokenTree(Format("my {choice:PIN|pin} is {digits:1}"), tokenizer)
     with pytest.raises(ModelError, match="no token for a part"):
         TokenTree(Format("{choice:☕|a} is {digits:1}"), tokenizer)

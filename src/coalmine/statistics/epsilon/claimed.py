@@ -105,8 +105,16 @@ def judge_claim(
     alternative = max(2.0 * epsilon, epsilon + 1.0)
 
     def power_of_test() -> float:
-        pairs = {"claim": (epsilon, delta), "alternative": (alternative, delta)}
-        return claim_power(scores, coins, **pairs, copies=copies, confidence=level, seed=seed, runs=runs)
+        return claim_power(
+            scores,
+            coins,
+            claim=(epsilon, delta),
+            alternative=(alternative, delta),
+            copies=copies,
+            confidence=level,
+            seed=seed,
+            runs=runs,
+        )
 
     outcome, power, why = _outcome(p_value, level, test.problem, power_of_test, alternative)
     words = verdict_words(outcome, level)
