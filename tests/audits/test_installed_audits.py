@@ -16,14 +16,12 @@ TOY = '''
 
 import msgspec
 
-from coalmine.evidence.audit import Audit, NotTested
-from coalmine.evidence.budget import Suspicion
-from coalmine.evidence.details import Detail
-from coalmine.evidence.figures import Figure, Panel, axis, data, spec
-from coalmine.evidence.findings import Catalog, Entry
-from coalmine.evidence.outcomes import WORDS, RuleOutcome
-from coalmine.evidence.policy import PolicySection, absent
-from coalmine.records.documents import Document, Origin
+from coalmine.audits import (
+    Audit, Catalog, Detail, Document, Entry, Figure, NotTested, Origin, Panel, PolicySection, RuleOutcome, Suspicion,
+)
+from coalmine.evidence.figures import axis, data, spec
+from coalmine.evidence.outcomes import WORDS
+from coalmine.evidence.policy import absent
 from coalmine.statistics.intervals import clopper_pearson
 
 

@@ -6,8 +6,9 @@
     results = expose(load_model("model/"), "planted/", ExposureOptions(method="exact"))
     results.save("model-audit/exposure")
 
-`membership_of_results` is what `coalmine.membership` is. Names are loaded when they are first used; everything that is not listed here
-may move without notice.
+`membership_of_results` is what `coalmine.membership` is. Another package declares an `Audit` of its own with the records that
+are exported here too (see "Add an audit" in CONTRIBUTING.md). Names are loaded when they are first used; everything that is not listed
+here may move without notice.
 """
 
 from __future__ import annotations
@@ -42,20 +43,46 @@ if TYPE_CHECKING:
     from coalmine.audits.recitation.options import RecitationOptions
     from coalmine.audits.recitation.results import Recitation, read_recitation
     from coalmine.audits.watching.measuring import ExposureWatch
+    from coalmine.evidence.audit import Audit, NotTested
+    from coalmine.evidence.budget import Decisions, Suspicion
+    from coalmine.evidence.details import Detail
+    from coalmine.evidence.figures import Figure, Panel
+    from coalmine.evidence.findings import Catalog, Entry, Finding
+    from coalmine.evidence.outcomes import RuleOutcome
+    from coalmine.evidence.policy import PolicySection
+    from coalmine.evidence.replies import Reply
+    from coalmine.evidence.run import Run
+    from coalmine.records.documents import Document, Origin
 
 __all__ = [
+    "Audit",
+    "Catalog",
     "Comparison",
     "ComparisonOptions",
+    "Decisions",
+    "Detail",
+    "Document",
+    "Entry",
     "ExposureOptions",
     "ExposureResult",
     "ExposureWatch",
     "Exposures",
     "Extraction",
     "ExtractionOptions",
+    "Figure",
+    "Finding",
     "Membership",
     "MembershipOptions",
+    "NotTested",
+    "Origin",
+    "Panel",
+    "PolicySection",
     "Recitation",
     "RecitationOptions",
+    "Reply",
+    "RuleOutcome",
+    "Run",
+    "Suspicion",
     "compare_runs",
     "expose",
     "extract",
@@ -74,18 +101,34 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Audit": "coalmine.evidence.audit",
+        "Catalog": "coalmine.evidence.findings",
         "Comparison": "coalmine.audits.comparison.results",
         "ComparisonOptions": "coalmine.audits.comparison.options",
+        "Decisions": "coalmine.evidence.budget",
+        "Detail": "coalmine.evidence.details",
+        "Document": "coalmine.records.documents",
+        "Entry": "coalmine.evidence.findings",
         "ExposureOptions": "coalmine.audits.exposure.options",
         "ExposureResult": "coalmine.audits.exposure.results",
         "ExposureWatch": "coalmine.audits.watching.measuring",
         "Exposures": "coalmine.audits.exposure.results",
         "Extraction": "coalmine.audits.extraction.results",
         "ExtractionOptions": "coalmine.audits.extraction.options",
+        "Figure": "coalmine.evidence.figures",
+        "Finding": "coalmine.evidence.findings",
         "Membership": "coalmine.audits.membership.results",
         "MembershipOptions": "coalmine.audits.membership.options",
+        "NotTested": "coalmine.evidence.audit",
+        "Origin": "coalmine.records.documents",
+        "Panel": "coalmine.evidence.figures",
+        "PolicySection": "coalmine.evidence.policy",
         "Recitation": "coalmine.audits.recitation.results",
         "RecitationOptions": "coalmine.audits.recitation.options",
+        "Reply": "coalmine.evidence.replies",
+        "RuleOutcome": "coalmine.evidence.outcomes",
+        "Run": "coalmine.evidence.run",
+        "Suspicion": "coalmine.evidence.budget",
         "compare_runs": "coalmine.audits.comparison.sources",
         "expose": "coalmine.audits.exposure.measuring",
         "extract": "coalmine.audits.extraction.measuring",

@@ -17,7 +17,11 @@ from coalmine.records.documents import Document
 
 
 class NotTested(NamedTuple):
-    """The finding of a report without results of an audit: its code, and what is not known for that reason."""
+    """The finding of a report without results of an audit: its code, and what is not known for that reason.
+
+    >>> NotTested("TOY9", "Nobody played.").code
+    'TOY9'
+    """
 
     code: str
     evidence: str
@@ -47,6 +51,14 @@ class Audit:
         policy: its section of a policy; None for an audit without rules.
         incomplete: what its results leave out of what the manifest names, in a sentence, for a policy that requires this audit.
         incomplete_settle: what to run in that case; by default, its command for every format.
+
+    Another package names its audit in the entry point group `coalmine.audits`.
+
+    >>> from coalmine.evidence.findings import Entry
+    >>> catalog = Catalog({"TOY9": Entry("Toys were not tested", "Run `toys play`.", docs="https://toys.example/TOY9")})
+    >>> toys = Audit(name="toys", command="toys play", catalog=catalog, not_tested=NotTested("TOY9", "Nobody played."))
+    >>> toys.name
+    'toys'
     """
 
     name: str

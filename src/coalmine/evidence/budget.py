@@ -20,7 +20,11 @@ Key = tuple[str, ...]
 
 
 class Suspicion(NamedTuple):
-    """A statement that would accuse the model, or its measurement, and how likely its evidence is without memorization."""
+    """A statement that would accuse the model, or its measurement, with the p-value of its evidence if nothing was memorized.
+
+    >>> Suspicion("canary", ("f0-x4-1",), p_value=0.001).kind
+    'canary'
+    """
 
     # Tests of one kind share one part of the error budget.
     kind: str
@@ -30,7 +34,12 @@ class Suspicion(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """Which statements are shown within the budget of the report."""
+    """Which statements are shown within the error budget of the report.
+
+    >>> decided = decide([Suspicion("canary", ("a",), 1e-6), Suspicion("canary", ("b",), 0.3)])
+    >>> decided.shown("canary", "a"), decided.shown("canary", "b"), decided.shown("canary", "c")
+    (True, False, False)
+    """
 
     tests: Mapping[tuple[str, Key], bool]
     # The p-value that each test needed, or would have needed.
@@ -41,7 +50,7 @@ class Decisions(NamedTuple):
         return self.tests.get((kind, key), False)
 
     def level(self, kind: str) -> float:
-        """The p-value that a statement of this kind needs, at the least share that any of them had; 0 where there is none."""
+        """The p-value that a statement of this kind needs, at the smallest share that any of them had; 0 if there is none."""
         return min((level for (one, _), level in self.levels.items() if one == kind), default=0.0)
 
 

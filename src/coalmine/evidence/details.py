@@ -22,6 +22,9 @@ class Detail:
         code: a text that follows the title, shown as code.
         note: a sentence above the table.
         search: makes it a table that can be searched, filtered, sorted and saved.
+
+    >>> Detail(section="Toys", columns=("toy", "broken"), rows=[("duck", True)], caption="Toys that broke").caption
+    'Toys that broke'
     """
 
     section: str

@@ -26,7 +26,12 @@ Cell = str | int | float | bool | None
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """One drawing of a figure, such as that of one format; `specs` draw the same numbers on other axes, the usual ones first."""
+    """One drawing of a figure, such as that of one format; `specs` draw the same numbers on other axes, the usual ones first.
+
+    >>> point = {"data": data([{"x": 1}]), "mark": "point", "encoding": {"x": axis("x", "broken toys")}}
+    >>> list(Panel(specs={"": spec([point], description="Broken toys.")}).specs)
+    ['']
+    """
 
     # What is different from the other panels; empty if there is only one.
     title: str = ""
@@ -37,7 +42,16 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure with the numbers it shows; its panels have the same axes to choose from."""
+    """A figure with the numbers that it shows; its panels have the same axes to choose from.
+
+    >>> point = {"data": data([{"x": 1}]), "mark": "point", "encoding": {"x": axis("x", "broken toys")}}
+    >>> panel = Panel(specs={"": spec([point], description="Broken toys.")})
+    >>> figure = Figure(
+    ...     figure_id="toys", title="Toys", caption="How many broke.", panels=(panel,), columns=("x",), rows=((1,),)
+    ... )
+    >>> figure.axes
+    ['']
+    """
 
     figure_id: str
     title: str

@@ -26,7 +26,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     `status` is "found" (there is evidence of a problem), "clear" (it was looked for, and the evidence speaks against it),
     "not_tested" (the audit was not run) or "not_measured" (it was run, but gives no honest answer). Only a finding that is clear has
-    the severity "pass".
+    the severity "pass". `Catalog.finding` makes one.
+
+    >>> from coalmine.audits.registry import catalog
+    >>> one = catalog().finding("CM504", "info", "found", "There are only 3 canaries.")
+    >>> one.title, one.severity, one.docs
+    ('Few canaries', 'info', 'docs/reference/findings/CM504.md')
     """
 
     code: str
@@ -66,6 +71,9 @@ class Entry:
         verdict: the sentence that replaces the verdict if it is found and discredits the report.
         first_step: whether a report can say little before this is measured, so that measuring it is the first advice.
         docs: the address of the page about it; by default, its page in docs/reference/findings.
+
+    >>> Entry("Few canaries", "Plant more canaries.").advice_for("found")
+    'Plant more canaries.'
     """
 
     title: str

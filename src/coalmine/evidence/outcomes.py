@@ -17,7 +17,11 @@ NO_VIOLATION = "no violation shown"
 
 
 class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one rule."""
+    """What became of one rule.
+
+    >>> not_shown("toys.broken_at_most", "broken toys at most 0.1", "only 3 toys were tried").outcome
+    'not_shown'
+    """
 
     # The key in the policy, such as "exposure.at_most".
     rule: str

@@ -42,6 +42,12 @@ class PolicySection(Generic[Rules]):
         shares: keys whose values are between 0 and 1.
         counts: keys whose values are at least 1.
         check: further mistakes in a section.
+
+    >>> class ToyRules(msgspec.Struct, frozen=True, kw_only=True):
+    ...     broken_at_most: float | None = None
+    >>> section = PolicySection(rules=ToyRules, limits=("broken_at_most",), judge=lambda *_: (), template="#[toys]")
+    >>> section.limits
+    ('broken_at_most',)
     """
 
     rules: type[Rules]

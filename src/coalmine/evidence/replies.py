@@ -31,6 +31,9 @@ class Reply(NamedTuple):
         detail: the answer in a sentence.
         tone: "bad" or "warn" if it accuses the model, "good" if it clears it, otherwise "open".
         clause: its part of the verdict, such as "The model memorized 2 of 12 canaries"; empty for the topic's open clause.
+
+    >>> Reply(MEMORIZED, "In part", "The scores of members are higher.", "warn", "The model remembers its canaries in part").accuses
+    True
     """
 
     topic: Topic

@@ -26,6 +26,10 @@ class Run:
     """The results about one model, by kind of document; of several of a kind, the one to rely on comes first.
 
     `paths` are what the user named, and `name` is a short name for people.
+
+    >>> run = Run(paths=(Path("model"),), name="model")
+    >>> run.all(TRAININGS), run.first(TRAININGS)
+    ((), None)
     """
 
     paths: tuple[Path, ...]

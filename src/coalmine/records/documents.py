@@ -114,6 +114,9 @@ class Origin(Generic[Record]):
         manifest_problems: what the manifest contradicts in it, one sentence each; None where it says nothing about single canaries.
         facts: what it and the run.json written by the same command both record, by the names that run.json uses.
         source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
+
+    >>> Origin(model=lambda toys: toys["model"]).model({"model": {"name": "m"}})
+    {'name': 'm'}
     """
 
     model: Callable[[Record], Mapping[str, Any]] | None = None
@@ -157,6 +160,16 @@ class Document(Generic[Record]):
         preference: sorts several results about one model, the one to rely on first.
         reader: reads a file that does not end with a checksum, such as a manifest, which people may write themselves.
         origin: what it says about the model, the manifest and the documents that it comes from.
+
+    >>> import tempfile
+    >>> class Toys(msgspec.Struct):
+    ...     schema: str = "toys/1"
+    ...     broken: int = 0
+    >>> TOYS = Document(record=Toys, schema="toys/1", file="toys.json", what="the toys", title="toys")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = TOYS.save(folder, Toys(broken=3))
+    ...     TOYS.load(path).broken
+    3
     """
 
     record: type[Record]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -20,6 +20,9 @@ from coalmine.reports.conclusion import Conclusion
 from coalmine.reports.figures import figures_of
 from coalmine.reports.page.record import record_of
 from coalmine.reports.reported import HEADINGS, ReportedRun, findings_by_status, label, reported
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # Rows that are in the page before any script runs, rows of a figure's numbers, and numbers and cautions of a finding.
 FIRST_ROWS, FIGURE_ROWS, ESTIMATES, CAUTIONS = 100, 40, 20, 8
@@ -79,7 +82,7 @@ def page_file(name: str) -> str:
     return files("coalmine.reports").joinpath("page", name).read_text(encoding="utf-8")
 
 
-def _environment() -> Any:
+def _environment() -> Environment:
     found = templates("coalmine.reports.page")
     found.filters |= {
         "shown": shown,
@@ -122,7 +125,7 @@ def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
 def _store(parts: Sequence[RunPart], across: Sequence[AcrossRuns], *, drawable: bool) -> dict[str, Any]:
     """What the scripts of the page read: the drawings and numbers of all figures, and tables that can be searched."""
     figures = {figure.figure_id: figure for one in across for figure in one.figures}
-    tables = {}
+    tables: dict[str, dict[str, Any]] = {}
     for part in parts:
         figures |= part.figures
         tables |= dict(_searched(part))
