@@ -93,9 +93,10 @@ def _default(option: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """The paragraphs of a docstring, each on one line; lines that are indented stay as they are."""
+    """The paragraphs of a docstring, each on one line and without examples; lines that are indented stay as they are."""
     paragraphs = inspect.cleandoc(text).partition("\n\nAttributes:\n")[0].split("\n\n")
-    return "\n\n".join(one if one.startswith(" ") else " ".join(one.split()) for one in paragraphs)
+    kept = [one for one in paragraphs if not one.startswith(">>>")]
+    return "\n\n".join(one if one.startswith(" ") else " ".join(one.split()) for one in kept)
 
 
 def _attributes(record: type) -> dict[str, str]:
