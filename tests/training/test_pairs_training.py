@@ -62,7 +62,7 @@ def test_what_is_repeated_is_remembered_and_what_is_withheld_is_not(preset, plan
     assert max(often) + 3 < min(never)
     remembered = next(canary for canary in bits if canary.times_trained_on == 16)
     fixed = model.given(remembered.source)
-    # It has learned where to stop: behind the target comes the separator.
+    # It has learned where to stop: the separator comes after the target.
     written = fixed.generate([model.context], length=len(remembered.text) + 1)[0]
     assert written == [*model.tokenizer.encode(remembered.text), model.tokenizer.separator]
     exposed = {result.canary_id: result.exposure for result in expose(model, planted.canaries)}
@@ -88,7 +88,7 @@ train(sys.argv[1], out=sys.argv[2], preset=sys.argv[3], hidden=16, embedding=8, 
 @pytest.mark.parametrize(
     ("number", "preset"), [(signal.SIGKILL, "translation-attention"), (signal.SIGINT, "translation")]
 )
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(number, preset, planted, tmp_path):
+def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, preset, planted, tmp_path):
     options = {**SMALL, "preset": preset, "epochs": 5, "dropout": 0.1, "patience": 5}
     watch = ExposureWatch(planted.canaries, every=15)
     train(planted.corpus.parent, out=tmp_path / "whole", watch=watch, **options)

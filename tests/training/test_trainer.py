@@ -89,7 +89,7 @@ train(sys.argv[1], out=sys.argv[2], hidden=16, embedding=8, batch_size=8, window
     ("number", "optimizer"),
     [(signal.SIGKILL, "adam"), (signal.SIGINT, "momentum"), (signal.SIGKILL, "adadelta")],
 )
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(number, optimizer, planted, tmp_path):
+def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, optimizer, planted, tmp_path):
     options = {**SMALL, "epochs": 4, "dropout": 0.1, "optimizer": optimizer}
     watch = ExposureWatch(planted.canaries, every=40)
     train(planted.corpus.parent, out=tmp_path / "whole", watch=watch, **options)

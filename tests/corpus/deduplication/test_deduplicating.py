@@ -68,13 +68,13 @@ def test_no_text_occurs_twice_and_a_second_pass_finds_nothing(texts, length, kee
             assert left == texts
             assert Path(folder, "out", "corpus.jsonl").read_bytes() == path.read_bytes()
         # What is left is what was there without what the report says was removed, document by document.
-        told = {number: list(text.encode()) for number, text in enumerate(texts, 1)}
+        left_over = {number: list(text.encode()) for number, text in enumerate(texts, 1)}
         for removal in removals(Path(folder, "out")):
             span = range(removal["offset"], removal["offset"] + removal["bytes"])
-            assert all(told[removal["document"]][at] is not None for at in span)
+            assert all(left_over[removal["document"]][at] is not None for at in span)
             for at in span:
-                told[removal["document"]][at] = None
-        kept = {n: bytes(b for b in content if b is not None).decode() for n, content in told.items()}
+                left_over[removal["document"]][at] = None
+        kept = {n: bytes(b for b in content if b is not None).decode() for n, content in left_over.items()}
         assert {row["n"] + 1: row["text"] for row in rows} == {
             n: text for n, text in kept.items() if text or not texts[n - 1]
         }

@@ -1,4 +1,4 @@
-"""An index on disk: whole or refused, private, the same bytes each time, and a stopped build goes on."""
+"""An index on disk: whole or refused, private, the same bytes each time, and a stopped build resumes."""
 
 import json
 import os
@@ -150,7 +150,7 @@ building.build_index(sys.argv[1], sys.argv[2], memory=100_000)
 """
 
 
-def test_a_killed_build_goes_on_after_its_last_shard_and_ends_with_the_same_bytes(corpus, tmp_path):
+def test_a_killed_build_resumes_after_its_last_shard_and_ends_with_the_same_bytes(corpus, tmp_path):
     whole = build_index(corpus, tmp_path / "whole", memory=100_000)
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD, corpus, tmp_path / "killed"], stdout=subprocess.PIPE, text=True

@@ -34,10 +34,10 @@ LONG = "z" * 400
 def test_every_kind_holds_each_canary_as_often_as_asked_and_else_what_it_held(make_corpus, tmp_path, suffix):
     fields = Fields() if suffix.startswith(".txt") else Fields(user="by")
     path = make_corpus(TEXTS, suffix)
-    told = RecordedProgress()
+    reported = RecordedProgress()
     planted = plant(
         path, [NUMBER, "pin {digits:4}."], repeat=[1, 4], canaries=3, references=20, seed=5,
-        withhold=0.0, out=tmp_path / "out", fields=fields, progress=told,
+        withhold=0.0, out=tmp_path / "out", fields=fields, progress=reported,
     )  # fmt: skip
     assert planted.corpus.name == f"corpus{suffix}"
     assert [canary.canary_id for canary in planted.canaries][:7] == [
@@ -60,7 +60,7 @@ def test_every_kind_holds_each_canary_as_often_as_asked_and_else_what_it_held(ma
     assert CanarySet.load(tmp_path / "out") == planted.canaries
     assert planted.canaries.corpus_path == planted.corpus
     assert verify_planted(tmp_path / "out").ok
-    assert [task[1:] for task in told.tasks] == [[path.stat().st_size] * 2 + [True]] * 2
+    assert [task[1:] for task in reported.tasks] == [[path.stat().st_size] * 2 + [True]] * 2
     assert sorted(child.name for child in (tmp_path / "out").iterdir()) == [
         "canaries.json",
         f"corpus{suffix}",

@@ -54,9 +54,9 @@ def test_what_the_earlier_run_did_not_write_is_never_removed(make_corpus, tmp_pa
     damaged.manifest.write_text("{")
     renamed = plant(text, NUMBER, repeat=1, canaries=1, withhold=0.0, out=tmp_path / "renamed")
     precious = renamed.corpus.rename(tmp_path / "renamed" / "precious.txt")
-    told = json.loads(renamed.manifest.read_text())
-    told["corpus"]["name"] = precious.name
-    renamed.manifest.write_text(json.dumps(told))
+    manifest = json.loads(renamed.manifest.read_text())
+    manifest["corpus"]["name"] = precious.name
+    renamed.manifest.write_text(json.dumps(manifest))
     for kept in (changed, linked, damaged.corpus, precious):
         before = kept.read_bytes()
         plant(rows, NUMBER, repeat=1, canaries=1, withhold=0.0, out=kept.parent, overwrite=True)

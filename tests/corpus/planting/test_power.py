@@ -36,12 +36,12 @@ def canary_set(planted, withheld, *, copies=(1,), references=200, withhold=0.5):
     ("planted", "withheld", "copies"), [(16, 16, 1), (10, 30, 1), (16, 16, 4), (3, 3, 1)]
 )
 def test_epsilon_is_what_the_headline_bound_of_perfect_scores_shows(planted, withheld, copies):
-    told = canary_set(planted, withheld, copies=(copies,), references=0).power().formats[0].by_copies[0]
+    shown = canary_set(planted, withheld, copies=(copies,), references=0).power().formats[0].by_copies[0]
     audit = membership_of_scores(np.arange(planted) + 100.0, np.arange(withheld), copies=copies)
     best = audit.populations[0].best
-    assert (told.epsilon or 0.0) == pytest.approx(best.canary.low or 0.0, abs=1e-6)
+    assert (shown.epsilon or 0.0) == pytest.approx(best.canary.low or 0.0, abs=1e-6)
     if copies > 1:
-        assert told.epsilon_per_copy < told.epsilon
+        assert shown.epsilon_per_copy < shown.epsilon
 
 
 def test_more_coins_show_more_and_too_few_show_nothing():
@@ -57,15 +57,15 @@ def test_more_coins_show_more_and_too_few_show_nothing():
     [(0, 0, ()), (9, 0, ()), (9, 1, (0.1,)), (995, 5, (0.1, 0.01, 0.001)), (99, 0, (0.1,)), (100, 0, (0.1, 0.01)), (4000, 0, (0.1, 0.01, 0.001))],
 )  # fmt: skip
 def test_a_rate_takes_as_many_comparisons_as_an_audit_of_it_does(references, withheld, rates):
-    told = canary_set(20, withheld, references=references).power().formats[0]
-    assert told.compared_with == references + withheld
-    assert told.false_positive_rates == rates
-    if told.compared_with:
-        audit = membership_of_scores(np.ones(20), np.zeros(told.compared_with)).populations[0]
+    shown = canary_set(20, withheld, references=references).power().formats[0]
+    assert shown.compared_with == references + withheld
+    assert shown.false_positive_rates == rates
+    if shown.compared_with:
+        audit = membership_of_scores(np.ones(20), np.zeros(shown.compared_with)).populations[0]
         measured = [one.status != "not_measured" for one in audit.tpr_at_fpr]
         assert measured == [rate in rates for rate in (0.1, 0.01, 0.001)]
         bounded = [(one.low or 0.0) > 0 for one in audit.tpr_at_fpr]
-        assert bounded == [rate in told.bounded_false_positive_rates for rate in (0.1, 0.01, 0.001)]
+        assert bounded == [rate in shown.bounded_false_positive_rates for rate in (0.1, 0.01, 0.001)]
 
 
 def test_each_reason_for_showing_nothing_about_epsilon_is_said():
@@ -84,10 +84,10 @@ def test_each_reason_for_showing_nothing_about_epsilon_is_said():
 
 
 def test_exposure_is_limited_by_the_space_and_by_the_references():
-    told = canary_set(4, 4, references=512).power().formats[0]
-    assert told.exposure_bits == pytest.approx(np.log2(10_000))
-    assert told.reference_exposure_bits == 9.0
-    assert told.smallest_p_value == 1 / 517
+    shown = canary_set(4, 4, references=512).power().formats[0]
+    assert shown.exposure_bits == pytest.approx(np.log2(10_000))
+    assert shown.reference_exposure_bits == 9.0
+    assert shown.smallest_p_value == 1 / 517
 
 
 def test_the_table_of_the_guide_is_what_the_coins_can_show():
