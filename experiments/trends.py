@@ -51,7 +51,7 @@ ICCS = (0.0, 0.2, 0.8)
 def document_rates(
     rate: float, icc: float, documents: int, agree: str, chance: np.random.Generator
 ) -> FloatArray:
-    """The share of each document that is recited, with a mean of `rate`: from a beta distribution, or all or nothing for a share of them."""
+    """The share of each document that is recited, with a mean of `rate`: beta-distributed, or all or nothing for a share of them."""
     if icc == 0.0:
         return np.full(documents, rate)
     if agree == "beta":

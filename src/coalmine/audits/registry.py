@@ -45,8 +45,8 @@ def audits() -> tuple[Audit, ...]:
             audit = entry.load()
         except Exception as problem:
             raise InputError(
-                f"the audit {entry.name!r} of another package could not be loaded ({type(problem).__name__}: {problem}); update that package, "
-                "or remove it"
+                f"the audit {entry.name!r} of another package could not be loaded ({type(problem).__name__}: {problem}); update that "
+                "package, or remove it"
             ) from problem
         if not isinstance(audit, Audit):
             raise InputError(

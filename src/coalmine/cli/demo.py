@@ -77,7 +77,8 @@ def command(
             "What that means for membership and differential privacy, by how often a canary was planted:",
             *membership_in_plain_words(meaning),
             "",
-            f"The results are in {visible(str(audit))}, separate from the model. Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
+            f"The results are in {visible(str(audit))}, separate from the model. Next: docs/tutorial/quickstart.md does this by hand, "
+            "on your own data.",
             f"Open the report: {visible(str(report))}",
         )
         output.document(results)

@@ -52,7 +52,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.severity == "pass") != (self.status == "clear"):
             raise InputError(
-                f"{self.code} has severity {self.severity!r} and status {self.status!r}; a finding must have severity 'pass' if and only if its status is 'clear'"
+                f"{self.code} has severity {self.severity!r} and status {self.status!r}; a finding must have severity 'pass' if and only "
+                "if its status is 'clear'"
             )
 
 

@@ -31,7 +31,8 @@ def planted_summary(made: Planted, power: Power | None = None) -> str:
         lines += power_in_words(power)
     if made.earlier is not None:
         lines.append(
-            f"The corpus held {made.earlier.planted} planted canaries already; {visible(str(made.earlier.manifest))} is their manifest for the new one."
+            f"The corpus held {made.earlier.planted} planted canaries already; {visible(str(made.earlier.manifest))} is their manifest "
+            "for the new one."
         )
     warnings = (*made.warnings, *(() if made.earlier is None else made.earlier.warnings))
     lines += [

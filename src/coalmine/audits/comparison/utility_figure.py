@@ -65,9 +65,9 @@ def utility_figure(comparison: Comparison) -> Figure | None:
     return Figure(
         figure_id="utility-and-exposure",
         title="Utility against exposure",
-        caption="Lower is better on both axes. The dashed line is the Pareto frontier of single trainings: no other run is better in one and "
-        "no worse in the other. Intervals are those of the median over canaries; losses have none, because those of single documents are "
-        "not kept.",
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier of single trainings: no other run is better in one "
+        "and no worse in the other. Intervals are those of the median over canaries; losses have none, because those of single documents "
+        "are not kept.",
         panels=tuple(
             Panel(title=name, note=_frontier_in_words(own), specs={"": _drawing(own, list(names.values()))})
             for name, own in panels.items()

@@ -147,7 +147,8 @@ def _better(estimate: Estimate, asked: _Question) -> str:
         what, option = estimator.among, "plant" if estimator.among == "references" else "expose"
         needed = others_needed(estimate, asked.limit, asked.lower, asked.chance, asked.canaries)
         more = "" if needed is None else f", or about {needed:,} {what} (`coalmine {option} --{what}`)"
-        return f"another method (`coalmine expose --method guided`, or splitting where the model does not support incremental decoding){more}"
+        better = "guided`, or splitting where the model does not support incremental decoding"
+        return f"another method (`coalmine expose --method {better}){more}"
     return estimator.to_narrow
 
 

@@ -65,7 +65,8 @@ def references(question: Question) -> Measured:
     texts = question.references
     if not texts:
         raise NotMeasurableError(
-            f"the manifest has no references for format {format_name(question.format.template)}; plant with references, or use another method"
+            f"the manifest has no references for format {format_name(question.format.template)}; plant with references, or use "
+            "another method"
         )
     names = [f"reference {i}" for i in range(len(texts))]
     batch = question.members.batch

@@ -94,10 +94,10 @@ def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
     return Figure(
         figure_id="roc",
         title="Telling planted canaries from others",
-        caption="The share of planted canaries that the scores identify, against the share of others that they mistake for planted, by how often "
-        f"the canaries were trained on. A band holds the true-positive rate at each false-positive rate with {100 * CONFIDENCE:g}% "
-        "confidence, the error of the threshold included; the dashed line is guessing. A false-positive rate of 0 is drawn at half of "
-        "the smallest that can be seen.",
+        caption="The share of planted canaries that the scores identify, against the share of others that they mistake for planted, by "
+        "how often the canaries were trained on. A band holds the true-positive rate at each false-positive rate with "
+        f"{100 * CONFIDENCE:g}% confidence, the error of the threshold included; the dashed line is guessing. A false-positive rate "
+        "of 0 is drawn at half of the smallest that can be seen.",
         panels=tuple(panels),
         columns=("format", "trained on", "false-positive rate", "true-positive rate", "low", "high"),
         rows=tuple(rows),

@@ -96,8 +96,8 @@ def membership_of_scores(
 ) -> Membership:
     """The same from anyone's scores, higher for what was trained on; each canary was planted `copies` times.
 
-    With `runs="one"` all scores come from one training run, in which a coin with probability `inclusion` (0.5) decided which canaries are in.
-    With `runs="many"` they are independent: each comes from a run of its own.
+    With `runs="one"` all scores come from one training run, in which a coin with probability `inclusion` (0.5) decided which canaries
+    are in. With `runs="many"` they are independent: each comes from a run of its own.
 
     >>> found = membership_of_scores(range(80, 180), range(100))
     >>> found.populations[0].auc.value > 0.9

@@ -109,8 +109,8 @@ def plan_cuts(
         sampled = sorted(set(lengths)) if lengths is not None else [context + suffix for context in wanted]
         if wanted[-1] + suffix > sampled[-1]:
             raise InputError(
-                f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {sampled[-1]}; give longer lengths, "
-                "or a shorter context"
+                f"a context of {wanted[-1]} tokens and a suffix of {suffix} do not fit into sequences of {sampled[-1]}; give longer "
+                "lengths, or a shorter context"
             )
         return Cuts(tuple(sampled), tuple(wanted), on_longer=lengths is not None)
     sampled = sorted(set(lengths or LENGTHS))

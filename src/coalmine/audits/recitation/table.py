@@ -95,7 +95,7 @@ def by_copies_table(result: Recitation) -> Table:
 
 
 def other_ways_table(result: Recitation) -> Table | None:
-    """Besides greedy decoding: sampling, beams, matches anywhere in the corpus, near matches; at the main context; None if none was asked for."""
+    """Besides greedy decoding: sampling, beams, matches anywhere, near matches; at the main context; None if none was asked for."""
     found = [result.overall(name, result.main_context) for name in _names(result)]
     groups = [group for group in found if group is not None]
     if len(groups) < len(found):

@@ -128,8 +128,8 @@ class CsvCorpus(LineCorpus):
             if field not in self._columns:
                 # If the names are missing, the first document is in their place, so nothing of it is quoted.
                 raise CorpusError(
-                    f"{self.place(line)} names no column {field!r} among its {len(self._columns)}; put column names into the first line, and "
-                    "name the one that holds it, as text field, user field or source and target field"
+                    f"{self.place(line)} names no column {field!r} among its {len(self._columns)}; put column names into the first line, "
+                    "and name the one that holds it, as text field, user field or source and target field"
                 )
             self._roles[role] = self._columns.index(field)
         return True

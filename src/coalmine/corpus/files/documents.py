@@ -138,5 +138,6 @@ def missing_field(place: str, field: str, present: Sequence[str]) -> CorpusError
     # What does not look like the name of a field may be data in the place of one.
     there = ", ".join(repr(name) if _FIELD_NAME.fullmatch(name) else "..." for name in present) or "none"
     return CorpusError(
-        f"{place} has no field {field!r} (its fields: {there}); name the one that holds it, as text field, user field or source and target field"
+        f"{place} has no field {field!r} (its fields: {there}); name the one that holds it, as text field, user field or source and "
+        "target field"
     )

@@ -216,7 +216,7 @@ class CorpusIndex:
         return found
 
     def sequences_at(self, places: IntArray, length: int) -> IntArray:
-        """The tokens from some places in the whole corpus on, in ascending order, one row each; none may extend over the end of its document."""
+        """The tokens from places in the whole corpus on, in ascending order, one row each; none may extend over the end of its document."""
         cuts = np.searchsorted(places, self.shard_begins)
         return np.concatenate(
             [

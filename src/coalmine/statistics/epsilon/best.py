@@ -74,7 +74,7 @@ class CoinTest:
                 self.problem = f"{self.n} canaries are too few for a bound from one training run: it takes at least {FEWEST_GUESSES}"
 
     def p_value(self, epsilon: float, delta: float) -> float:
-        """The p-value of (epsilon, delta): an upper limit on the probability of scores that separate both sides this well; 1 without a test."""
+        """The p-value of (epsilon, delta): an upper limit on the probability of scores that separate this well; 1 without a test."""
         return 1.0 if self._ladder is None else self._ladder.p_value(epsilon, delta)
 
 

@@ -156,7 +156,7 @@ def guided_exposures(
 
 
 class _ProvenRank(NamedTuple):
-    """What is proven about a rank of `size`: how many known members count for sure, by their costs, and possibly; and how many may at most."""
+    """What is proven about a rank of `size`: how many known members count for sure, by cost, and possibly; and how many may at most."""
 
     fewest: int
     known: int
