@@ -22,12 +22,13 @@ def command(
     canaries: Annotated[
         Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
     ],
+    *,
     options: ExposureOptions,
-    loading: ScoringOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Directory for the results; default: MODEL-audit/exposure."),
     ] = None,
+    loading: ScoringOptions,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the canaries themselves in the table.")
     ] = False,

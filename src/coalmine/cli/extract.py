@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 @takes(options=ExtractionOptions, loading=ScoringOptions)
 def command(
     model: Where,
-    options: ExtractionOptions,
-    loading: ScoringOptions,
     secret_format: Annotated[
         str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
     ] = None,
@@ -45,6 +43,8 @@ def command(
             "--replay", help="An extraction.json: check its certificate against the model, and write nothing."
         ),
     ] = None,
+    *,
+    options: ExtractionOptions,
     source_format: Annotated[
         str | None,
         typer.Option(
@@ -62,6 +62,7 @@ def command(
         Path | None,
         typer.Option("--out", "-o", help="Directory for the result; default: MODEL-audit/extraction."),
     ] = None,
+    loading: ScoringOptions,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show the secrets; without it they are masked.")
     ] = False,

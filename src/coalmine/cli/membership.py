@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 @takes(options=MembershipOptions)
 def command(
-    options: MembershipOptions,
     results: Annotated[
         Path | None,
         typer.Argument(
@@ -73,6 +72,8 @@ def command(
             help="The canaries.json, which has the number of copies that withheld canaries were meant to have.",
         ),
     ] = None,
+    *,
+    options: MembershipOptions,
     all_bounds: Annotated[
         bool,
         typer.Option(

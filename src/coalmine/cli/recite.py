@@ -31,14 +31,14 @@ def command(
             help="A model, or with --family several, and last the index that `coalmine index --tokenizer MODEL` wrote.",
         ),
     ],
-    options: RecitationOptions,
-    loading: ModelOptions,
     family: Annotated[
         bool, typer.Option("--family", help="Several models of growing size: adds the trend with size.")
     ] = False,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="A model that was not trained on this corpus.")
     ] = None,
+    *,
+    options: RecitationOptions,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -47,6 +47,7 @@ def command(
             help="Directory for the results; default: MODEL-audit/recitation, of the first MODEL.",
         ),
     ] = None,
+    loading: ModelOptions,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Show and keep the text of examples; without it they are masked.")
     ] = False,
