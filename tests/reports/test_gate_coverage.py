@@ -66,7 +66,7 @@ def test_the_extraction_of_other_canaries_with_the_same_ids_does_not_count(run):
     assert {one.outcome for one in found.values()} == {"not_shown"}
     assert all("planted canaries were not looked for" in one.evidence for one in found.values())
     told = [one for one in findings_of(read_run(run / "run", run / "planted")) if one.code == "CM503"]
-    assert "The extraction in run/extraction/verified.json is of other canaries" in told[0].evidence
+    assert "The extraction in run/extraction/verified.json was measured on other canaries" in told[0].evidence
 
 
 def test_the_extraction_of_another_model_is_a_run_of_its_own(run):
