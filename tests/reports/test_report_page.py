@@ -3,9 +3,11 @@
 import base64
 import hashlib
 import json
+import re
 import shutil
 import stat
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -16,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import coalmine
 from coalmine import expose
 from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
 from coalmine.audits.extraction.details import hidden_member
@@ -272,6 +275,17 @@ def test_embedded_text_comes_back_and_cannot_end_its_element(text):
     assert json.loads(embedded) == {"text": text}
     assert not set(embedded) & set("<>&\u2028\u2029")
     assert not set(escaped(text)) & set("<>\"'\x00\x1b\u202e")
+
+
+@pytest.mark.parametrize(
+    "template", sorted(Path(coalmine.__file__).parent.rglob("*.html")), ids=lambda path: path.name
+)
+def test_templates_write_values_one_by_one(template):
+    """Only a value that is written is made visible; joining would escape it and no more, and `safe` not even that."""
+    expressions = re.findall(r"\{[{%](.*?)[}%]\}", template.read_text("utf-8"), re.DOTALL)
+    assert expressions
+    for one in expressions:
+        assert not re.search(r"~|\|\s*(join|safe|replace|string|xmlattr|tojson|urlize)\b", one), one
 
 
 def test_secrets_are_hidden_unless_asked_for(full_run, run):
