@@ -84,6 +84,7 @@ def membership(
 
 # In `coalmine.audits`, `membership` is the room.
 membership_of_results = membership
+"""`coalmine.membership`, by a name that is not that of the folder."""
 
 
 def membership_of_scores(
