@@ -6,7 +6,7 @@ import pytest
 
 from coalmine.audits.extraction.results import EXTRACTIONS
 from coalmine.audits.runs import read_run
-from coalmine.audits.watching.moments import watched_training
+from coalmine.audits.watching.findings import watched_training
 from coalmine.evidence.figures import (
     BAND,
     LONGEST_NAME,

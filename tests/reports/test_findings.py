@@ -18,7 +18,7 @@ from coalmine.audits.extraction.results import VERIFIED, read_verified
 from coalmine.audits.membership.measuring import membership_of_scores
 from coalmine.audits.registry import audited, catalog, not_audited
 from coalmine.audits.runs import read_run, read_runs
-from coalmine.audits.watching.moments import watched_training
+from coalmine.audits.watching.findings import watched_training
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError

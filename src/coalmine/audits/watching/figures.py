@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from coalmine.audits.exposure.format_panels import by_format, formats_of_canaries, names_of_formats
-from coalmine.audits.watching.moments import watched_training
+from coalmine.audits.watching.findings import watched_training
 from coalmine.evidence.figures import (
     Figure,
     Panel,

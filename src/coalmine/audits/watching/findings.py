@@ -7,10 +7,21 @@ from typing import Any
 
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.watching.catalog import finding
-from coalmine.audits.watching.moments import watched_training
+from coalmine.audits.watching.results import WATCHES, WatchedTraining
 from coalmine.evidence.budget import LEVEL
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
+
+
+def watched_training(run: Run) -> WatchedTraining | None:
+    """Exposure during training: from a callback in another trainer, or from `coalmine train --watch`."""
+    callback = run.first(WATCHES)
+    if callback is not None:
+        return callback
+    record = run.training
+    if record is None or record.watch is None or not record.watched:
+        return None
+    return WatchedTraining(watch=record.watch, watched=record.watched)
 
 
 def training_findings(run: Run) -> Iterator[Finding]:
