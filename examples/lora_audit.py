@@ -91,15 +91,19 @@ def main(work: Path, *, size: int = 20_000, epochs: int = 20) -> tuple[float, fl
     )
     secret = (work / "planted" / "corpus.txt").read_text("utf-8").splitlines()
     fit(adapted, secret, tokenizer, epochs=epochs, rate=5e-3)
-    adapted.save_pretrained(work / "adapter")
+    adapted.save_pretrained(str(work / "adapter"))
     tokenizer.save_pretrained(work / "adapter")
 
     model = load_model(work / "adapter")  # finds its base by the path in adapter_config.json
     medians = []
     for name, measured in (("with the adapter", model), ("without it", model.reference)):
-        results = [one for one in expose(measured, planted.canaries) if one.repetitions]
-        medians.append(median(one.exposure for one in results))
-        print(f"Median exposure {name}: {medians[-1]:.2f} of at most 13.29 bits, {len(results)} canaries")
+        planted_ones = [one for one in expose(measured, planted.canaries) if one.repetitions]
+        exposures = [bits for one in planted_ones if (bits := one.exposure) is not None]
+        medians.append(median(exposures))
+        print(
+            f"Median exposure {name}: {medians[-1]:.2f} of at most 13.29 bits, "
+            f"{len(exposures)} of {len(planted_ones)} canaries measured"
+        )
     return medians[0], medians[1]
 
 

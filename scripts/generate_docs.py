@@ -17,7 +17,7 @@ import textwrap
 import tokenize
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +63,17 @@ def _command(name: str, command: Any) -> Iterator[str]:
     if arguments:
         rows = [(f"`{_named(one)}`", one.help or "") for one in arguments]
         yield _table(("argument", "what it is"), rows)
-    rows = [
+    options = [
         (_spelling(one), _default(one), one.help or "")
         for one in command.params
         if one.param_type_name == "option"
     ]
-    yield _table(("option", "default", "what it does"), rows)
+    yield _table(("option", "default", "what it does"), options)
 
 
 def _named(argument: Any) -> str:
-    return (argument.metavar or argument.name.upper()).strip("[].") + ("..." if argument.nargs == -1 else "")
+    name: str = argument.metavar or argument.name.upper()
+    return name.strip("[].") + ("..." if argument.nargs == -1 else "")
 
 
 def _shown_argument(argument: Any) -> str:
@@ -106,7 +107,7 @@ def _attributes(record: type) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join("| " + " | ".join(_cell(one) for one in line) + " |\n" for line in lines)
 
@@ -159,7 +160,7 @@ def _file(kind: Document[Any], records: list[type]) -> Iterator[str]:
         yield from _record(record, "" if record is records[0] else f"### {record.__name__}\n")
 
 
-def _record(record: type, heading: str) -> Iterator[str]:
+def _record(record: Any, heading: str) -> Iterator[str]:
     yield f"{heading}\n{_prose(record.__doc__ or '')}\n".lstrip()
     comments, hints = _comments(record) | _attributes(record), record.__annotations__
     rows = [
@@ -207,7 +208,8 @@ def _comments_in(source: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in cls.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            said, line = [], node.lineno - 1
+            said: list[str] = []
+            line = node.lineno - 1
             while line in by_line and not source.splitlines()[line - 1].split("#")[0].strip():
                 said.insert(0, by_line[line])
                 line -= 1
