@@ -249,8 +249,20 @@ def test_its_files_are_verified(site, run, tmp_path):
         ),
         (TOY.replace('{"toys": 2.0}', '{"canary": 2.0}'), "tests of the kind 'canary' another weight"),
         (TOY.replace('"TOY9": Entry', '"TOY8": Entry'), "the catalog of the audit 'toys' does not have TOY9"),
+        (
+            TOY.replace('CATALOG.finding("TOY1"', 'Catalog({"TOY2": Entry("x", "y")}).finding("TOY2"'),
+            "the audit 'toys' reports TOY2, which its catalog does not have",
+        ),
     ],
-    ids=["not an audit", "broken", "same name", "same code", "other weight", "unknown code"],
+    ids=[
+        "not an audit",
+        "broken",
+        "same name",
+        "same code",
+        "other weight",
+        "unknown code",
+        "undeclared code",
+    ],
 )
 def test_an_audit_that_cannot_be_used_is_named(tmp_path, run, code, message):
     install(tmp_path / "site", code)

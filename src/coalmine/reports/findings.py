@@ -25,7 +25,7 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
         for one in these:
             if one.code not in audit.catalog:
                 raise InputError(
-                    f"the audit {audit.name!r} found {one.code}, which its catalog does not have"
+                    f"the audit {audit.name!r} reports {one.code}, which its catalog does not have; declare it there"
                 )
         found += these
         if not audit.tested_in(run):
