@@ -14,6 +14,13 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
     """All results below the given directories (or in the given files), which must be about one model.
 
     A file that is damaged, or of another version, is an InputError that names it, and so is a directory without any result.
+
+    >>> import tempfile
+    >>> from coalmine import membership_of_scores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     read_run(folder).measured_manifests
+    frozenset()
     """
     runs = read_runs(*paths)
     if len(runs) > 1:
@@ -25,5 +32,9 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
 
 
 def read_runs(*paths: str | os.PathLike[str]) -> tuple[Run, ...]:
-    """The results below the given paths, one run per model, in the order of the paths."""
+    """The results below the given paths, one run per model, in the order of the paths.
+
+    for run in read_runs("models/"):
+        print(run.name, [finding.code for finding in findings_of(run)])
+    """
     return reading.read_runs(paths, audits())

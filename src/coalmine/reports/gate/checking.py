@@ -38,6 +38,13 @@ def check(run: Run, policy: Any) -> GateResult:
 
     Where one rule is broken and another is not shown either way, the outcome is "broken". The rules share one error: without
     memorization any of them is called broken in at most (1 - confidence) / 2 of runs.
+
+    >>> import tempfile
+    >>> from coalmine import membership_of_scores, parse_policy, read_run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     check(read_run(folder), parse_policy("[membership]\\nauc_at_most = 0.6")).outcome
+    'broken'
     """
     stale = other_weights(run) or other_manifest(run)
     judged = (

@@ -38,7 +38,10 @@ _COUNTS = frozenset({"min_canaries"})
 
 
 def read_policy(path: str | os.PathLike[str]) -> Any:
-    """The policy in a TOML file."""
+    """The policy in a TOML file; `coalmine policy init` writes one to start from.
+
+    check(read_run("model/"), read_policy("policy.toml")).exit_code
+    """
     return parse_policy(read_bytes(path, "the policy"), Path(path).name)
 
 
