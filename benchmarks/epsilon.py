@@ -12,21 +12,22 @@ from pathlib import Path
 
 import numpy as np
 
-from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.statistics.epsilon.best import LADDER_SHARE, ONE_RUN_SHARE, CoinScores, epsilon_independent
-from coalmine.statistics.epsilon.estimates import joint_beta_interval
-from coalmine.statistics.epsilon.lower_bounds import group_delta
-from coalmine.statistics.epsilon.one_run import OneRunLadder, epsilon_one_run
-from coalmine.statistics.epsilon.thresholds import (
-    CHOOSING_SHARE,
+from coalmine import membership_of_scores
+from coalmine.statistics import (
+    CoinScores,
+    MembershipScores,
     ThresholdCounts,
-    ThresholdLadder,
-    chosen_rule,
+    epsilon_independent,
     epsilon_ladder,
+    epsilon_one_run,
     epsilon_split,
-    split_scores,
+    joint_beta_interval,
+    membership_scores,
 )
-from coalmine.statistics.scores import MembershipScores, membership_scores
+from coalmine.statistics.epsilon.best import LADDER_SHARE, ONE_RUN_SHARE
+from coalmine.statistics.epsilon.lower_bounds import group_delta
+from coalmine.statistics.epsilon.one_run import OneRunLadder
+from coalmine.statistics.epsilon.thresholds import CHOOSING_SHARE, ThresholdLadder, chosen_rule, split_scores
 
 # The mechanisms of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from coalmine.corpus import CorpusIndex, build_index, embedded_documents, normalized_sample
-from coalmine.models.reference.tokens import WordTokenizer
+from coalmine.models import WordTokenizer
 
 # Each measurement of memory has a process of its own, so that its peak is its own.
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import index; index.measure_memory(*sys.argv[2:])"

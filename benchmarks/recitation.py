@@ -15,8 +15,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.transformer import small_gpt2
-from coalmine.models.protocols import Sampling, TokenSequence
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import Sampling, TokenSequence, from_transformers
 from coalmine.randomness import arrays
 
 CONTEXT, SUFFIX = 100, 50

@@ -15,11 +15,11 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
+from coalmine import train
 from coalmine.corpus import write_embedded_corpus
 from coalmine.models.reference.networks import NetworkConfig, build_network
 from coalmine.training.data import IGNORED, epoch_order, load_training_data, rows_of
 from coalmine.training.options import TrainingOptions
-from coalmine.training.trainer import train
 
 
 def bare_loop(data, options) -> float:

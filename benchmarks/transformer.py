@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from coalmine import CanarySet, Format, expose
 from coalmine.corpus import embedded_documents
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import from_transformers
 
 END = "<|endoftext|>"
 

@@ -26,11 +26,10 @@ from figures import draw_estimators
 from numpy.typing import NDArray
 from tabulated_model import TabulatedModel, tabulate
 
-from coalmine import CanarySet, Format, expose, load_model, plant, train
-from coalmine.audits.exposure.results import Exposures
+from coalmine import CanarySet, Estimate, Format, expose, load_model, plant, train
+from coalmine.audits import Exposures
 from coalmine.corpus import write_embedded_corpus
-from coalmine.models.protocols import Model
-from coalmine.records import Estimate
+from coalmine.models import Model
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks import guided
 from coalmine.search.walks.bounded import BoundedSearch

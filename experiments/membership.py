@@ -20,11 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.randomness import arrays
-from coalmine.statistics.epsilon.best import CoinScores, epsilon_best, epsilon_independent, headline_test
-from coalmine.statistics.epsilon.gaussian import epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
-from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.roc import tpr_at_fpr, tpr_p_value
-from coalmine.statistics.scores import MembershipScores
+from coalmine.statistics import (
+    CoinScores,
+    MembershipScores,
+    clopper_pearson,
+    epsilon_best,
+    epsilon_f_dp,
+    epsilon_gaussian,
+    epsilon_independent,
+    gaussian_epsilon,
+    tpr_at_fpr,
+    tpr_p_value,
+)
+from coalmine.statistics.epsilon.best import headline_test
 from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"

@@ -18,10 +18,9 @@ from typing import Any
 
 import msgspec
 
-from coalmine import load_model, train
+from coalmine import load_model, recite, train
+from coalmine.audits import Recitation
 from coalmine.audits.recitation.curves import recitation_chart
-from coalmine.audits.recitation.measuring import recite
-from coalmine.audits.recitation.results import Recitation
 from coalmine.corpus import build_index, deduplicate, embedded_documents
 from coalmine.randomness import arrays
 from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json

@@ -28,10 +28,9 @@ from estimators import SECRET, costs_of_members, trained_model
 from numpy.typing import NDArray
 
 from coalmine import CanarySet, Format, expose, load_model, plant, train
-from coalmine.audits.exposure.results import Exposures
+from coalmine.audits import Exposures
 from coalmine.corpus import write_embedded_corpus
-from coalmine.models.protocols import SequenceScore, TokenSequence
-from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.models import CharacterTokenizer, SequenceScore, TokenSequence
 from coalmine.storage.files import whole_file, write_json
 
 RESULTS = Path(__file__).parent / "results"
@@ -197,7 +196,7 @@ def nine_digits(work: Path, seeds: int, samples: int) -> dict[str, Any]:
 
 def through_an_endpoint(model: Path, planted: Path, truth: Exposures, samples: int) -> dict[str, Any]:
     """The same canaries, with the model behind `coalmine serve` in another process."""
-    from coalmine.models.endpoints.connecting import connect
+    from coalmine.models import connect
 
     said = model.parent / "server.txt"
     command = [sys.executable, "-m", "coalmine", "serve", str(model), "--port", "0"]

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.formats.format import Format
-from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, Stepper, TokenSequence
+from coalmine import Format
+from coalmine.models import SequenceScore, Step, Stepper, TokenSequence
+from coalmine.models.protocols import FloatArray, IntArray
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from coalmine import Estimate, ExposureResult, Format
+from coalmine.audits import Exposures
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Strategy, UtilityMeasure
-from coalmine.audits.exposure.results import ExposureResult, Exposures, FormatFacts
-from coalmine.formats.format import Format
+from coalmine.audits.exposure.results import FormatFacts
 from coalmine.randomness import arrays
-from coalmine.records import Estimate
 from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"

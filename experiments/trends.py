@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from coalmine.randomness import arrays
-from coalmine.statistics.intervals import clopper_pearson, clustered_interval
-from coalmine.statistics.trends import log_linear_trend
+from coalmine.statistics import clopper_pearson, clustered_interval, log_linear_trend
 from coalmine.storage.files import whole_file
 
 RESULTS = Path(__file__).parent / "results"

@@ -24,34 +24,38 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coalmine import CanarySet, expose, load_model, plant, train
-from coalmine.audits.exposure.policy import measured_canaries
-from coalmine.audits.exposure.results import (
-    EXPOSURES,
-    CandidateScores,
+from coalmine import (
+    CanarySet,
+    Estimate,
     ExposureResult,
-    Exposures,
-    FormatFacts,
+    check,
+    expose,
+    findings_of,
+    load_model,
+    membership,
+    parse_policy,
+    plant,
+    read_run,
+    train,
 )
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits import EXPOSURES, MEMBERSHIPS, Exposures, Run, Suspicion, verify_extraction
+from coalmine.audits.exposure.policy import measured_canaries
+from coalmine.audits.exposure.results import CandidateScores, FormatFacts
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.membership.table import membership_in_plain_words
 from coalmine.audits.registry import audits
-from coalmine.audits.runs import read_run
 from coalmine.corpus import write_embedded_corpus
-from coalmine.evidence.budget import Suspicion
 from coalmine.evidence.findings import SEVERITIES, worst_severity
-from coalmine.evidence.run import Located, Run
+from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
-from coalmine.records import Estimate
-from coalmine.reports.findings import findings_of
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import TEMPLATE, parse_policy
-from coalmine.statistics.exposure.guided import guided_exposures
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.reports.gate.policy import TEMPLATE
+from coalmine.statistics import (
+    clopper_pearson,
+    exact_exposure,
+    guided_exposures,
+    reference_exposures,
+    sampled_exposures,
+)
 from coalmine.storage.files import whole_file, write_json
 
 RESULTS = Path(__file__).parent / "results"

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 from coalmine import Format, ScriptedModel
-from coalmine.models.protocols import text_sequence
+from coalmine.models import text_sequence
 
 
 def exact_ranks(model: ScriptedModel, form: Format, canaries: list[str]) -> list[int]:

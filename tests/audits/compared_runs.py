@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 
+from coalmine import Estimate, ExposureResult
+from coalmine.audits import Exposures
 from coalmine.audits.comparison.results import Strategy
 from coalmine.audits.comparison.sources import given_utility
-from coalmine.audits.exposure.results import CandidateScores, ExposureResult, Exposures, FormatFacts
+from coalmine.audits.exposure.results import CandidateScores, FormatFacts
 from coalmine.randomness import arrays
-from coalmine.records import Estimate
-from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
+from coalmine.statistics import reference_exposures, sampled_exposures
 
 SIZE = 10**6
 SIZE_BITS = math.log2(SIZE)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from audits.compared_runs import strategy_among
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.comparison.references import _count
 from coalmine.audits.extraction.certificate import _size
 from coalmine.audits.membership.sources import _rows_of_others
 from coalmine.errors import NotMeasurableError
-from coalmine.records import Canary
 
 MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})
 TEXTS = Format("{choice:abc|bcd|cde|def|efg|fgh|ghi}")

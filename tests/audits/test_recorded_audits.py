@@ -7,16 +7,24 @@ import numpy as np
 import pytest
 
 from audits.compared_runs import LESS, MORE, seeds, strategy, strategy_among, varied
-from coalmine import CanarySet, Format, ScriptedModel, expose, extract
+from coalmine import (
+    Canary,
+    CanarySet,
+    Estimate,
+    Format,
+    ScriptedModel,
+    expose,
+    extract,
+    membership,
+    membership_of_scores,
+    recite,
+    verify_certificate,
+)
+from coalmine.audits import verify_extraction
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import UtilityMeasure
-from coalmine.audits.extraction.certificate import verify_certificate
-from coalmine.audits.extraction.measuring import verify_extraction
-from coalmine.audits.membership.measuring import membership, membership_of_scores
 from coalmine.audits.recitation.contradictions import recitation_problems
-from coalmine.audits.recitation.measuring import recite
-from coalmine.corpus.index.building import build_index
-from coalmine.records import Canary, Estimate
+from coalmine.corpus import build_index
 from recorded import assert_as_recorded, plain
 
 FILE = Path(__file__).with_name("recorded_audits.json")

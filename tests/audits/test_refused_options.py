@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from audits.compared_runs import LESS, MORE, strategy
-from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract
+from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, expose, extract, membership_of_scores
+from coalmine.audits import RecitationOptions
 from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import plan_cuts, plan_whole
 from coalmine.audits.recitation.tries import log2_chance_in_tries, tries_needed
 from coalmine.errors import CoalmineError

@@ -7,19 +7,26 @@ import msgspec
 import numpy as np
 import pytest
 
-from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, membership_of_scores
+from coalmine import (
+    CanarySet,
+    Extraction,
+    Format,
+    ScriptedModel,
+    expose,
+    extract,
+    membership,
+    membership_of_scores,
+)
+from coalmine.audits import Membership, Recitation, verify_extraction
 from coalmine.audits.extraction.contradictions import (
     extraction_problems,
     search_problems,
     verified_manifest_problems,
     verified_problems,
 )
-from coalmine.audits.extraction.measuring import verify_extraction
-from coalmine.audits.extraction.results import Extraction, Verified, read_verified, save_verification
+from coalmine.audits.extraction.results import Verified, read_verified, save_verification
 from coalmine.audits.membership.contradictions import membership_manifest_problems, membership_problems
-from coalmine.audits.membership.results import Membership
 from coalmine.audits.recitation.contradictions import recitation_problems
-from coalmine.audits.recitation.results import Recitation
 from coalmine.errors import AlteredError, ContradictionError
 from coalmine.training.record import TrainingRecord, training_problems
 from reports import report_runs as made

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from coalmine.models.scripted import ScriptedModel
-from coalmine.serving.server import serve
+from coalmine import ScriptedModel, serve
 from models.random_networks import CHARACTERS
 from serving.serving_client import Client
 from waiting import PATIENCE_SECONDS, wait_until

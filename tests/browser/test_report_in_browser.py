@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coalmine import read_run, read_runs
+from coalmine.audits import RECITATIONS
 from coalmine.audits.exposure.results import CandidateScores
 from coalmine.audits.recitation.curves import draw_recitation
-from coalmine.audits.recitation.results import RECITATIONS
-from coalmine.audits.runs import read_run, read_runs
 from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays
 from coalmine.reports.page.html import report_page
-from coalmine.statistics.exposure.ranks import reference_exposures
+from coalmine.statistics import reference_exposures
 from reports import report_runs as made
 from reports.large_runs import TEMPLATES, save_family, save_large_run
 from waiting import PATIENCE_SECONDS

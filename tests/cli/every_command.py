@@ -1,9 +1,8 @@
 """One use of every command, on a small corpus and an untrained model, for tests of what all commands share."""
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
-from coalmine.models.reference.checkpoint import save_model
-from coalmine.models.reference.tokens import CharacterTokenizer
-from models.random_networks import random_model
+from coalmine.corpus import write_embedded_corpus
+from coalmine.models import CharacterTokenizer
+from models.random_networks import random_model, save_network
 
 # Its fillings are in no English text.
 FORM = "pin {re:[qxzj]{5}}"
@@ -34,7 +33,7 @@ def write_inputs(at):
 def save_untrained(path, corpus):
     """A character model with random weights that can read a corpus and the canaries."""
     made = random_model("lstm", CharacterTokenizer(sorted(set(corpus + FORM) - {"\n"})))
-    save_model(path, made._network, made.tokenizer)
+    save_network(path, made)
 
 
 def commands(at, model):

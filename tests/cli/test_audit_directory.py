@@ -9,14 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from cli.in_process import run
-from coalmine import CanarySet, Format, expose, load_model
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.registry import audited
-from coalmine.audits.runs import read_run, read_runs
+from coalmine import CanarySet, Format, expose, load_model, read_run, read_runs
+from coalmine.audits import EXPOSURES, audited
 from coalmine.cli.main import app
 from coalmine.errors import InputError
-from coalmine.models.reference.checkpoint import save_model
-from models.random_networks import random_model
+from models.random_networks import random_model, save_network
 from reports.report_runs import save_training
 
 FORM = Format("pin {digits:2}")
@@ -37,7 +34,7 @@ def coalmine(*arguments):
 
 def saved(folder, seed=0):
     model = random_model("lstm", seed=seed)
-    save_model(folder, model._network, model.tokenizer)
+    save_network(folder, model)
     return folder
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from waiting import PATIENCE_SECONDS
 
 SMALL = ["--hidden", "16", "--embedding", "8", "--batch-size", "8", "--window", "16", "--epochs", "1"]

@@ -12,10 +12,8 @@ import pytest
 
 from cli.every_command import FILLINGS, NATURAL, commands, save_untrained, write_inputs
 from cli.in_process import run
-from coalmine import CanarySet
+from coalmine import CanarySet, load_model, serve
 from coalmine.errors import CoalmineError
-from coalmine.models.loading import load_model
-from coalmine.serving.server import serve
 from resealing import resealed
 from serving.serving_client import Client
 

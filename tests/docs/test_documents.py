@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from coalmine.cli.main import app
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

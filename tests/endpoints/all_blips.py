@@ -7,10 +7,10 @@ import argparse
 import random
 import warnings
 
+from coalmine import serve
 from coalmine.errors import ModelChangedError
-from coalmine.models.endpoints.connecting import connect
+from coalmine.models import connect
 from coalmine.models.endpoints.detection import unnoticed_in_a_row, unnoticed_scattered
-from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
 from models.endpoint_servers import twisted
 from models.switching import QUICK, TRIED, bits, scripted

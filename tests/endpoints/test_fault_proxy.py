@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from coalmine.models.scripted import ScriptedModel
-from coalmine.serving.server import serve
+from coalmine import ScriptedModel, serve
 from endpoints.broken_shapes import BROKEN_BYTES
 from endpoints.fault_proxy import BENIGN, FAULTS, REDIRECTS, Fault, FaultProxy, Switch
 from endpoints.hostile_answers import BLOCK, GIGABYTES, HOSTILE, bomb

@@ -13,7 +13,7 @@ import urllib.request
 
 import pytest
 
-from coalmine.models.endpoints.connecting import connect
+from coalmine.models import connect
 
 PYTHON = os.environ.get("COALMINE_TEST_ENDPOINT", "")
 

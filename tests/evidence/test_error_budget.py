@@ -7,20 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from coalmine import expose
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine import expose, findings_of, membership, membership_of_scores, read_run
+from coalmine.audits import Suspicion, verify_extraction
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.membership.measuring import membership, membership_of_scores
 from coalmine.audits.registry import weights
-from coalmine.audits.runs import read_run
-from coalmine.evidence.budget import Suspicion, decide
+from coalmine.evidence.budget import decide
 from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
 from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.findings import findings_of
-from coalmine.statistics.exposure.extrapolation import fit_tail
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures
+from coalmine.statistics import exact_exposure, fit_tail, reference_exposures
 from reports import report_runs as made
 
 ACCUSING = SEVERITIES[: SEVERITIES.index("info")]

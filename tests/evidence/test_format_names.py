@@ -4,7 +4,8 @@ import pytest
 
 from coalmine import CanarySet, ScriptedModel, expose
 from coalmine.errors import InputError
-from coalmine.evidence.words import format_name, format_names
+from coalmine.evidence.words import format_names
+from coalmine.formats import format_name
 
 
 def test_names_come_from_the_formats_of_results():

@@ -9,25 +9,20 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from coalmine import expose
+from coalmine import Estimate, check, expose, parse_policy, read_run
+from coalmine.audits import EXPOSURES, RuleOutcome
 from coalmine.audits.exposure.coverage import without_exposure
 from coalmine.audits.exposure.limits import lower_limit, others_needed
 from coalmine.audits.exposure.policy import judge_exposures
-from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.policy import judge_extractions
 from coalmine.audits.extraction.results import CanaryExtraction
 from coalmine.audits.membership.policy import judge_epsilon
-from coalmine.audits.runs import read_run
 from coalmine.evidence.limits import scores_needed
-from coalmine.evidence.outcomes import RuleOutcome
 from coalmine.evidence.rates import NamedEstimate, judge_estimates
 from coalmine.evidence.run import Located
-from coalmine.records import Estimate
-from coalmine.reports.gate.checking import check, required_audits
-from coalmine.reports.gate.policy import parse_policy
+from coalmine.reports.gate.checking import required_audits
 from coalmine.reports.gate.table import gate_in_words
-from coalmine.statistics.exposure.guided import bounded_exposure
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, reference_exposures
+from coalmine.statistics import bounded_exposure, exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
 from reports.test_policy import measured
 

@@ -8,19 +8,25 @@ import msgspec
 import numpy as np
 import pytest
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import (
+    Canary,
+    CanarySet,
+    Format,
+    ScriptedModel,
+    check,
+    expose,
+    membership,
+    parse_policy,
+    read_run,
+)
+from coalmine.audits import EXPOSURES
 from coalmine.audits.exposure.limits import lower_limit, others_needed
 from coalmine.audits.exposure.policy import judge_exposures
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.runs import read_run
 from coalmine.randomness import arrays
-from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import TEMPLATE, parse_policy
+from coalmine.reports.gate.policy import TEMPLATE
 from coalmine.reports.gate.table import gate_in_words
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, reference_exposures
+from coalmine.statistics import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
 from reports.test_policy import checked, measured, outcomes
 

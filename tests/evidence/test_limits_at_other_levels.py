@@ -7,7 +7,7 @@ from scipy import stats
 
 from coalmine.audits.exposure.limits import bits, lower_limit, others_needed
 from coalmine.evidence.limits import scores_needed
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics import clopper_pearson
 from reports.verdict_parts import interval
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from faults.fork_server import ForkServer
 from faults.kill_cases import PIN, PLANTING, SMALL, cases, make_inputs, short_cases
 from faults.kill_runs import Case, Sweep, contents, spread

@@ -73,13 +73,12 @@ def prepare(without=()):
     """In the process: keep what is unfinished after each step, take small steps, and be quick about the rest."""
     import typer.main
 
-    from coalmine.audits.exposure.measuring import expose
+    from coalmine import expose, train
     from coalmine.audits.recitation import answers as recitation_answers
     from coalmine.cli import main
     from coalmine.corpus.index import building
     from coalmine.search.walks.members import Members
     from coalmine.search.walks.resuming import ResumeFile
-    from coalmine.training.trainer import train
 
     train.__kwdefaults__["snapshot_seconds"] = 0.0
     ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine import CanarySet
+from coalmine.corpus import write_embedded_corpus
 from faults.kill_runs import Case
 
 PIN, CODE = "my pin is {digits:3}", "the code: {digits:3}"

@@ -131,8 +131,8 @@ def _watch_resuming(moments):
 
 
 def _keep_after_every_step():
+    from coalmine import train
     from coalmine.search.walks.resuming import ResumeFile
-    from coalmine.training.trainer import train
 
     train.__kwdefaults__["snapshot_seconds"] = 0.0
     ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
@@ -170,7 +170,7 @@ def _no_figures():
 
 def _small_batches():
     """A search of many steps."""
-    from coalmine.audits.exposure.measuring import expose
+    from coalmine import expose
     from coalmine.search.walks.members import Members
 
     expose.__kwdefaults__["batch"] = Members.__init__.__kwdefaults__["batch"] = 64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coalmine.serving.server import serve
+from coalmine import serve
 from models.switching import scripted
 
 

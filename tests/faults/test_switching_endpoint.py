@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from coalmine import Format, expose, plant
+from coalmine import Format, expose, plant, serve
 from coalmine.errors import InputError, ModelChangedError
-from coalmine.models.endpoints.connecting import connect
+from coalmine.models import connect
 from coalmine.search.walks.resuming import ResumeFile
-from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
 from faults.kill_cases import SMALL
 from faults.serving import served

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coalmine import Format
+from coalmine.formats import Match
 from coalmine.formats.automaton import Automaton
-from coalmine.formats.format import Format, Match
 from formats.format_strategies import PIECES, WORDS, template_and_members
 
 

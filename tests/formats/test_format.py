@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from coalmine import Format
 from coalmine.errors import InputError
-from coalmine.formats.format import Format
 from formats.format_strategies import PIECES, WORDS, template_and_members
 
 QUICK = settings(max_examples=120, derandomize=True, suppress_health_check=list(HealthCheck))

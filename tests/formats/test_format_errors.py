@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
+from coalmine import Format
 from coalmine.errors import FormatError, InputError
-from coalmine.formats.format import Format
 
 
 def error_of(template, **options):

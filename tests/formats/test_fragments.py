@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coalmine import Format
 from coalmine.formats.automaton import Automaton
-from coalmine.formats.format import Format
 from coalmine.formats.fragments import BLANK, EMPTY, Fragments
 
 SETS = st.frozensets(st.text(alphabet="ab\U0001f600", max_size=4), max_size=8)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stdnum import luhn
 from stdnum.us import ssn
 
-from coalmine.formats.format import Format
+from coalmine import Format
 
 DIGITS = st.text(alphabet="0123456789", min_size=16, max_size=16)
 # Numbers that were issued and then withdrawn, or printed in advertisements; stdnum refuses these by list, not by rule.

@@ -10,8 +10,8 @@ from automata.fa.nfa import NFA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coalmine import Format
 from coalmine.errors import FormatError
-from coalmine.formats.format import Format
 from coalmine.formats.fragments import Fragments
 from coalmine.formats.regex import compiled
 from formats.format_strategies import LOOKING_REGEXES, REGEXES, matches_of

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from coalmine import Format
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.formats.format import Format
 from formats.format_strategies import PIECES, WORDS, template_and_members
 
 

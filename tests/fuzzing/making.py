@@ -15,14 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.torch import save
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.comparison.sources import compare_runs, save_comparison
-from coalmine.audits.extraction.measuring import extract
-from coalmine.audits.membership.measuring import membership
+from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant
+from coalmine.audits import compare_runs
+from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.watching.results import WatchedTraining as Watched
-from coalmine.corpus.deduplication.deduplicating import deduplicate
-from coalmine.corpus.index.building import UNFINISHED_FILE, build_index
-from coalmine.corpus.planting.planting import plant
+from coalmine.corpus import build_index, deduplicate
+from coalmine.corpus.index.building import UNFINISHED_FILE
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.reports.gate.policy import TEMPLATE
@@ -73,7 +71,7 @@ def _template(kind: str) -> Path:
         (folder / "corpus.txt").write_text("\n".join(LINES) + "\n")
         build_index(folder / "corpus.txt", folder / "index", memory=6_000)
         (folder / "tokens").mkdir()
-        from coalmine.models.reference.tokens import CharacterTokenizer
+        from coalmine.models import CharacterTokenizer
 
         build_index(folder / "corpus.txt", folder / "tokens", tokenizer=CharacterTokenizer("".join(LINES)))
     return folder

@@ -11,33 +11,39 @@ import json
 import shutil
 from pathlib import Path
 
-from coalmine import CanarySet, Format
-from coalmine.audits.comparison.sources import compare_runs, given_utility
-from coalmine.audits.extraction.certificate import verify_certificate
-from coalmine.audits.extraction.results import read_extraction
-from coalmine.audits.membership.measuring import membership
+from coalmine import (
+    CanarySet,
+    Format,
+    check,
+    membership,
+    parse_policy,
+    plant,
+    read_policy,
+    read_runs,
+    verify_certificate,
+    verify_run,
+)
+from coalmine.audits import compare_runs, read_extraction
+from coalmine.audits.comparison.sources import given_utility
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.audits.runs import read_runs
 from coalmine.cli.count import _lines
 from coalmine.cli.membership import read_score_file
 from coalmine.cli.options import words_from
-from coalmine.corpus.deduplication.deduplicating import deduplicate
+from coalmine.corpus import (
+    CorpusIndex,
+    build_index,
+    deduplicate,
+    import_canaries,
+    repeated_sequences,
+    verify_planted,
+)
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus
-from coalmine.corpus.index.building import build_index
-from coalmine.corpus.index.queries import CorpusIndex
-from coalmine.corpus.index.sampling import repeated_sequences
-from coalmine.corpus.planting.importing import import_canaries
-from coalmine.corpus.planting.planting import plant
-from coalmine.corpus.planting.verifying import verify_planted
 from coalmine.errors import CoalmineError, InputError
-from coalmine.integrations.exposure_log import read_watched
+from coalmine.integrations import read_watched
 from coalmine.models.endpoints.connecting import read_endpoint
 from coalmine.reports import export
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import parse_policy, read_policy
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
-from coalmine.reports.verifying.verifying import verify_run
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.unfinished import left_unfinished
 from coalmine.training.snapshot import read_snapshot

@@ -12,7 +12,7 @@ from transformers import Trainer, TrainingArguments, default_data_collator
 
 from coalmine import CanarySet
 from coalmine.integrations import ExposureCallback
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import from_transformers
 from integrations.tiny_training import planted_corpus, rows_of, tiny_gpt2
 from models.tiny_transformers import byte_level
 from oracles import forward_bits

@@ -2,12 +2,9 @@
 
 import pytest
 
-from coalmine.audits.watching.measuring import ExposureWatch
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine import Canary, CanarySet, ExposureWatch, Format
 from coalmine.errors import InputError
-from coalmine.formats.format import Format
 from coalmine.integrations.exposure_log import ExposureLog
-from coalmine.records import Canary
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coalmine import expose, load_model, plant, train
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "ci.md"

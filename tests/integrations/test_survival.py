@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from coalmine import CanarySet
-from coalmine.corpus.planting.survival import check_survival
+from coalmine.corpus import check_survival
 from coalmine.errors import InputError, ModelError, NotMeasurableError
 from models.tiny_transformers import END, byte_level, metaspace
 

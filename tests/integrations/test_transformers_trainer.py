@@ -10,12 +10,12 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
 from coalmine import CanarySet, ExposureWatch, expose, plant
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ManifestError, ModelError
 from coalmine.evidence.directories import audit_directory
 from coalmine.integrations import ExposureCallback, read_watched
 from coalmine.integrations.exposure_log import ExposureLog, metrics_of, undisturbed
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import from_transformers
 from coalmine.records.documents import write_sealed
 from integrations.tiny_training import SECRET, planted_corpus, rows_of, tiny_gpt2
 from models.tiny_masked import TOKENIZERS, tiny_masked

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from integrations.tiny_training import tiny_gpt2
 from models.tiny_transformers import byte_level
 

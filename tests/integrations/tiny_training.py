@@ -4,7 +4,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from coalmine import Format, plant
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from models.tiny_transformers import byte_level
 
 SECRET = Format("the random number is {digits:4}")

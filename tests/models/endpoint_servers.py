@@ -9,8 +9,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from coalmine.models import text_sequence
 from coalmine.models.endpoints import connecting
-from coalmine.models.protocols import text_sequence
 
 
 def connect(url, **options):

@@ -2,9 +2,10 @@
 
 import torch
 
+from coalmine.models import CharacterTokenizer
 from coalmine.models.inference.incremental import StatefulModel
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.models.reference.networks import NetworkConfig, build_network
-from coalmine.models.reference.tokens import CharacterTokenizer
 
 CHARACTERS = "0123456789 abcdefghijklmnopqrstuvwxyz"
 ARCHITECTURES = ["lstm", "gru", "cnn", "transformer"]
@@ -27,3 +28,8 @@ def random_model(architecture: str, tokenizer=None, *, dtype=torch.float32, seed
         for parameter in network.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.4)
     return StatefulModel(network.to(dtype), tokenizer)
+
+
+def save_network(directory, model):
+    """Write the directory that `load_model` reads, with the weights of such a model."""
+    save_model(directory, model._network, model.tokenizer)

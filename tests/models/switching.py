@@ -2,9 +2,9 @@
 
 import random
 
+from coalmine import ScriptedModel
 from coalmine.models.endpoints import client as clients
 from coalmine.models.endpoints import identity, probe_schedule
-from coalmine.models.scripted import ScriptedModel
 from models.random_networks import CHARACTERS
 
 TEXTS = [f"text number {number}" for number in range(40)]

@@ -6,7 +6,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from coalmine import CanarySet, Format, expose, load_model
 from coalmine.errors import ModelError
-from coalmine.models.conformance import check_model
+from coalmine.models import check_model
 from models.tiny_transformers import byte_level, tiny
 from oracles import brute_force_bits
 

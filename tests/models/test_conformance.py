@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from coalmine import ScriptedModel
 from coalmine.errors import NotMeasurableError
-from coalmine.models.conformance import ConformanceError, check_model
-from coalmine.models.contexts import Context, Contexts
-from coalmine.models.protocols import (
+from coalmine.models import (
     BoundedModel,
+    ConformanceError,
+    Context,
+    Contexts,
     Generator,
     Lister,
     PartialScorer,
@@ -16,11 +18,11 @@ from coalmine.models.protocols import (
     SequenceScore,
     Stepper,
     TextScorer,
+    WordTokenizer,
+    check_model,
+    from_transformers,
     text_sequence,
 )
-from coalmine.models.reference.tokens import WordTokenizer
-from coalmine.models.scripted import ScriptedModel
-from coalmine.models.transformers.causal import from_transformers
 from models.random_networks import ARCHITECTURES, CHARACTERS, random_model
 from models.tiny_transformers import byte_level, rough_llama
 

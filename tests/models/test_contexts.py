@@ -7,12 +7,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from coalmine import CanarySet, Format, expose, extract, load_model
+from coalmine import CanarySet, Format, expose, extract, load_model, score_texts
 from coalmine.errors import InputError, ModelError, NotMeasurableError
-from coalmine.models.reference.checkpoint import save_model
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.search.walks.scoring import score_texts
-from coalmine.statistics.roc import paired_areas
+from coalmine.models import from_transformers, save_model
+from coalmine.statistics import paired_areas
 from models.random_networks import random_model
 from models.tiny_masked import TOKENIZERS, tiny_masked
 from models.tiny_transformers import byte_level, metaspace, tiny, unigram

@@ -20,8 +20,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from coalmine.corpus.files.embedded import embedded_documents
-from coalmine.models.transformers.masked import from_masked
+from coalmine.corpus import embedded_documents
+from coalmine.models import from_masked
 
 NUMBERS = [str(number * 7919 % 1000) * 2 for number in range(2000)] + ["is 12", "is 7"] * 50
 

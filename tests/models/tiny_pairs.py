@@ -20,7 +20,7 @@ from transformers import (
     UMT5ForConditionalGeneration,
 )
 
-from coalmine.corpus.files.embedded import embedded_documents
+from coalmine.corpus import embedded_documents
 from models.tiny_transformers import NUMBERS
 
 PAD, END, UNKNOWN, SENTINELS = "<pad>", "</s>", "<unk>", ["<extra_id_0>", "<extra_id_1>"]

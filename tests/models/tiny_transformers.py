@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from coalmine.corpus.files.embedded import embedded_documents
+from coalmine.corpus import embedded_documents
 
 END = "<|endoftext|>"
 # Numbers among the training texts make the tokenizers merge digits into tokens of two, three and four.

@@ -2,10 +2,8 @@
 
 import msgspec
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.membership.measuring import membership
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership
 from coalmine.audits.recitation.results import ModelFacts
-from coalmine.records import Canary
 from coalmine.records.documents import write_sealed
 from reports import report_runs as made
 

@@ -5,32 +5,15 @@ import math
 import msgspec
 import numpy as np
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.results import (
-    EXPOSURES,
-    ExposureResult,
-    Exposures,
-    FormatFacts,
-    write_scores,
-)
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
+from coalmine.audits import EXPOSURES, Exposures, Recitation, RecitationOptions, Run, verify_extraction
+from coalmine.audits.exposure.results import FormatFacts, write_scores
 from coalmine.audits.extraction.results import save_verification
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.results import (
-    Example,
-    Group,
-    ModelFacts,
-    Recitation,
-    RecitationTrend,
-    share_estimate,
-)
-from coalmine.evidence.run import Located, Run
-from coalmine.records import Canary
+from coalmine.audits.recitation.results import Example, Group, ModelFacts, RecitationTrend, share_estimate
+from coalmine.evidence.run import Located
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures
-from coalmine.statistics.trends import log_linear_trend
+from coalmine.statistics import exact_exposure, log_linear_trend, reference_exposures
 from coalmine.storage.files import sha256_of_file
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord

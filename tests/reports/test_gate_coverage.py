@@ -8,16 +8,11 @@ import sys
 import msgspec
 import pytest
 
-from coalmine import CanarySet
-from coalmine.audits.extraction.results import VERIFIED
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.runs import read_run, read_runs
-from coalmine.corpus.files.documents import Fields
+from coalmine import CanarySet, check, findings_of, membership, parse_policy, read_run, read_runs
+from coalmine.audits import VERIFIED
+from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.reports.findings import findings_of
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import parse_policy
 from reports import report_runs as made
 
 NONE_OUT = "[extraction]\nat_most_extracted = 0\nup_to_repetitions = 1"

@@ -9,7 +9,7 @@ from coalmine.audits.exposure.policy import MeasuredCanary, judge_exposures
 from coalmine.audits.extraction.policy import judge_extractions, smallest_budget
 from coalmine.evidence.outcomes import PartOutcome
 from coalmine.evidence.rates import NamedEstimate, judge_estimates
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, sampled_exposure
+from coalmine.statistics import exact_exposure, reference_exposure, sampled_exposure
 from reports.verdict_parts import came, interval, result, search, unknown
 
 HAIR = 1e-6

@@ -5,9 +5,9 @@ import hashlib
 
 import pytest
 
-from coalmine.reports.gate.checking import EXIT_CODES, check
-from coalmine.reports.gate.policy import parse_policy
-from coalmine.statistics.exposure.ranks import exact_exposure
+from coalmine import check, parse_policy
+from coalmine.reports.gate.checking import EXIT_CODES
+from coalmine.statistics import exact_exposure
 from reports import verdict_parts as made
 
 HIGH, LOW = exact_exposure(2**5, 2**20), exact_exposure(2**19, 2**20)  # 15 bits and 1 bit

@@ -5,9 +5,9 @@ import math
 import msgspec
 import pytest
 
+from coalmine.audits import RuleOutcome
 from coalmine.evidence.outcomes import (
     PartOutcome,
-    RuleOutcome,
     error_level,
     interval_words,
     not_shown,

@@ -16,26 +16,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import (
+    Canary,
+    CanarySet,
+    Estimate,
+    ExposureResult,
+    Format,
+    ScriptedModel,
+    check,
+    expose,
+    membership_of_scores,
+    parse_policy,
+    read_policy,
+    read_run,
+)
+from coalmine.audits import Recitation, RecitationOptions, RuleOutcome, verify_extraction
 from coalmine.audits.exposure.policy import MeasuredCanary, judge_exposures
-from coalmine.audits.exposure.results import ExposureResult
-from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.policy import judge_extractions
 from coalmine.audits.extraction.results import CanaryExtraction, save_verification
-from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.results import Group, ModelFacts, Recitation, share_estimate
-from coalmine.audits.runs import read_run
+from coalmine.audits.recitation.results import Group, ModelFacts, share_estimate
 from coalmine.cli.main import app
 from coalmine.cli.output import Output
 from coalmine.errors import InputError
-from coalmine.evidence.outcomes import RuleOutcome
-from coalmine.records import Canary, Estimate
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import TEMPLATE, Policy, parse_policy, read_policy
+from coalmine.reports.gate.policy import TEMPLATE, Policy
 from coalmine.reports.gate.table import gate_in_words, gate_table, write_junit
-from coalmine.statistics.exposure.guided import bounded_exposure
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, sampled_exposures
+from coalmine.statistics import bounded_exposure, exact_exposure, reference_exposure, sampled_exposures
 from resealing import resealed
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from coalmine import parse_policy
 from coalmine.errors import InputError
-from coalmine.reports.gate.policy import Policy, parse_policy
+from coalmine.reports.gate.policy import Policy
 
 
 def test_what_a_policy_says_by_default():

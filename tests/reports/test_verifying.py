@@ -7,14 +7,9 @@ import shutil
 import pytest
 
 from cli.in_process import run
-from coalmine import verify_run
-from coalmine.audits.runs import read_run
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine import CanarySet, check, findings_of, parse_policy, read_run, verify_run
 from coalmine.errors import InputError
-from coalmine.models.reference.checkpoint import save_model
-from coalmine.reports.findings import findings_of
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import parse_policy
+from coalmine.models import save_model
 from coalmine.reports.verifying.table import MOST_ROWS, verification_in_words, verification_table
 from models.random_networks import random_model
 from resealing import resealed

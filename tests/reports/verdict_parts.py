@@ -4,32 +4,28 @@ from pathlib import Path
 
 import msgspec
 
-from coalmine import CanarySet, Format
-from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures, FormatFacts
-from coalmine.audits.extraction.results import (
+from coalmine import Canary, CanarySet, Estimate, ExposureResult, Extraction, Format
+from coalmine.audits import (
+    EXPOSURES,
     EXTRACTIONS,
-    VERIFIED,
-    CanaryExtraction,
-    Extracted,
-    Extraction,
-    Verified,
-)
-from coalmine.audits.membership.results import (
     MEMBERSHIPS,
-    EpsilonBound,
-    GuessingFacts,
+    RECITATIONS,
+    VERIFIED,
+    WATCHES,
+    Exposures,
     Membership,
-    Population,
+    Recitation,
+    RecitationOptions,
+    Run,
 )
-from coalmine.audits.recitation.options import RecitationOptions
-from coalmine.audits.recitation.results import RECITATIONS, Group, ModelFacts, Recitation
-from coalmine.audits.watching.results import WATCHES
+from coalmine.audits.exposure.results import FormatFacts
+from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Verified
+from coalmine.audits.membership.results import EpsilonBound, GuessingFacts, Population
+from coalmine.audits.recitation.results import Group, ModelFacts
 from coalmine.corpus.planting.manifest import MANIFESTS
-from coalmine.evidence.run import Located, Run
-from coalmine.records import Canary, Estimate
+from coalmine.evidence.run import Located
 from coalmine.search.walks.shortest_path import Certificate
-from coalmine.statistics.epsilon.claimed import Verdict
-from coalmine.statistics.roc import RateEstimate
+from coalmine.statistics import RateEstimate, Verdict
 from coalmine.training.record import TRAININGS
 
 MANIFEST = "ab" * 32

@@ -1,7 +1,7 @@
 """A model with everything that the command line leaves of it: planted, trained and watched, audited in every way, indexed, compared."""
 
 from cli.in_process import run
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 
 SECRET = "pin {digits:3}"
 

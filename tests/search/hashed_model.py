@@ -5,8 +5,7 @@ from functools import cache
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from coalmine.models.protocols import SequenceScore, Step
-from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.models import SequenceScore, Step, SubwordTokenizer
 
 
 class Hashed:

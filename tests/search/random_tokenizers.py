@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.models import SubwordTokenizer
 
 LETTERS = "ab1é☕"
 MARK = "▁"

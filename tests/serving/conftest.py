@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from coalmine.models.loading import load_model
-from coalmine.models.reference.checkpoint import save_model
-from coalmine.serving.server import serve
+from coalmine import load_model, serve
+from coalmine.models import save_model
 from models.random_networks import random_model
 from serving.serving_client import Client
 

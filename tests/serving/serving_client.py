@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from coalmine.models.protocols import TokenSequence
+from coalmine.models import TokenSequence
 from waiting import PATIENCE_SECONDS
 
 TEXTS = ["my pin is 4921", "a", "the random number is 281265017", "zz top 99"]

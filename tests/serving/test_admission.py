@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from coalmine.models.scripted import ScriptedModel
+from coalmine import ScriptedModel, serve
 from coalmine.serving import connections
-from coalmine.serving.server import serve
 from models.random_networks import CHARACTERS
 from serving.serving_client import Client
 from waiting import PATIENCE_SECONDS, wait_until

@@ -11,10 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coalmine.models.reference.tokens import WordTokenizer
-from coalmine.models.scripted import ScriptedModel
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.serving.server import serve
+from coalmine import ScriptedModel, serve
+from coalmine.models import WordTokenizer, from_transformers
 from models.random_networks import ARCHITECTURES, CHARACTERS, random_model
 from models.tiny_transformers import byte_level, metaspace, tiny
 from serving.serving_client import ECHO, TEXTS, Client, assert_close, nats

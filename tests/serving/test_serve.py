@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from coalmine import ScriptedModel, serve
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.models.scripted import ScriptedModel
 from coalmine.serving import server as server_module
-from coalmine.serving.server import serve
 from models.random_networks import CHARACTERS
 from serving.serving_client import ECHO, TEXTS, Client, assert_close, nats
 from waiting import PATIENCE_SECONDS, wait_until

@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
-from coalmine.statistics.intervals import (
-    clopper_pearson,
-    clustered_interval,
-    effective_interval,
-    effective_trials,
-)
+from coalmine.statistics import clopper_pearson, clustered_interval
+from coalmine.statistics.intervals import effective_interval, effective_trials
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=40), st.data())

@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.statistics import differences
-from coalmine.statistics.differences import difference_words, paired_difference, unpaired_difference
-from coalmine.statistics.intervals import median_estimate
-from coalmine.statistics.multiple_tests import adjusted_p_values
+from coalmine.statistics import (
+    adjusted_p_values,
+    differences,
+    median_estimate,
+    paired_difference,
+    unpaired_difference,
+)
+from coalmine.statistics.differences import difference_words
 
 
 def naive_paired_p(pairs):

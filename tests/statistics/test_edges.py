@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from coalmine.statistics import ThresholdCounts, membership_scores, paired_areas
 from coalmine.statistics.epsilon.gaussian import curve_refuted
 from coalmine.statistics.epsilon.lower_bounds import LARGEST_EPSILON, group_delta, largest_refuted
 from coalmine.statistics.epsilon.one_run import Guesses, OneRunLadder, OneRunTest
-from coalmine.statistics.epsilon.thresholds import ThresholdCounts, ThresholdLadder
-from coalmine.statistics.roc import paired_areas
-from coalmine.statistics.scores import membership_scores
+from coalmine.statistics.epsilon.thresholds import ThresholdLadder
 
 
 def test_no_right_guess_refutes_nothing():

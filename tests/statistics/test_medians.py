@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from coalmine.errors import InputError
-from coalmine.statistics.intervals import median_estimate
+from coalmine.statistics import median_estimate
 
 
 def test_a_median_is_known_only_where_its_limits_leave_nothing_open():

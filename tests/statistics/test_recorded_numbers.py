@@ -6,40 +6,58 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from coalmine.statistics.differences import paired_difference, run_difference, unpaired_difference
-from coalmine.statistics.epsilon.best import CoinScores, epsilon_best, epsilon_ceiling, epsilon_independent
-from coalmine.statistics.epsilon.claimed import judge_claim
-from coalmine.statistics.epsilon.estimates import joint_beta_interval, note_epsilon
-from coalmine.statistics.epsilon.gaussian import epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
-from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, epsilon_one_run, one_run_bound
-from coalmine.statistics.epsilon.thresholds import (
+from coalmine.statistics import (
+    CoinScores,
+    RandomGuessing,
+    SkewNormal,
     ThresholdCounts,
-    chosen_rule,
-    epsilon_fixed,
-    epsilon_ladder,
-    epsilon_split,
-    split_scores,
-)
-from coalmine.statistics.exposure.bounded_mean import bounded_mean_interval, sparse_mean_interval
-from coalmine.statistics.exposure.extrapolation import fit_tail
-from coalmine.statistics.exposure.guessing import RandomGuessing, compare_with_guessing
-from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
-from coalmine.statistics.exposure.minimization import minimize_bounded
-from coalmine.statistics.exposure.order_tests import order_test, shared_order_test
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
-from coalmine.statistics.exposure.skew_normal import SkewNormal
-from coalmine.statistics.exposure.skew_normal_fit import fit_skew_normal, group_scores
-from coalmine.statistics.exposure.splitting import SplittingRun, SplittingRuns, splitting_exposures
-from coalmine.statistics.intervals import (
+    area_under_roc,
+    bounded_exposure,
+    bounded_mean_interval,
     clopper_pearson,
     clustered_interval,
-    effective_interval,
+    compare_with_guessing,
+    epsilon_best,
+    epsilon_ceiling,
+    epsilon_f_dp,
+    epsilon_fixed,
+    epsilon_gaussian,
+    epsilon_independent,
+    epsilon_ladder,
+    epsilon_one_run,
+    epsilon_split,
+    exact_exposure,
+    fit_skew_normal,
+    fit_tail,
+    gaussian_epsilon,
+    guided_exposures,
+    holm,
+    joint_beta_interval,
+    judge_claim,
+    log_linear_trend,
     median_estimate,
+    membership_scores,
+    note_epsilon,
+    one_run_bound,
+    order_test,
+    paired_areas,
+    paired_difference,
+    reference_exposures,
+    run_difference,
+    sampled_exposures,
+    shared_order_test,
+    tpr_at_fpr,
+    tpr_band,
+    tpr_p_value,
+    unpaired_difference,
 )
-from coalmine.statistics.multiple_tests import holm
-from coalmine.statistics.roc import area_under_roc, paired_areas, tpr_at_fpr, tpr_band, tpr_p_value
-from coalmine.statistics.scores import membership_scores
-from coalmine.statistics.trends import log_linear_trend
+from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest
+from coalmine.statistics.epsilon.thresholds import chosen_rule, split_scores
+from coalmine.statistics.exposure.bounded_mean import sparse_mean_interval
+from coalmine.statistics.exposure.minimization import minimize_bounded
+from coalmine.statistics.exposure.skew_normal_fit import group_scores
+from coalmine.statistics.exposure.splitting import SplittingRun, SplittingRuns, splitting_exposures
+from coalmine.statistics.intervals import effective_interval
 from recorded import assert_as_recorded
 
 FILE = Path(__file__).with_name("recorded_numbers.json")

@@ -6,30 +6,43 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError
-from coalmine.statistics.differences import paired_difference, run_difference, unpaired_difference
+from coalmine.statistics import (
+    ThresholdCounts,
+    bounded_exposure,
+    bounded_mean_interval,
+    clopper_pearson,
+    epsilon_fixed,
+    exact_exposure,
+    exposure_bits,
+    fit_skew_normal,
+    fit_tail,
+    guided_exposures,
+    holm,
+    joint_beta_interval,
+    log_linear_trend,
+    median_estimate,
+    membership_scores,
+    one_run_bound,
+    order_test,
+    paired_areas,
+    paired_difference,
+    run_difference,
+    shared_order_test,
+    tpr_at_fpr,
+    unpaired_difference,
+)
 from coalmine.statistics.epsilon.best import headline_test
-from coalmine.statistics.epsilon.estimates import joint_beta_interval
-from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, coin_problem, one_run_bound
-from coalmine.statistics.epsilon.thresholds import ThresholdCounts, epsilon_fixed, split_scores
-from coalmine.statistics.exposure.bounded_mean import bounded_mean_interval
-from coalmine.statistics.exposure.extrapolation import fit_tail
-from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
-from coalmine.statistics.exposure.order_tests import order_test, shared_order_test
-from coalmine.statistics.exposure.ranks import exact_exposure, exposure_bits
-from coalmine.statistics.exposure.skew_normal_fit import fit_skew_normal
-from coalmine.statistics.intervals import clopper_pearson, cluster_sizes, effective_interval, median_estimate
-from coalmine.statistics.multiple_tests import holm
-from coalmine.statistics.roc import paired_areas, tpr_at_fpr
+from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, coin_problem
+from coalmine.statistics.epsilon.thresholds import split_scores
+from coalmine.statistics.intervals import cluster_sizes, effective_interval
 from coalmine.statistics.scores import (
     canary_array,
     checked_confidence,
     checked_count,
     checked_delta,
     checked_epsilon,
-    membership_scores,
     sample_array,
 )
-from coalmine.statistics.trends import log_linear_trend
 
 NAN = math.nan
 FOUR = membership_scores([3.0, 4.0], [1.0, 2.0])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.statistics.roc import RateEstimate, area_under_roc, roc_curve, tpr_at_fpr
+from coalmine.statistics import RateEstimate, area_under_roc, roc_curve, tpr_at_fpr
 
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 

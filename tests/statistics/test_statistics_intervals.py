@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from coalmine.errors import InputError
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics import clopper_pearson
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from coalmine.statistics.roc import tpr_at_fpr, tpr_p_value
+from coalmine.statistics import tpr_at_fpr, tpr_p_value
 
 AUDITS = 1000
 

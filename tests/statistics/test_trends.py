@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
-from coalmine.statistics.trends import log_linear_trend
+from coalmine.statistics import log_linear_trend
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cli.in_process import run
 from coalmine import CanarySet
-from coalmine.corpus.files.reading import read_documents
+from coalmine.corpus import read_documents
 from coalmine.errors import CorpusError, ManifestError
 from coalmine.storage.decoding import (
     MOST_LEVELS,

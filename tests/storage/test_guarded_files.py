@@ -8,10 +8,10 @@ import pytest
 from safetensors.torch import load, save
 
 from cli.in_process import run
-from coalmine.corpus.files.embedded import write_embedded_corpus
-from coalmine.corpus.index.building import UNFINISHED_FILE, build_index
+from coalmine.corpus import build_index, write_embedded_corpus
+from coalmine.corpus.index.building import UNFINISHED_FILE
 from coalmine.errors import InputError
-from coalmine.models.reference.checkpoint import save_model
+from coalmine.models import save_model
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.guarded_files import guarded_file, read_guarded, write_guarded
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot

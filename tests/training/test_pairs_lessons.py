@@ -7,16 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError
-from coalmine.models.conformance import check_pairs
+from coalmine.models import CharacterTokenizer, WordTokenizer, check_pairs, text_sequence
 from coalmine.models.inference.pairs import PairNetworkModel
-from coalmine.models.protocols import text_sequence
 from coalmine.models.reference.pair_networks import (
     PAIR_NETWORKS,
     PairNetworkConfig,
     SourceTokenizer,
     build_pair_network,
 )
-from coalmine.models.reference.tokens import CharacterTokenizer, WordTokenizer
 from coalmine.training.data import IGNORED, Sources, TrainingData, load_training_data
 from coalmine.training.lessons import PairLessons
 from coalmine.training.options import TrainingOptions, options_of

@@ -16,8 +16,7 @@ from coalmine import ExposureWatch, expose, load_model, train
 from coalmine.cli.main import app
 from coalmine.corpus import Fields
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
-from coalmine.models.conformance import check_pairs
-from coalmine.models.protocols import text_sequence
+from coalmine.models import check_pairs, text_sequence
 from coalmine.storage.guarded_files import write_guarded
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot
 from resealing import resealed

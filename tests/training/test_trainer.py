@@ -12,7 +12,7 @@ import torch
 from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
-from coalmine.models.conformance import check_model
+from coalmine.models import check_model
 from coalmine.training.lessons import enough_memory
 from coalmine.training.options import PRESETS, TrainingOptions, options_of
 from coalmine.training.snapshot import SNAPSHOT_FILE

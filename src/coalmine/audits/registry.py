@@ -84,7 +84,15 @@ def weights() -> Mapping[str, float]:
 
 
 def audited(run: Run) -> tuple[str, ...]:
-    """The names of the audits that a run has results of."""
+    """The names of the audits that a run has results of.
+
+    >>> import tempfile
+    >>> from coalmine.audits import membership_of_scores, read_run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     audited(read_run(folder))
+    ('membership',)
+    """
     return tuple(audit.name for audit in audits() if audit.tested_in(run))
 
 

@@ -34,7 +34,11 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
 def read_runs(*paths: str | os.PathLike[str]) -> tuple[Run, ...]:
     """The results below the given paths, one run per model, in the order of the paths.
 
-    for run in read_runs("models/"):
-        print(run.name, [finding.code for finding in findings_of(run)])
+    >>> import tempfile
+    >>> from coalmine import membership_of_scores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     len(read_runs(folder))
+    1
     """
     return reading.read_runs(paths, audits())

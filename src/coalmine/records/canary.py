@@ -11,6 +11,10 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     `repetitions` is how often it is planted in the corpus if the coin says so, which `planted` records. A withheld canary was drawn
     in the same way and has the number of copies that it was meant to have; `times_trained_on` is 0 for it. Where the planted
     corpus was rewritten, as by deduplication, `counted` is how many copies are left in it; the coin and the plan stay what they were.
+
+    >>> canary = Canary(canary_id="f0-x4-0", format_id="f0", text="my pin is 4921", repetitions=4, planted=False)
+    >>> canary.times_trained_on
+    0
     """
 
     canary_id: str

@@ -15,6 +15,13 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     `status` is "measured" (value, low and high are numbers), "lower_bound" (value is None: all that is known is that the
     quantity is at least `low`) or "not_measured" (no number at all; `statement` says why). A quantity that could not be
     measured never has a value, so that it cannot be read as zero.
+
+    >>> from coalmine.statistics import exact_exposure
+    >>> found = exact_exposure(1, 1024)  # in bits
+    >>> found.value, found.interval, found.status
+    (10.0, (10.0, 10.0), 'measured')
+    >>> Estimate.not_measured("exact", "the model could not score the canary").value is None
+    True
     """
 
     method: str

@@ -17,6 +17,13 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
     """All findings of a run, the most severe first, including what was not tested and what could not be measured.
 
     The tests of all audits are judged together before any audit states what it found; see `coalmine.evidence.budget`.
+
+    >>> import tempfile
+    >>> from coalmine import membership_of_scores, read_run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
+    ...     findings_of(read_run(folder))[0].code
+    'CM301'
     """
     decided = decide((one for audit in audits() for one in audit.suspicions(run)), weights())
     found = []

@@ -9,11 +9,11 @@ from scipy.optimize import brentq
 from scipy.stats import beta
 
 from audits.compared_runs import LESS, MORE, SIZE_BITS, document, seeds, strategy, strategy_among, varied
+from coalmine import Estimate
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.references import _error_limits
 from coalmine.audits.comparison.results import COMPARISONS, Strategy, UtilityMeasure
 from coalmine.errors import ContradictionError
-from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
 
 # Five of fifty references are no more surprising than any canary of this training.

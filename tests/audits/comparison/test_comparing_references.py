@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from audits.compared_runs import MANY, strategy_among
+from coalmine import Estimate
+from coalmine.audits import compare_runs
 from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.comparison.sources import compare_runs
 from coalmine.audits.exposure.results import (
     CandidateScores,
 )
-from coalmine.records import Estimate
-from coalmine.statistics.differences import paired_difference, unpaired_difference
+from coalmine.statistics import paired_difference, unpaired_difference
 
 SPREAD = 0.4
 

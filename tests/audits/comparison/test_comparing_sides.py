@@ -8,11 +8,11 @@ from scipy.stats import t as student
 from scipy.stats import ttest_ind_from_stats
 
 from audits.compared_runs import LESS, MORE, document, seeds, strategy, varied
+from coalmine import Estimate
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Strategy, UtilityMeasure
 from coalmine.audits.comparison.sides import utility_of_sides
-from coalmine.records import Estimate
-from coalmine.statistics.differences import run_difference
+from coalmine.statistics import run_difference
 
 
 def side(name, values, grounds=None):

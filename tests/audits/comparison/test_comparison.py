@@ -19,14 +19,15 @@ from rich.console import Console
 
 from audits.compared_runs import LESS, MORE, seeds, strategy, varied
 from coalmine import expose, load_model, plant, train
+from coalmine.audits import compare_runs
 from coalmine.audits.comparison.figures import comparison_figure, save_figure
 from coalmine.audits.comparison.measuring import compare
-from coalmine.audits.comparison.sources import compare_runs, given_utility, labeled_runs, save_comparison
+from coalmine.audits.comparison.sources import given_utility, labeled_runs, save_comparison
 from coalmine.audits.comparison.table import comparison_in_words, comparison_table, difference_table
 from coalmine.cli.main import app
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError, MissingExtraError
-from coalmine.statistics.exposure.ranks import reference_exposures
+from coalmine.statistics import reference_exposures
 from coalmine.storage.files import sha256_of_file
 
 # Trainings, from exposures

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from coalmine import extract
+from coalmine import Estimate, extract, findings_of
+from coalmine.audits import VERIFIED
 from coalmine.audits.exposure.chance import at_most_share, counted_better, group_test, judge, judged
 from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.extraction.extracted_together import came_out
-from coalmine.audits.extraction.results import VERIFIED, CanaryExtraction, Verified
+from coalmine.audits.extraction.results import CanaryExtraction, Verified
 from coalmine.audits.recitation.findings import share_chance
 from coalmine.evidence.run import Located
-from coalmine.records import Estimate
-from coalmine.reports.findings import findings_of
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposure, sampled_exposures
+from coalmine.statistics import exact_exposure, reference_exposure, sampled_exposures
 from reports import report_runs as made
 
 FOLDER = Path("extraction")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from coalmine import CanarySet, Format
+from coalmine import Canary, CanarySet, Format
 from coalmine.audits.exposure.context_check import TEXTS, _matters, _texts
-from coalmine.records import Canary
 from coalmine.statistics.roc import PairedAreas
 
 FORM = Format("pin {digits:4}")

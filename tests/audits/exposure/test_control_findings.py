@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from coalmine.reports.findings import findings_of
+from coalmine import findings_of
 from reports import verdict_parts as made
 
 

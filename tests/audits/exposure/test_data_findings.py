@@ -4,12 +4,12 @@ import math
 
 import pytest
 
+from coalmine import findings_of
 from coalmine.audits.registry import catalog
 from coalmine.audits.watching.results import WatchedTraining
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.records.watching import Moment as WatchedMoment
-from coalmine.reports.findings import findings_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord
 from reports import verdict_parts as made

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.results import read_exposures
+from coalmine.audits import read_exposures
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from models.random_networks import ARCHITECTURES, random_model
 from oracles import brute_force_ranks, exact_ranks
@@ -39,7 +39,7 @@ def test_exact_ranks_over_a_hundred_thousand_members(architecture):
     form = Format("{digits:5}")
     canaries = canaries_of(form, planted=5)
     # The oracle scores full strings, in batches, and never shares more than the adapter does in one pass.
-    from coalmine.search.walks.scoring import score_texts
+    from coalmine import score_texts
 
     every = score_texts(model, list(form))
     own = score_texts(model, [canary.text for canary in canaries])

@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 
-from coalmine import CanarySet, Format, expose
+from coalmine import Canary, CanarySet, Format, expose
 from coalmine.audits.exposure.choice import _rate, choose
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.records import Canary
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.members import Members
 from models.random_networks import random_model

@@ -6,16 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
 from coalmine.audits.exposure.estimators import METHODS, estimator_of
-from coalmine.audits.exposure.results import ExposureResult
-from coalmine.audits.membership.measuring import membership
 from coalmine.audits.membership.sources import load_source, populations, proven_canaries
 from coalmine.audits.membership.table import format_in_words, membership_in_plain_words
 from coalmine.errors import NotMeasurableError
-from coalmine.models.protocols import text_sequence
-from coalmine.records import Canary
-from coalmine.statistics.exposure.ranks import exact_exposure
+from coalmine.models import text_sequence
+from coalmine.statistics import exact_exposure
 
 FORM = Format("pin {digits:4}")
 REFERENCES = 60
@@ -186,7 +183,7 @@ def test_ranks_that_chance_gives_some_canary_of_an_audit_are_not_proof():
 
 
 def test_watching_scores_no_more_than_it_shows(canaries):
-    from coalmine.audits.watching.measuring import ExposureWatch
+    from coalmine import ExposureWatch
 
     model = model_of(canaries)
     ExposureWatch(canaries, method="sampled", samples=50).measure(model)

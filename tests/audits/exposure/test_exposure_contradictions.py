@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import CanarySet, Estimate, ExposureResult, Format, ScriptedModel, expose
+from coalmine.audits import Exposures, read_exposures
 from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
 from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.audits.exposure.results import ExposureResult, Exposures, FormatFacts, read_exposures
+from coalmine.audits.exposure.results import FormatFacts
 from coalmine.errors import ContradictionError
-from coalmine.records import Estimate
-from coalmine.statistics.exposure.extrapolation import fit_tail
-from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
-from coalmine.statistics.exposure.ranks import (
+from coalmine.statistics import (
+    bounded_exposure,
     exact_exposure,
     exposure_bits,
+    fit_tail,
+    guided_exposures,
     reference_exposures,
     sampled_exposures,
 )

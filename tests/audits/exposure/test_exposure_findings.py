@@ -3,11 +3,9 @@
 import msgspec
 import pytest
 
+from coalmine import findings_of
 from coalmine.evidence.findings import worst_severity
-from coalmine.reports.findings import findings_of
-from coalmine.statistics.exposure.extrapolation import TailFit
-from coalmine.statistics.exposure.ranks import reference_exposures
-from coalmine.statistics.exposure.skew_normal import SkewNormal
+from coalmine.statistics import SkewNormal, TailFit, reference_exposures
 from reports import verdict_parts as made
 
 

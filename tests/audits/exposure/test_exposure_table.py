@@ -4,14 +4,14 @@ import io
 
 import pytest
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
+from coalmine.audits import verify_extraction
 from coalmine.audits.exposure.table import (
     exposure_in_plain_words,
     exposure_table,
     exposure_warnings,
     methods_in_words,
 )
-from coalmine.audits.extraction.measuring import verify_extraction
 from coalmine.audits.extraction.table import (
     certificates_in_words,
     extracted_in_plain_words,
@@ -19,7 +19,6 @@ from coalmine.audits.extraction.table import (
     verification_table,
 )
 from coalmine.cli.output import make_console
-from coalmine.records import Canary
 from coalmine.visible import visible
 
 DIGITS = "0123456789"

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from scipy import stats
 
+from coalmine.audits import VERIFIED, Suspicion
 from coalmine.audits.exposure.chance import (
     at_most_share,
     best_test,
@@ -18,11 +19,10 @@ from coalmine.audits.exposure.chance import (
 )
 from coalmine.audits.exposure.single_canaries import canary_suspicions, places_of
 from coalmine.audits.extraction.extracted_together import came_out, extraction_suspicions
-from coalmine.audits.extraction.results import VERIFIED
 from coalmine.audits.membership.findings import shown_of_population
 from coalmine.audits.registry import weights
-from coalmine.evidence.budget import LEVEL, Suspicion, decide
-from coalmine.statistics.exposure.order_tests import shared_order_test
+from coalmine.evidence.budget import LEVEL, decide
+from coalmine.statistics import shared_order_test
 from reports import verdict_parts as made
 
 

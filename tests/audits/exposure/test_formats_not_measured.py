@@ -7,20 +7,26 @@ import msgspec
 import pytest
 import torch
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.exposure.results import Exposures, read_exposures
+from coalmine import (
+    Canary,
+    CanarySet,
+    ExposureWatch,
+    Format,
+    ScriptedModel,
+    check,
+    expose,
+    findings_of,
+    membership,
+    parse_policy,
+    read_run,
+    read_runs,
+)
+from coalmine.audits import Exposures, read_exposures
 from coalmine.audits.exposure.table import exposure_in_plain_words, not_measured_in_words
-from coalmine.audits.membership.measuring import membership
-from coalmine.audits.runs import read_run, read_runs
-from coalmine.audits.watching.measuring import ExposureWatch
 from coalmine.errors import NotMeasurableError
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.records import Canary
+from coalmine.models import from_transformers
 from coalmine.records.documents import write_sealed
 from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.findings import findings_of
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import parse_policy
 from coalmine.reports.page.html import report_page
 from coalmine.storage.files import sha256_of_file
 from models.tiny_transformers import byte_level, tiny

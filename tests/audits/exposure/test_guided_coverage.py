@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from coalmine import CanarySet, Format, expose
+from coalmine import CanarySet, Format, expose, score_texts
 from coalmine.models.inference.incremental import StatefulModel
-from coalmine.search.walks.scoring import score_texts
 from models.random_networks import random_model
 
 SEEDS = 200

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from coalmine import CanarySet, Format, expose, extract
+from coalmine import Canary, CanarySet, Format, expose, extract
 from coalmine.audits.extraction.table import certificate_in_words
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.records import Canary
 from models.random_networks import random_model
 from oracles import brute_force_bits
 
@@ -99,9 +98,9 @@ def test_a_prompt_finds_what_is_remembered():
 
 
 def test_a_model_of_pairs_is_prompted_with_its_source_held_fixed():
+    from coalmine.models import CharacterTokenizer
     from coalmine.models.inference.pairs import PairNetworkModel
     from coalmine.models.reference.pair_networks import PairNetworkConfig, SourceTokenizer, build_pair_network
-    from coalmine.models.reference.tokens import CharacterTokenizer
 
     torch.manual_seed(0)
     tokens = CharacterTokenizer("0123456789 abcdefghijklmnopqrstuvwxyz")

@@ -9,7 +9,7 @@ import torch
 
 from coalmine import CanarySet, Format, expose
 from coalmine.errors import ModelOutputError
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import from_transformers
 from models.tiny_transformers import byte_fallback, rough_llama
 
 FORM = Format("pin {digits:3}")

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.models.protocols import SequenceScore
-from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.models import CharacterTokenizer, SequenceScore
 
 FIVE = Format("{digits:5}")
 RANKS = (1, 5, 50, 1_000, 20_000, 70_000)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from coalmine import CanarySet, Format, ScriptedModel, extract
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits import verify_extraction
 from coalmine.errors import InputError, NotMeasurableError
 from models.random_networks import random_model
 from oracles import brute_force_bits

@@ -8,11 +8,10 @@ import msgspec
 import pytest
 import torch
 
-from coalmine import Format, ScriptedModel, extract, load_model
-from coalmine.audits.extraction.certificate import verify_certificate
-from coalmine.audits.extraction.results import read_extraction
+from coalmine import Format, ScriptedModel, extract, load_model, verify_certificate
+from coalmine.audits import read_extraction
 from coalmine.errors import InputError
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import from_transformers
 from models.random_networks import random_model
 from models.tiny_transformers import byte_fallback, rough_llama
 from resealing import resealed

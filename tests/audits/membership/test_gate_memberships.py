@@ -2,10 +2,9 @@
 
 import pytest
 
+from coalmine import check, parse_policy
 from coalmine.audits.recitation.results import share_estimate
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import parse_policy
-from coalmine.statistics.exposure.ranks import exact_exposure
+from coalmine.statistics import exact_exposure
 from reports import verdict_parts as made
 
 

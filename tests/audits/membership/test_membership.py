@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.membership.measuring import membership, membership_of_scores
-from coalmine.audits.membership.results import ProvenCanary, read_membership
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, membership, membership_of_scores
+from coalmine.audits import read_membership
+from coalmine.audits.membership.results import ProvenCanary
 from coalmine.audits.membership.sources import load_source, populations
 from coalmine.audits.membership.table import (
     epsilon_table,
@@ -23,11 +23,8 @@ from coalmine.audits.membership.table import (
     rates_table,
 )
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.records import Canary
-from coalmine.statistics.epsilon.best import CoinScores, headline_test
-from coalmine.statistics.exposure.guessing import compare_with_guessing
-from coalmine.statistics.roc import tpr_p_value
-from coalmine.statistics.scores import MembershipScores
+from coalmine.statistics import CoinScores, MembershipScores, compare_with_guessing, tpr_p_value
+from coalmine.statistics.epsilon.best import headline_test
 from resealing import resealed, vouch_again
 
 DIGITS = "0123456789"

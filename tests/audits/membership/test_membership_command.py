@@ -6,11 +6,10 @@ import pytest
 import typer
 
 from audits.membership.test_membership import DIGITS, model_with_memory, planted_set
-from coalmine import CanarySet, Format, ScriptedModel, expose
-from coalmine.audits.membership.results import read_membership
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
+from coalmine.audits import read_membership
 from coalmine.cli.membership import command, read_score_file
 from coalmine.errors import CoalmineError
-from coalmine.records import Canary
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
+from coalmine import Estimate, findings_of
 from coalmine.audits.membership.findings import membership_suspicions, population_name
-from coalmine.records import Estimate
-from coalmine.reports.findings import findings_of
 from reports import verdict_parts as made
 
 SHOWN, CHANCE = 1e-9, 0.9

@@ -3,8 +3,7 @@
 import msgspec
 
 from audits.membership.test_membership import model_with_memory, planted_set
-from coalmine import CanarySet, expose
-from coalmine.audits.membership.measuring import membership
+from coalmine import CanarySet, expose, membership
 from coalmine.audits.membership.sources import load_source, populations
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coalmine.audits.membership.measuring import membership_of_scores
+from coalmine import membership_of_scores
 
 
 def warnings(members, others):

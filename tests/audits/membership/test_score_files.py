@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from coalmine.audits.membership.measuring import membership_of_file, membership_of_scores
+from coalmine import membership_of_scores
+from coalmine.audits import membership_of_file
 from coalmine.audits.membership.score_files import read_scores
 from coalmine.cli.membership import command
 from coalmine.errors import InputError
-from coalmine.statistics.exposure.guessing import exposures_among
+from coalmine.statistics import exposures_among
 
 FOREIGN = Path(__file__).parents[2] / "foreign"
 

@@ -11,20 +11,17 @@ import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from coalmine import ScriptedModel, recite
 from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.audits.recitation.curves import draw_recitation
 from coalmine.audits.recitation.examples import masked_text
-from coalmine.audits.recitation.measuring import recite
 from coalmine.audits.recitation.table import in_plain_words
 from coalmine.cli.recite import command
-from coalmine.corpus.files.embedded import embedded_documents
-from coalmine.corpus.index.building import build_index
+from coalmine.corpus import build_index, embedded_documents
 from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
-from coalmine.models.protocols import Sampling
-from coalmine.models.reference.checkpoint import save_model
-from coalmine.models.scripted import ScriptedModel
+from coalmine.models import Sampling, save_model
 from coalmine.progress import Silent
-from coalmine.statistics.intervals import clopper_pearson, clustered_interval
+from coalmine.statistics import clopper_pearson, clustered_interval
 from models.random_networks import random_model
 from models.tiny_masked import audited
 
@@ -441,7 +438,7 @@ def test_a_damaged_index_is_refused(learned, index, tmp_path):
 
 
 def test_what_does_not_fit_a_models_positions_is_said(corpus, tmp_path):
-    from coalmine.models.transformers.causal import from_transformers
+    from coalmine.models import from_transformers
     from models.tiny_transformers import byte_level, tiny
 
     model = from_transformers(tiny("gpt2", len(byte_level()), positions=32), byte_level())

@@ -3,11 +3,10 @@
 import msgspec
 import pytest
 
+from coalmine import ScriptedModel, recite
 from coalmine.audits.recitation.contradictions import recitation_problems
 from coalmine.audits.recitation.groups import NOT_OF_SIZE
-from coalmine.audits.recitation.measuring import recite
-from coalmine.corpus.index.building import build_index
-from coalmine.models.scripted import ScriptedModel
+from coalmine.corpus import build_index
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 # Each is one sequence: a scripted model recites a text from its beginning.

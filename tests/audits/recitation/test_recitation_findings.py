@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from scipy import stats
 
+from coalmine import findings_of
 from coalmine.audits.recitation.findings import recitation_suspicions, share_chance
 from coalmine.audits.recitation.results import RecitationTrend, share_estimate
-from coalmine.reports.findings import findings_of
-from coalmine.statistics.trends import Trend
+from coalmine.statistics import Trend
 from reports import verdict_parts as made
 
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 
+from coalmine.audits import RecitationOptions
 from coalmine.audits.recitation.answers import Answers
-from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.audits.recitation.sequences import elsewhere
-from coalmine.corpus.index.building import build_index
-from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.corpus import CorpusIndex, build_index
 from coalmine.corpus.index.sampling import Sample
-from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.models import CharacterTokenizer
 
 
 def test_what_was_written_is_counted_and_a_token_that_no_document_has_is_nowhere(tmp_path):

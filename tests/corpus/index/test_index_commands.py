@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from coalmine.cli import count, dedup, index
 from coalmine.errors import InputError, ModelError
-from coalmine.models.reference.tokens import WordTokenizer
+from coalmine.models import WordTokenizer
 from models.tiny_transformers import byte_level
 
 app = typer.Typer()

@@ -13,7 +13,7 @@ from coalmine.corpus import CorpusIndex, build_index
 from coalmine.corpus.index.queries import Occurrence
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import CorpusError, InputError, ModelError
-from coalmine.models.reference.tokens import CharacterTokenizer, WordTokenizer
+from coalmine.models import CharacterTokenizer, WordTokenizer
 
 # Few letters, so that much is repeated; one of two bytes and one of four, and the character that is byte 0.
 few = st.text(st.sampled_from("aab é🎈\x00\n"), max_size=12)
@@ -120,7 +120,7 @@ def test_a_corpus_of_three_bytes_and_one_of_nothing(tmp_path):
     st.sampled_from([1, 10**9]),
 )
 def test_plain_text_is_read_as_its_documents_are(texts, line_break, ends, memory):
-    from coalmine.corpus.files.reading import read_documents
+    from coalmine.corpus import read_documents
 
     content = line_break.join(texts) + (line_break if ends else "")
     with tempfile.TemporaryDirectory() as folder:
@@ -198,7 +198,7 @@ def test_the_index_carries_its_tokenizer(tmp_path):
 
 
 def test_subwords_from_a_directory_and_from_a_loaded_tokenizer_are_the_same(tmp_path):
-    from coalmine.models.transformers.subwords import SubwordTokenizer
+    from coalmine.models import SubwordTokenizer
     from models.tiny_transformers import byte_level
 
     fast = byte_level()

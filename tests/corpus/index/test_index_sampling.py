@@ -13,19 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from coalmine.corpus import build_index
+from coalmine.corpus import build_index, normalized_sample, repeated_sequences, uniform_sample
 from coalmine.corpus.index import scanning
 from coalmine.corpus.index.queries import Occurrence
-from coalmine.corpus.index.sampling import (
-    bucket_of,
-    bucket_range,
-    normalized_sample,
-    repeated_sequences,
-    save_samples,
-    uniform_sample,
-)
+from coalmine.corpus.index.sampling import bucket_of, bucket_range, save_samples
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.models.reference.tokens import WordTokenizer
+from coalmine.models import WordTokenizer
 from coalmine.storage.files import sha256_of_file
 
 

@@ -13,7 +13,7 @@ from coalmine.corpus import build_index, repeated_sequences
 from coalmine.corpus.index.shards import to_symbols
 from coalmine.corpus.index.sorting import sorted_suffixes
 from coalmine.corpus.index.tokenizing import ReferenceTokens
-from coalmine.models.reference.tokens import WordTokenizer
+from coalmine.models import WordTokenizer
 
 
 @settings(max_examples=100)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coalmine import CanarySet, ScriptedModel, expose
-from coalmine.audits.extraction.measuring import verify_extraction
-from coalmine.audits.membership.measuring import membership
+from coalmine import CanarySet, ScriptedModel, expose, membership
+from coalmine.audits import verify_extraction
 from coalmine.corpus import check_survival, import_canaries
 from coalmine.errors import InputError, ManifestError, NotMeasurableError
 from models.tiny_transformers import byte_level

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine import Canary, Format
 from coalmine.corpus import CanarySet
 from coalmine.errors import ManifestError, NotMeasurableError
-from coalmine.formats.format import Format
-from coalmine.records import Canary
 
 PIN = Format("my pin is {digits:4}")
 

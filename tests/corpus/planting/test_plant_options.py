@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from coalmine import Format
 from coalmine.corpus import CanarySet, Fields, PlantOptions, plant, write_embedded_corpus
 from coalmine.errors import InputError
-from coalmine.formats.format import Format
 
 NUMBER = "the random number is {digits:9}"
 TEXTS = [f"document {number}, of some length" for number in range(50)]

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from coalmine import CanarySet, Format
-from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.records import Canary
+from coalmine import Canary, CanarySet, Format, membership_of_scores
 
 FORM = Format("pin {digits:4}")
 GUIDE = Path(__file__).parents[3] / "docs" / "tutorial" / "quickstart.md"

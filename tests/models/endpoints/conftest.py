@@ -2,8 +2,8 @@
 
 import pytest
 
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.serving.server import serve
+from coalmine import serve
+from coalmine.models import from_transformers
 from models.random_networks import random_model
 from models.switching import scripted
 from models.tiny_transformers import byte_level, tiny

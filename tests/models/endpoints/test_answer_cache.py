@@ -12,12 +12,12 @@ import zlib
 import msgspec
 import pytest
 
+from coalmine import serve
 from coalmine.errors import InputError
+from coalmine.models import connect
 from coalmine.models.endpoints import cache as caches
 from coalmine.models.endpoints.answers import EndpointAnswer, EndpointQuestion
 from coalmine.models.endpoints.cache import AnswerCache
-from coalmine.models.endpoints.connecting import connect
-from coalmine.serving.server import serve
 from models.switching import QUICK, TEXTS, bits, scripted
 
 COUNT = 200

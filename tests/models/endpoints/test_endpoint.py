@@ -3,21 +3,20 @@
 import numpy as np
 import pytest
 
+from coalmine import ScriptedModel, serve
 from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
-from coalmine.models.conformance import check_model
-from coalmine.models.endpoints.tokens import LocalTokenizer
-from coalmine.models.protocols import (
+from coalmine.models import (
     Generator,
     PartialScorer,
     RemoteModel,
     TextScorer,
     TokenSequence,
+    WordTokenizer,
+    check_model,
+    from_transformers,
     text_sequence,
 )
-from coalmine.models.reference.tokens import WordTokenizer
-from coalmine.models.scripted import ScriptedModel
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.serving.server import serve
+from coalmine.models.endpoints.tokens import LocalTokenizer
 from endpoints.fault_proxy import FaultProxy
 from models.endpoint_servers import bits, connect, local_bits
 from models.random_networks import CHARACTERS, random_model

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from coalmine.errors import ModelChangedError
-from coalmine.models.endpoints.connecting import connect
+from coalmine.models import connect
 from coalmine.models.endpoints.probe_schedule import LONGEST_STRETCH, SHORTEST_STRETCH
 from endpoints.fault_proxy import FaultProxy, Switch
 from models import switching

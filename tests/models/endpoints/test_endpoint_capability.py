@@ -8,14 +8,9 @@ import pytest
 
 from coalmine import extract
 from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models import Generator, Scorer, TokenSequence, text_sequence
 from coalmine.models.endpoints import connecting
 from coalmine.models.endpoints.connecting import EndpointGenerator, EndpointRanker, EndpointScorer
-from coalmine.models.protocols import (
-    Generator,
-    Scorer,
-    TokenSequence,
-    text_sequence,
-)
 from endpoints.fault_proxy import FaultProxy
 from models.endpoint_servers import bits, connect, local_bits, twisted
 

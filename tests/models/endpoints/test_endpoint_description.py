@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coalmine import load_model, serve
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError
-from coalmine.models.endpoints.connecting import connect
-from coalmine.models.loading import load_model
-from coalmine.serving.server import serve
+from coalmine.models import connect
 from models.switching import QUICK, scripted
 
 NOWHERE = 'url = "http://127.0.0.1:9/v1"\nretries = 0\ntimeout = 2\nmodel = "m"\n'

@@ -15,7 +15,9 @@ import time
 
 import pytest
 
+from coalmine import serve
 from coalmine.errors import CoalmineError, InputError, ModelChangedError, ModelError, NotMeasurableError
+from coalmine.models import connect, save_model, text_sequence
 from coalmine.models.endpoints.answers import (
     EndpointAnswer,
     EndpointQuestion,
@@ -24,12 +26,8 @@ from coalmine.models.endpoints.answers import (
     read_answer,
 )
 from coalmine.models.endpoints.cache import AnswerCache
-from coalmine.models.endpoints.connecting import connect
 from coalmine.models.endpoints.limits import Budget, RateLimit
 from coalmine.models.endpoints.probe_schedule import LONGEST_STRETCH
-from coalmine.models.protocols import text_sequence
-from coalmine.models.reference.checkpoint import save_model
-from coalmine.serving.server import serve
 from endpoints.fault_proxy import BENIGN, FAULTS, Fault, FaultProxy
 from models.endpoint_servers import local_bits, serving_process, twisted
 from models.random_networks import random_model

@@ -8,12 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from coalmine import ScriptedModel, serve
 from coalmine.errors import InputError, ModelError, NotMeasurableError
+from coalmine.models import connect, text_sequence
 from coalmine.models.endpoints.client import BYTES_OF_A_TOKEN, BYTES_OF_AN_ANSWER
-from coalmine.models.endpoints.connecting import connect
-from coalmine.models.protocols import text_sequence
-from coalmine.models.scripted import ScriptedModel
-from coalmine.serving.server import serve
 from endpoints.broken_shapes import BROKEN_BYTES
 from endpoints.fault_proxy import REDIRECTS, Fault, FaultProxy
 from endpoints.hostile_answers import HOSTILE, SLOW

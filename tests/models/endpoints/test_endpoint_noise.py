@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from coalmine.errors import InputError, ModelChangedError
-from coalmine.models.endpoints.connecting import connect
+from coalmine.models import connect
 from models.endpoint_servers import local_bits, twisted
 from models.switching import QUICK, TEXTS, TRIED, bits, check_often, scripted
 

@@ -7,13 +7,10 @@ import warnings
 
 import pytest
 
-from coalmine import Format, extract
+from coalmine import Format, ScriptedModel, extract, serve
 from coalmine.errors import CoalmineError, InputError, ModelChangedError, NotMeasurableError
+from coalmine.models import connect, text_sequence
 from coalmine.models.endpoints.cache import AnswerCache
-from coalmine.models.endpoints.connecting import connect
-from coalmine.models.protocols import text_sequence
-from coalmine.models.scripted import ScriptedModel
-from coalmine.serving.server import serve
 from endpoints.fault_proxy import FaultProxy, Switch
 from models.endpoint_servers import local_bits, twisted
 from models.random_networks import CHARACTERS

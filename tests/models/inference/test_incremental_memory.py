@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models import TokenSequence
 from coalmine.models.inference import incremental
-from coalmine.models.protocols import TokenSequence
 from models.random_networks import ARCHITECTURES, random_model
 
 

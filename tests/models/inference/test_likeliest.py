@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from coalmine.errors import ModelOutputError, NotMeasurableError
+from coalmine.models import Lister, TokenSequence, from_transformers
 from coalmine.models.inference import reading
-from coalmine.models.protocols import Lister, TokenSequence
-from coalmine.models.transformers.causal import from_transformers
 from coalmine.randomness import arrays
 from models.random_networks import ARCHITECTURES, random_model
 from models.tiny_transformers import byte_level, tiny

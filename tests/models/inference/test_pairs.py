@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from transformers import T5Config, T5ForConditionalGeneration
 
 from coalmine import extract, plant
-from coalmine.corpus.files.documents import Fields
-from coalmine.corpus.files.embedded import embedded_documents
+from coalmine.corpus import Fields, embedded_documents
 from coalmine.errors import ModelError, NotMeasurableError
-from coalmine.models.conformance import check_pairs
+from coalmine.models import PairModel, TokenSequence, check_pairs, from_transformers_pairs, text_sequence
 from coalmine.models.inference import pairs as pairs_module
-from coalmine.models.protocols import PairModel, TokenSequence, text_sequence
-from coalmine.models.transformers.pairs import from_transformers_pairs, load_pairs
+from coalmine.models.transformers.pairs import load_pairs
 from models.tiny_pairs import byte_level_pairs, tiny_pairs, unigram
 
 PAIRS = [

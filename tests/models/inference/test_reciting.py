@@ -17,12 +17,16 @@ from transformers import (
 )
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.models.conformance import check_model
+from coalmine.models import (
+    CharacterTokenizer,
+    Reciter,
+    Sampling,
+    TokenSequence,
+    check_model,
+    from_transformers,
+    from_transformers_pairs,
+)
 from coalmine.models.inference import following, incremental, reading
-from coalmine.models.protocols import Reciter, Sampling, TokenSequence
-from coalmine.models.reference.tokens import CharacterTokenizer
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.models.transformers.pairs import from_transformers_pairs
 from coalmine.randomness import arrays
 from coalmine.search.walks.beam import free_beam
 from models.random_networks import ARCHITECTURES, random_model

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from coalmine import load_model
 from coalmine.corpus.index.tokenizing import index_tokenizer
 from coalmine.errors import CoalmineError
+from coalmine.models import text_sequence
 from coalmine.models.endpoints.tokens import LocalTokenizer
-from coalmine.models.protocols import text_sequence
 from models.local_models import (
     change_json,
     save_adapter,

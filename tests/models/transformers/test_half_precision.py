@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from coalmine import load_model
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import from_transformers
 from models.tiny_transformers import byte_level, tiny
 from oracles import brute_force_bits
 

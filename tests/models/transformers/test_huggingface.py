@@ -7,9 +7,7 @@ from transformers import BambaConfig, BambaForCausalLM
 
 from coalmine import CanarySet, Format, expose, extract, load_model
 from coalmine.errors import ModelError, NotMeasurableError
-from coalmine.models.conformance import check_model
-from coalmine.models.protocols import TokenSequence
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.models import TokenSequence, check_model, from_transformers
 from coalmine.search.tree.token_tree import TokenTree
 from models.local_models import change_json, save_checkpoint
 from models.tiny_masked import TOKENIZERS as TOKENIZERS_OF_MASKED

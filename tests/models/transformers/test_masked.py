@@ -15,12 +15,18 @@ from peft import LoraConfig, get_peft_model
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from coalmine import Format, load_model, plant
-from coalmine.corpus.files.embedded import write_embedded_corpus
+from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
-from coalmine.models.conformance import check_model
+from coalmine.models import (
+    Generator,
+    MaskedModel,
+    Stepper,
+    TokenSequence,
+    check_model,
+    from_masked,
+    text_sequence,
+)
 from coalmine.models.inference.gaps import hidden_places
-from coalmine.models.protocols import Generator, MaskedModel, Stepper, TokenSequence, text_sequence
-from coalmine.models.transformers.masked import from_masked
 from coalmine.models.transformers.span_corruption import SpanCorruptionModel, hidden_spans
 from coalmine.randomness import integers
 from models.tiny_masked import SIZES, TOKENIZERS, audited, tiny_masked, unigram, wordpiece

@@ -9,11 +9,8 @@ from tokenizers import Tokenizer
 from coalmine import load_model
 from coalmine.corpus.index.tokenizing import from_description, index_tokenizer
 from coalmine.errors import ModelError
+from coalmine.models import SubwordTokenizer, from_masked, from_transformers, from_transformers_pairs
 from coalmine.models.endpoints.tokens import LocalTokenizer
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.models.transformers.masked import from_masked
-from coalmine.models.transformers.pairs import from_transformers_pairs
-from coalmine.models.transformers.subwords import SubwordTokenizer
 from models import tiny_masked, tiny_pairs
 from models.local_models import change_json, save_checkpoint
 from models.tiny_transformers import byte_level, tiny, with_added

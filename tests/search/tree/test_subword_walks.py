@@ -10,10 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from coalmine import CanarySet, Format, expose, extract
 from coalmine.errors import InputError, ModelError
-from coalmine.models.conformance import check_model
-from coalmine.models.protocols import text_sequence
-from coalmine.models.transformers.causal import from_transformers
-from coalmine.models.transformers.subwords import SubwordTokenizer
+from coalmine.models import SubwordTokenizer, check_model, from_transformers, text_sequence
 from coalmine.search.tree import token_tree
 from coalmine.search.tree.byte_automaton import ByteAutomaton
 from coalmine.search.tree.piecewise import follow_pieces, wrong_path

@@ -8,7 +8,7 @@ import pytest
 
 from coalmine import Format
 from coalmine.errors import CoalmineError
-from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.models import CharacterTokenizer
 from coalmine.search.tree import token_tree
 from coalmine.search.tree.token_tree import TokenTree
 from search.hashed_model import subwords

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coalmine import Format, ScriptedModel
 from coalmine.errors import ModelError, ModelOutputError
-from coalmine.models.reference.tokens import WordTokenizer
+from coalmine.models import WordTokenizer
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit, split_into_units
 from coalmine.search.walks.frontier import Frontier

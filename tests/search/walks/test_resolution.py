@@ -5,7 +5,7 @@ import pytest
 
 from coalmine import Format, ScriptedModel
 from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import SequenceScore, Step
+from coalmine.models import SequenceScore, Step
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.resolution import Resolution, check_same, measure_resolution
 from coalmine.search.walks.thresholds import STEP_BITS

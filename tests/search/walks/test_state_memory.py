@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from coalmine import Format
-from coalmine.corpus.files.embedded import embedded_documents
-from coalmine.models.protocols import text_sequence
-from coalmine.models.transformers.causal import from_transformers
+from coalmine.corpus import embedded_documents
+from coalmine.models import from_transformers, text_sequence
 from coalmine.randomness import arrays
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.bounded import BoundedSearch

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import Format, ScriptedModel
-from coalmine.models.reference.tokens import CharacterTokenizer
+from coalmine.models import CharacterTokenizer
 from coalmine.randomness import arrays
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.beam import beam_search
@@ -15,7 +15,7 @@ from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit,
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.guided import draw_members
 from coalmine.search.walks.shortest_path import ShortestPaths
-from coalmine.statistics.exposure.guided import guided_exposures
+from coalmine.statistics import guided_exposures
 from models.random_networks import random_model
 from oracles import brute_force_bits
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from coalmine.errors import InputError
-from coalmine.statistics.epsilon.best import CoinScores
-from coalmine.statistics.epsilon.claimed import claim_p_value, claim_power, judge_claim, revealing_response
-from coalmine.statistics.scores import MembershipScores
+from coalmine.statistics import CoinScores, MembershipScores, judge_claim
+from coalmine.statistics.epsilon.claimed import claim_p_value, claim_power, revealing_response
 from private_mechanisms import laplace, randomized_response
 
 

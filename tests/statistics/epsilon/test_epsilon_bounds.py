@@ -13,21 +13,24 @@ from scipy.optimize import linprog
 from scipy.stats import beta
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.statistics.epsilon.best import CoinScores, epsilon_best, epsilon_ceiling
-from coalmine.statistics.epsilon.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon.estimates import note_epsilon
-from coalmine.statistics.epsilon.lower_bounds import group_delta, largest_refuted
-from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest, epsilon_one_run, one_run_bound
-from coalmine.statistics.epsilon.thresholds import (
-    RUNG_WEIGHTS,
-    ThresholdLadder,
+from coalmine.statistics import (
+    CoinScores,
+    clopper_pearson,
+    compare_with_guessing,
+    epsilon_best,
+    epsilon_ceiling,
     epsilon_fixed,
     epsilon_ladder,
+    epsilon_one_run,
     epsilon_split,
+    membership_scores,
+    note_epsilon,
+    one_run_bound,
 )
-from coalmine.statistics.exposure.guessing import compare_with_guessing
-from coalmine.statistics.intervals import clopper_pearson
-from coalmine.statistics.scores import membership_scores
+from coalmine.statistics.epsilon.beta_comparison import BetaPairs
+from coalmine.statistics.epsilon.lower_bounds import group_delta, largest_refuted
+from coalmine.statistics.epsilon.one_run import Guesses, OneRunTest
+from coalmine.statistics.epsilon.thresholds import RUNG_WEIGHTS, ThresholdLadder
 
 
 def normal_scores(n, seed, shift=1.0):

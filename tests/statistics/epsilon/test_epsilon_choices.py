@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from coalmine.statistics import MembershipScores, membership_scores
 from coalmine.statistics.epsilon.lower_bounds import group_delta, largest_refuted
 from coalmine.statistics.epsilon.thresholds import Rule, chosen_rule, split_scores
-from coalmine.statistics.scores import MembershipScores, membership_scores
 
 
 def bound(rule, scores):

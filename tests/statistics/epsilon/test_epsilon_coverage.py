@@ -3,33 +3,20 @@
 import numpy as np
 import pytest
 
-from coalmine.statistics.epsilon.best import (
-    LADDER_SHARE,
-    ONE_RUN_SHARE,
+from coalmine.statistics import (
     CoinScores,
+    MembershipScores,
     epsilon_best,
-    epsilon_independent,
-    headline_test,
-)
-from coalmine.statistics.epsilon.lower_bounds import group_delta
-from coalmine.statistics.epsilon.one_run import (
-    Guesses,
-    OneRunLadder,
-    OneRunTest,
-    epsilon_one_run,
-    guesses_at_ends,
-    thinned,
-)
-from coalmine.statistics.epsilon.thresholds import (
-    Rule,
-    ThresholdLadder,
-    chosen_rule,
     epsilon_fixed,
+    epsilon_independent,
     epsilon_ladder,
+    epsilon_one_run,
     epsilon_split,
-    split_scores,
 )
-from coalmine.statistics.scores import MembershipScores
+from coalmine.statistics.epsilon.best import LADDER_SHARE, ONE_RUN_SHARE, headline_test
+from coalmine.statistics.epsilon.lower_bounds import group_delta
+from coalmine.statistics.epsilon.one_run import Guesses, OneRunLadder, OneRunTest, guesses_at_ends, thinned
+from coalmine.statistics.epsilon.thresholds import Rule, ThresholdLadder, chosen_rule, split_scores
 from private_mechanisms import MECHANISMS, gaussian, laplace, randomized_response
 
 AUDITS, LEVEL, CANARIES = 1000, 0.95, 240

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from coalmine.errors import InputError
-from coalmine.statistics.epsilon.estimates import EpsilonPosterior, joint_beta_interval
-from coalmine.statistics.epsilon.thresholds import ThresholdCounts
+from coalmine.statistics import ThresholdCounts, joint_beta_interval
+from coalmine.statistics.epsilon.estimates import EpsilonPosterior
 
 
 def drawn_epsilons(counts, delta, draws=400_000):

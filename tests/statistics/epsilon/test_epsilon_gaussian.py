@@ -5,18 +5,10 @@ import pytest
 from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 
-from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.statistics.epsilon.gaussian import (
-    F_DP,
-    GAUSSIAN,
-    _moved,
-    curve_refuted,
-    epsilon_f_dp,
-    epsilon_gaussian,
-    gaussian_epsilon,
-)
+from coalmine import membership_of_scores
+from coalmine.statistics import MembershipScores, epsilon_f_dp, epsilon_gaussian, gaussian_epsilon
+from coalmine.statistics.epsilon.gaussian import F_DP, GAUSSIAN, _moved, curve_refuted
 from coalmine.statistics.epsilon.one_run import Guesses
-from coalmine.statistics.scores import MembershipScores
 from private_mechanisms import Mechanism, gaussian, laplace, randomized_response
 from private_mechanisms import gaussian_epsilon as expected_epsilon
 

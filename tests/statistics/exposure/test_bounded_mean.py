@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.randomness import arrays
-from coalmine.statistics.exposure.bounded_mean import (
-    _log_capital,
-    _stakes,
-    bounded_mean_interval,
-    sparse_mean_interval,
-)
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics import bounded_mean_interval, clopper_pearson
+from coalmine.statistics.exposure.bounded_mean import _log_capital, _stakes, sparse_mean_interval
 
 # Many exact zeros and ones, some values that a float hardly holds.
 value = st.one_of(st.just(0.0), st.just(1.0), st.floats(0.0, 1.0), st.floats(0.0, 1e-300))

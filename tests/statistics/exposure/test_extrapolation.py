@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.randomness import arrays
-from coalmine.statistics.exposure.extrapolation import SkewNormal, TailFit, extrapolated_exposures, fit_tail
-from coalmine.statistics.exposure.ranks import exposure_bits
+from coalmine.statistics import SkewNormal, TailFit, exposure_bits, extrapolated_exposures, fit_tail
 
 SIZE = 10**9
 

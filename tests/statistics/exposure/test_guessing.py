@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
-from coalmine.statistics.exposure.guessing import RandomGuessing, compare_with_guessing, exposures_among
-from coalmine.statistics.exposure.ranks import reference_exposures
+from coalmine.statistics import RandomGuessing, compare_with_guessing, exposures_among, reference_exposures
 
 
 def splits(values, m):

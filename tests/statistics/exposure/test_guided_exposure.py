@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine import Estimate
 from coalmine.errors import InputError, ModelOutputError
 from coalmine.randomness import arrays
-from coalmine.records import Estimate
-from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
-from coalmine.statistics.exposure.ranks import exposure_bits
+from coalmine.statistics import bounded_exposure, exposure_bits, guided_exposures
 
 
 @pytest.mark.parametrize("known", [1, 3])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
-from coalmine.statistics.exposure.order_tests import order_test, places_to_test, shared_order_test
-from coalmine.statistics.multiple_tests import holm
+from coalmine.statistics import holm, order_test, shared_order_test
+from coalmine.statistics.exposure.order_tests import places_to_test
 
 LISTS = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 

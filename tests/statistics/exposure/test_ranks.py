@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coalmine.statistics
+from coalmine import Estimate
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.randomness import arrays
-from coalmine.records import Estimate
-from coalmine.statistics.exposure.ranks import (
+from coalmine.statistics import (
     exact_exposure,
     exposure_bits,
     reference_exposure,

@@ -12,12 +12,11 @@ from scipy import optimize, special, stats
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.randomness import arrays
+from coalmine.statistics import SkewNormal, fit_skew_normal
 from coalmine.statistics.exposure.minimization import minimize_bounded
-from coalmine.statistics.exposure.skew_normal import SkewNormal
 from coalmine.statistics.exposure.skew_normal_fit import (
     _coordinate_of_shape,
     _loss_and_gradient,
-    fit_skew_normal,
     group_scores,
 )
 

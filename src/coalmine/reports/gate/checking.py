@@ -34,7 +34,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(run: Run, policy: Any) -> GateResult:
-    """Every rule of a policy, judged by the results of a run.
+    r"""Every rule of a policy, judged by the results of a run.
 
     Where one rule is broken and another is not shown either way, the outcome is "broken". The rules share one error: without
     memorization any of them is called broken in at most (1 - confidence) / 2 of runs.
@@ -43,7 +43,7 @@ def check(run: Run, policy: Any) -> GateResult:
     >>> from coalmine import membership_of_scores, parse_policy, read_run
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = membership_of_scores(range(80, 180), range(100)).save(folder)
-    ...     check(read_run(folder), parse_policy("[membership]\\nauc_at_most = 0.6")).outcome
+    ...     check(read_run(folder), parse_policy("[membership]\nauc_at_most = 0.6")).outcome
     'broken'
     """
     stale = other_weights(run) or other_manifest(run)

@@ -38,9 +38,15 @@ _COUNTS = frozenset({"min_canaries"})
 
 
 def read_policy(path: str | os.PathLike[str]) -> Any:
-    """The policy in a TOML file; `coalmine policy init` writes one to start from.
+    r"""The policy in a TOML file; `coalmine policy init` writes one to start from.
 
-    check(read_run("model/"), read_policy("policy.toml")).exit_code
+    >>> import pathlib
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "policy.toml"
+    ...     _ = path.write_text("[exposure]\nat_most = 10")
+    ...     read_policy(path).exposure.at_most
+    10.0
     """
     return parse_policy(read_bytes(path, "the policy"), Path(path).name)
 
