@@ -4,8 +4,8 @@ from statistics import median
 
 import pytest
 
-from coalmine.audits.extraction.results import EXTRACTIONS
-from coalmine.audits.runs import read_run
+from coalmine import read_run
+from coalmine.audits import EXTRACTIONS
 from coalmine.audits.watching.findings import watched_training
 from coalmine.evidence.figures import (
     BAND,

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from peft import LoraConfig, get_peft_model
 
-from coalmine.models import save_model
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.models.reference.pair_networks import PAIR_NETWORKS, PairNetworkConfig, build_pair_network
 from coalmine.records.documents import write_sealed
 from models import tiny_masked, tiny_pairs

@@ -9,7 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from coalmine import CanarySet, Format, expose, extract, load_model, score_texts
 from coalmine.errors import InputError, ModelError, NotMeasurableError
-from coalmine.models import from_transformers, save_model
+from coalmine.models import from_transformers
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.statistics import paired_areas
 from models.random_networks import random_model
 from models.tiny_masked import TOKENIZERS, tiny_masked

@@ -11,26 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine import expose
+from coalmine import Estimate, expose, findings_of, membership_of_scores, read_run, read_runs
+from coalmine.audits import EXPOSURES, VERIFIED, Finding, audited
 from coalmine.audits.exposure.chance import group_test, judged
-from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.extraction.results import VERIFIED, read_verified
-from coalmine.audits.membership.measuring import membership_of_scores
-from coalmine.audits.registry import audited, catalog, not_audited
-from coalmine.audits.runs import read_run, read_runs
+from coalmine.audits.extraction.results import read_verified
+from coalmine.audits.registry import catalog, not_audited
 from coalmine.audits.watching.findings import watched_training
-from coalmine.corpus.files.documents import Fields
+from coalmine.corpus import Fields
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
-from coalmine.evidence.findings import SEVERITIES, Finding, worst_severity
+from coalmine.evidence.findings import SEVERITIES, worst_severity
 from coalmine.evidence.run import Located, names_of
 from coalmine.randomness import arrays
-from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
 from coalmine.records.run_record import RUN_RECORDS
 from coalmine.reports.conclusion import conclusion_of
-from coalmine.reports.findings import findings_of
-from coalmine.statistics.exposure.ranks import exact_exposure, reference_exposures, sampled_exposures
+from coalmine.statistics import exact_exposure, reference_exposures, sampled_exposures
 from coalmine.training.record import TRAININGS
 from reports import report_runs as made
 from resealing import resealed
@@ -201,7 +197,7 @@ def test_what_is_known_exactly_is_never_called_unmeasured(tmp_path):
 
 
 def test_a_curve_that_is_rejected_measures_nothing(tmp_path):
-    from coalmine.statistics.exposure.extrapolation import fit_tail
+    from coalmine.statistics import fit_tail
 
     generator = arrays(0, "findings", "humps")
     humps = np.concatenate([generator.normal(40, 1, 500), generator.normal(80, 1, 500)])

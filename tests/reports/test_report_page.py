@@ -19,17 +19,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import coalmine
-from coalmine import expose
-from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
+from coalmine import expose, read_run, read_runs
+from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS, Finding
+from coalmine.audits.exposure.results import CandidateScores
 from coalmine.audits.extraction.details import hidden_member
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
-from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.audits.recitation.figures import recitation_figures
-from coalmine.audits.recitation.results import RECITATIONS
-from coalmine.audits.runs import read_run, read_runs
 from coalmine.cli import report as report_command
 from coalmine.errors import InputError
-from coalmine.evidence.findings import Finding
 from coalmine.evidence.pages import embedded_json, escaped
 from coalmine.evidence.run import Located
 from coalmine.randomness import arrays
@@ -38,7 +35,7 @@ from coalmine.reports.export import as_json, as_junit, as_markdown, as_sarif
 from coalmine.reports.figures import comparing_figures, figure_png, figures_of
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
-from coalmine.statistics.roc import roc_curve, tpr_at_fpr
+from coalmine.statistics import roc_curve, tpr_at_fpr
 from coalmine.visible import visible
 from reports import report_runs as made
 from resealing import resealed, vouch_again
@@ -168,7 +165,7 @@ def test_figures_show_what_was_measured(run):
 def test_the_roc_is_that_of_the_scores(tmp_path):
     generator = arrays(0, "report", "roc")
     references, planted = generator.normal(size=500), generator.normal(size=40) - 1.0
-    from coalmine.statistics.exposure.ranks import reference_exposures
+    from coalmine.statistics import reference_exposures
 
     results = [
         made.exposure_result(f"c{n}", one, times=4, bits=float(planted[n] + 50))
@@ -219,8 +216,7 @@ def test_two_runs_are_compared(tmp_path):
 @pytest.fixture(scope="module")
 def hostile_run(tmp_path_factory):
     """A run in which every text that comes from outside is an attack."""
-    from coalmine import CanarySet, Format
-    from coalmine.records import Canary
+    from coalmine import Canary, CanarySet, Format
 
     directory = tmp_path_factory.mktemp("hostile")
     form = Format("</script><script>x {digits:2}")

@@ -9,7 +9,7 @@ import pytest
 from cli.in_process import run
 from coalmine import CanarySet, check, findings_of, parse_policy, read_run, verify_run
 from coalmine.errors import InputError
-from coalmine.models import save_model
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.reports.verifying.table import MOST_ROWS, verification_in_words, verification_table
 from models.random_networks import random_model
 from resealing import resealed

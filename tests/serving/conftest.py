@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from coalmine import load_model, serve
-from coalmine.models import save_model
+from coalmine.models.reference.checkpoint import save_model
 from models.random_networks import random_model
 from serving.serving_client import Client
 

@@ -11,7 +11,7 @@ from cli.in_process import run
 from coalmine.corpus import build_index, write_embedded_corpus
 from coalmine.corpus.index.building import UNFINISHED_FILE
 from coalmine.errors import InputError
-from coalmine.models import save_model
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.guarded_files import guarded_file, read_guarded, write_guarded
 from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot

@@ -23,26 +23,25 @@ if TYPE_CHECKING:
     from coalmine.audits.comparison.sources import compare_runs
     from coalmine.audits.exposure.measuring import expose
     from coalmine.audits.exposure.options import ExposureOptions
-    from coalmine.audits.exposure.results import (
-        ExposureResult,
-        Exposures,
-        read_exposures,
-    )
+    from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures, read_exposures
     from coalmine.audits.extraction.certificate import verify_certificate
     from coalmine.audits.extraction.measuring import extract, verify_extraction
     from coalmine.audits.extraction.options import ExtractionOptions
-    from coalmine.audits.extraction.results import Extraction, read_extraction
+    from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Extraction, read_extraction
     from coalmine.audits.membership.measuring import (
         membership_of_file,
         membership_of_results,
         membership_of_scores,
     )
     from coalmine.audits.membership.options import MembershipOptions
-    from coalmine.audits.membership.results import Membership, read_membership
+    from coalmine.audits.membership.results import MEMBERSHIPS, Membership, read_membership
     from coalmine.audits.recitation.measuring import recite
     from coalmine.audits.recitation.options import RecitationOptions
-    from coalmine.audits.recitation.results import Recitation, read_recitation
+    from coalmine.audits.recitation.results import RECITATIONS, Recitation, read_recitation
+    from coalmine.audits.registry import audited
+    from coalmine.audits.runs import read_run, read_runs
     from coalmine.audits.watching.measuring import ExposureWatch
+    from coalmine.audits.watching.results import WATCHES
     from coalmine.evidence.audit import Audit, NotTested
     from coalmine.evidence.budget import Decisions, Suspicion
     from coalmine.evidence.details import Detail
@@ -55,6 +54,12 @@ if TYPE_CHECKING:
     from coalmine.records.documents import Document, Origin
 
 __all__ = [
+    "EXPOSURES",
+    "EXTRACTIONS",
+    "MEMBERSHIPS",
+    "RECITATIONS",
+    "VERIFIED",
+    "WATCHES",
     "Audit",
     "Catalog",
     "Comparison",
@@ -83,6 +88,7 @@ __all__ = [
     "RuleOutcome",
     "Run",
     "Suspicion",
+    "audited",
     "compare_runs",
     "expose",
     "extract",
@@ -93,6 +99,8 @@ __all__ = [
     "read_extraction",
     "read_membership",
     "read_recitation",
+    "read_run",
+    "read_runs",
     "recite",
     "verify_certificate",
     "verify_extraction",
@@ -108,6 +116,8 @@ __getattr__, __dir__ = lazy(
         "Decisions": "coalmine.evidence.budget",
         "Detail": "coalmine.evidence.details",
         "Document": "coalmine.records.documents",
+        "EXPOSURES": "coalmine.audits.exposure.results",
+        "EXTRACTIONS": "coalmine.audits.extraction.results",
         "Entry": "coalmine.evidence.findings",
         "ExposureOptions": "coalmine.audits.exposure.options",
         "ExposureResult": "coalmine.audits.exposure.results",
@@ -117,18 +127,23 @@ __getattr__, __dir__ = lazy(
         "ExtractionOptions": "coalmine.audits.extraction.options",
         "Figure": "coalmine.evidence.figures",
         "Finding": "coalmine.evidence.findings",
+        "MEMBERSHIPS": "coalmine.audits.membership.results",
         "Membership": "coalmine.audits.membership.results",
         "MembershipOptions": "coalmine.audits.membership.options",
         "NotTested": "coalmine.evidence.audit",
         "Origin": "coalmine.records.documents",
         "Panel": "coalmine.evidence.figures",
         "PolicySection": "coalmine.evidence.policy",
+        "RECITATIONS": "coalmine.audits.recitation.results",
         "Recitation": "coalmine.audits.recitation.results",
         "RecitationOptions": "coalmine.audits.recitation.options",
         "Reply": "coalmine.evidence.replies",
         "RuleOutcome": "coalmine.evidence.outcomes",
         "Run": "coalmine.evidence.run",
         "Suspicion": "coalmine.evidence.budget",
+        "VERIFIED": "coalmine.audits.extraction.results",
+        "WATCHES": "coalmine.audits.watching.results",
+        "audited": "coalmine.audits.registry",
         "compare_runs": "coalmine.audits.comparison.sources",
         "expose": "coalmine.audits.exposure.measuring",
         "extract": "coalmine.audits.extraction.measuring",
@@ -139,6 +154,8 @@ __getattr__, __dir__ = lazy(
         "read_extraction": "coalmine.audits.extraction.results",
         "read_membership": "coalmine.audits.membership.results",
         "read_recitation": "coalmine.audits.recitation.results",
+        "read_run": "coalmine.audits.runs",
+        "read_runs": "coalmine.audits.runs",
         "recite": "coalmine.audits.recitation.measuring",
         "verify_certificate": "coalmine.audits.extraction.certificate",
         "verify_extraction": "coalmine.audits.extraction.measuring",

@@ -19,7 +19,8 @@ from coalmine.audits.recitation.table import in_plain_words
 from coalmine.cli.recite import command
 from coalmine.corpus import build_index, embedded_documents
 from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
-from coalmine.models import Sampling, save_model
+from coalmine.models import Sampling
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.progress import Silent
 from coalmine.statistics import clopper_pearson, clustered_interval
 from models.random_networks import random_model

@@ -17,7 +17,7 @@ import pytest
 
 from coalmine import serve
 from coalmine.errors import CoalmineError, InputError, ModelChangedError, ModelError, NotMeasurableError
-from coalmine.models import connect, save_model, text_sequence
+from coalmine.models import connect, text_sequence
 from coalmine.models.endpoints.answers import (
     EndpointAnswer,
     EndpointQuestion,
@@ -28,6 +28,7 @@ from coalmine.models.endpoints.answers import (
 from coalmine.models.endpoints.cache import AnswerCache
 from coalmine.models.endpoints.limits import Budget, RateLimit
 from coalmine.models.endpoints.probe_schedule import LONGEST_STRETCH
+from coalmine.models.reference.checkpoint import save_model
 from endpoints.fault_proxy import BENIGN, FAULTS, Fault, FaultProxy
 from models.endpoint_servers import local_bits, serving_process, twisted
 from models.random_networks import random_model

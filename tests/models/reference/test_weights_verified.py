@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from coalmine import load_model, plant, train
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import AlteredError, ModelError
-from coalmine.models import save_model
+from coalmine.models.reference.checkpoint import save_model
 from coalmine.storage.files import sha256_of_file
 from models.random_networks import random_model
 from resealing import resealed
