@@ -30,7 +30,7 @@ from mutants.rooms import test_files
 from mutants.selecting import Test
 
 LIBRARIES = (
-    "altair", "automata.fa.dfa", "httpx", "hypothesis", "hypothesis.extra.numpy", "interegular", "mpmath", "msgspec", "numpy",
+    "altair", "automata.fa.dfa", "httpcore", "hypothesis", "hypothesis.extra.numpy", "interegular", "mpmath", "msgspec", "numpy",
     "pyarrow.parquet", "rich.console", "safetensors.torch", "scipy.integrate", "scipy.interpolate", "scipy.optimize",
     "scipy.signal", "scipy.special", "scipy.stats", "tokenizers", "torch", "transformers", "typer.testing",
 )  # fmt: skip

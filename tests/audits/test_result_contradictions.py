@@ -300,6 +300,7 @@ def test_recitation_is_without_contradiction(recitation):
         ("groups.1.copies", [3, 1]),
         ("groups.1.copies", [0, 1]),
         ("groups.1.mean_copies", 50.0),
+        ("groups.1.clusters", 0),
         ("groups.1.clusters", 101),
         ("groups.1.recited_in_corpus", [0.5, 0.6]),
         ("groups.1.near", {"n": 7}),

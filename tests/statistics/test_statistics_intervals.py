@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from coalmine.errors import InputError
 from coalmine.statistics import clopper_pearson
+from coalmine.statistics.intervals import effective_interval
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,13 @@ def test_holds_the_proportion_and_mirrors(counts, confidence):
     mirrored_low, mirrored_high = clopper_pearson(trials - successes, trials, confidence)
     assert mirrored_low == pytest.approx(1.0 - high, abs=1e-12)
     assert mirrored_high == pytest.approx(1.0 - low, abs=1e-12)
+
+
+def test_a_share_of_whole_successes_has_their_interval_to_the_last_digit():
+    # 1 / 49 * 49 is below 1, as many others are not what they were before the division.
+    for trials in (10, 49, 103):
+        for successes in range(trials + 1):
+            assert effective_interval(successes / trials, trials) == clopper_pearson(successes, trials)
 
 
 def test_arrays_broadcast_and_scalars_stay_scalars():

@@ -169,6 +169,15 @@ def test_rank_size_and_value_agree(documents, method, place):
         assert problems_of(changed)
 
 
+@pytest.mark.parametrize("rank", [-1, 0, 10_001])
+@pytest.mark.parametrize("method", ["exact", "bounded"])
+def test_a_rank_that_no_member_has_is_named(documents, method, rank):
+    changed = copy.deepcopy(documents[method])
+    result = changed["results"][0]
+    result["rank"] = rank
+    assert f"canary {result['canary_id']!r} has rank {rank:,} of 10,000" in problems_of(changed)
+
+
 def test_a_proven_rank_lies_between_the_limits_of_draws(documents):
     changed = copy.deepcopy(documents["guided"])
     for place, result in enumerate(changed["results"]):

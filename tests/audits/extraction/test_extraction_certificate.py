@@ -108,7 +108,10 @@ def tampered(honest):
     without = tuple(REPLACE(one, place=place) for place, one in enumerate((*found[:1], *found[2:]), start=1))
     return {
         "another member": (REPLACE(honest, found=swap(found, 2, text=other)), "at place 2 costs"),
-        "not a member": (REPLACE(honest, found=swap(found, 2, text="pin 12x4")), "not a member"),
+        "not a member": (
+            REPLACE(honest, found=swap(found, 2, text="pin 12x4")),
+            "what is at place 2 is not a member",
+        ),
         "a member twice": (REPLACE(honest, found=swap(found, 2, text=found[0].text)), "found twice"),
         "another cost": (
             REPLACE(honest, found=swap(found, 3, log_perplexity_bits=found[2].log_perplexity_bits + 0.002)),

@@ -345,6 +345,13 @@ def test_examples_are_neither_copies_of_each_other_nor_boilerplate(learned, tmp_
     assert only.overall("model", 20).recited.value > 0
     assert not only.examples
     assert "boilerplate" in only.warnings[-1]
+    # A model that recites nothing leaves that as it is, and has nothing to say about itself.
+    untaught = random_model("gru", seed=4)
+    both = recite([learned, untaught], index, contexts=[20], suffix=10)
+    assert [both.overall(one.name, 20).recited.value > 0 for one in both.models] == [True, False]
+    assert both.warnings == only.warnings
+    alone = recite(untaught, index, contexts=[20], suffix=10)
+    assert not any("boilerplate" in one for one in alone.warnings)
 
 
 def parquet_rows(model, index, folder, **options):

@@ -49,6 +49,16 @@ def test_counts_near_thresholds_are_those_of_a_list(wanted, batches, data):
     assert counter.counts_to(values, equal=False).tolist() == [(every < value).sum() for value in values]
 
 
+@given(st.lists(st.tuples(st.floats(0.0, 200.0), st.floats(0.0, 10.0)), min_size=1, max_size=4))
+def test_the_largest_cost_that_counts_is_the_last_that_is_rounded_to_a_threshold(wanted):
+    limits, margins = (np.array(column) for column in zip(*wanted, strict=True))
+    counter = ThresholdCounter(limits, margins)
+    counter.add(np.nextafter([counter.largest], 0.0))
+    assert counter.counts_to(limits + margins + 1.0).max() == 1
+    counter.add(np.nextafter([counter.largest], np.inf))
+    assert counter.counts_to(limits + margins + 1.0).max() == 1
+
+
 @settings(max_examples=300)
 @given(st.lists(bits, min_size=2, max_size=20), st.data())
 def test_ranks_with_a_resolution_count_what_may_lie_on_the_other_side(costs, data):

@@ -108,6 +108,16 @@ def test_enumeration(tree, costs):
     assert watch.most <= BUDGET
 
 
+def test_memory_for_less_than_a_row_is_taken_by_one_row_at_a_time(tree, costs):
+    model, watch = watched()
+    batches = list(enumerate_members(Frontier(model, tree, memory_bytes=1)))
+    assert watch.rows == 1
+    numbers, found = (
+        np.concatenate([getattr(one, name) for one in batches]) for name in ("indices", "costs")
+    )
+    assert found[np.argsort(numbers)] == pytest.approx(costs, abs=1e-4)
+
+
 def test_searches(tree, costs):
     model, watch = watched()
     paths = ShortestPaths(Frontier(model, tree), 5, memory_bytes=BUDGET)

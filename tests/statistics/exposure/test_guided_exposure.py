@@ -323,5 +323,8 @@ def test_scores_that_are_no_numbers_are_not_read_as_safe(wrong):
         guided_exposures(**GOOD | wrong)
 
 
-def test_a_weight_at_its_limit_may_exceed_it_by_rounding():
-    assert guided_exposures(**GOOD | {"log2_weights": [3.5 + 1e-12, 4.0]})[0].status == "measured"
+@pytest.mark.parametrize("excess", [1e-12, 1e-7])
+def test_a_weight_that_exceeds_its_limit_by_rounding_is_taken_for_the_limit(excess):
+    at, above = (guided_exposures(**GOOD | {"log2_weights": [3.5 + more, 4.0]})[0] for more in (0.0, excess))
+    assert at.status == "measured"
+    assert above == at

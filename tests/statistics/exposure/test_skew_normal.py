@@ -17,6 +17,7 @@ from coalmine.statistics.exposure.minimization import minimize_bounded
 from coalmine.statistics.exposure.skew_normal_fit import (
     _coordinate_of_shape,
     _loss_and_gradient,
+    _shape_of_skewness,
     group_scores,
 )
 
@@ -160,6 +161,11 @@ def test_the_gradient_is_that_of_the_loss(mean, log_deviation, shape):
     gradient = _loss_and_gradient(place, units, shares)[1]
     numeric = optimize.approx_fprime(place, lambda at: _loss_and_gradient(at, units, shares)[0], 1e-7)
     np.testing.assert_allclose(gradient, numeric, atol=2e-4 * (1 + np.abs(gradient).max()))
+
+
+@pytest.mark.parametrize("shape", [0.0, 0.1, 1.0, 3.0, 7.0])
+def test_the_shape_of_a_skewness_is_that_of_the_curve_that_has_it(shape):
+    assert _shape_of_skewness(float(stats.skewnorm(shape).stats("s"))) == pytest.approx(shape, abs=1e-4)
 
 
 @pytest.mark.parametrize(
