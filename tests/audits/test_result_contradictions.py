@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,6 +17,8 @@ from coalmine import (
     extract,
     membership,
     membership_of_scores,
+    read_run,
+    verify_run,
 )
 from coalmine.audits import Membership, Recitation, verify_extraction
 from coalmine.audits.extraction.contradictions import (
@@ -176,6 +179,29 @@ def test_canaries_that_cannot_have_come_out_so(verified, path, value):
 def test_canaries_that_the_manifest_does_not_have(verified, canaries, path, value):
     document = msgspec.convert(edited(json.loads(verified.read_bytes()), path, value), Verified)
     assert list(verified_manifest_problems(document, canaries))
+
+
+@pytest.mark.parametrize("change", ["hidden", "elsewhere", "another search"])
+def test_texts_that_were_found_and_are_canaries(verified, canaries, change):
+    canaries.save(verified.parent)
+    assert verify_run(verified.parent).sound
+    with resealed(verified.parent / "extraction-f0.json") as extraction:
+        one, other = extraction["found"][1:]
+        other["expansions"] = one["expansions"]
+        if change == "elsewhere":
+            one["text"], other["text"] = other["text"], one["text"]
+        if change == "another search":
+            extraction["format_template"] = "pin {digits:3}"
+    if change == "hidden":
+        with resealed(verified) as document:
+            document["canaries"][0].update(extracted=False, place=None, expansions=None)
+    read_verified(verified)  # only the manifest knows the texts
+    with pytest.raises(
+        ContradictionError, match=r"verified\.json contradicts the manifest that it was made with: "
+    ):
+        read_run(verified.parent)
+    states = {Path(row.path).name: row.state for row in verify_run(verified.parent).files}
+    assert states["verified.json"] == "contradictory"
 
 
 def test_an_extraction_that_was_exchanged_is_refused(verified):

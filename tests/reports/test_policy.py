@@ -341,6 +341,16 @@ def outcomes(result):
     return {one.rule: one.outcome for one in result.rules}
 
 
+@pytest.mark.parametrize("named", [{}, {"extraction-f1.json": "0" * 64}])
+def test_canaries_that_no_search_was_named_for_are_not_shown_to_be_safe(run, tmp_path, named):
+    folder = shutil.copytree(run, tmp_path / "model")
+    policy = 'require = ["extraction"]\n[extraction]\nat_most_extracted = 1'
+    assert set(outcomes(checked(folder, policy)).values()) == {"holds"}
+    with resealed(folder / "extraction" / "verified.json") as document:
+        document["extractions"] = named
+    assert set(outcomes(checked(folder, policy)).values()) == {"not_shown"}
+
+
 def test_a_policy_that_holds_one_that_is_broken_and_one_that_could_not_be_measured(run):
     holds = checked(run, "[exposure]\nat_most = 10\nup_to_repetitions = 1")
     assert (holds.outcome, holds.exit_code) == ("holds", 0)

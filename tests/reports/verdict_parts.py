@@ -137,8 +137,13 @@ def search(
 
 
 def verified(canaries, manifest=MANIFEST):
+    """What is said of canaries, by the search of each of their formats."""
+    formats = dict.fromkeys(one.format_id for one in canaries if one.format_id is not None)
     return Verified(
-        manifest_sha256=manifest, model={"adapter": "scripted"}, extractions={}, canaries=tuple(canaries)
+        manifest_sha256=manifest,
+        model={"adapter": "scripted"},
+        extractions={f"extraction-{format_id}.json": "0" * 64 for format_id in formats},
+        canaries=tuple(canaries),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[st
         canaries = manifests.get(digest or "")
         if canaries is not None:
             problems = kind.origin.manifest_problems(one.document, canaries)
-            refuse_contradictions(one.path, problems, "this result", "the manifest that it was made with")
+            further = kind.origin.manifest_beside(one.path, one.document, canaries)
+            both = itertools.chain(problems, further)
+            refuse_contradictions(one.path, both, "this result", "the manifest that it was made with")
 
 
 def _folders_of(paths: Sequence[Path], path: Path) -> Iterator[Path]:

@@ -112,6 +112,7 @@ class Origin(Generic[Record]):
         model: the description of the model that it is about; None for a document that is not about one model.
         manifests: the SHA-256 of each manifest that it was made with, or that it describes.
         manifest_problems: what the manifest contradicts in it, one sentence each; None where it says nothing about single canaries.
+        manifest_beside: what the files beside it and the manifest together contradict in it, given its path, one sentence each.
         facts: what it and the run.json written by the same command both record, by the names that run.json uses.
         source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
 
@@ -122,6 +123,7 @@ class Origin(Generic[Record]):
     model: Callable[[Record], Mapping[str, Any]] | None = None
     manifests: Callable[[Record], Iterable[str | None]] = lambda _: ()
     manifest_problems: Callable[[Record, Any], Iterable[str]] | None = None
+    manifest_beside: Callable[[Path, Record, Any], Iterable[str]] = lambda _path, _record, _manifest: ()
     facts: Callable[[Record], Mapping[str, Any]] = lambda _: {}
     source: Source[Record] | None = None
 

@@ -120,3 +120,30 @@ def verified_manifest_problems(document: Verified, canaries: CanarySet) -> Itera
             yield f"canary {one.canary_id!r} is not in the manifest"
         elif (one.format_id, one.repetitions) != (canary.format_id, canary.times_trained_on):
             yield f"canary {one.canary_id!r} is of another format, or was planted another number of times, by the manifest"
+
+
+def search_manifest_problems(
+    document: Verified, format_id: str, extraction: Extraction, canaries: CanarySet
+) -> Iterator[str]:
+    """What is said of the canaries of one format, and the texts that its search found do not say."""
+    form = canaries.formats.get(format_id)
+    if form is None:
+        yield f"a format {format_id!r} was searched, which is not in the manifest"
+        return
+    if extraction.format_template != form.template:
+        yield f"the search of format {format_id!r} is of another template than that of the manifest"
+    places = {one.text: one.place for one in extraction.found}
+    said = {one.canary_id: one.place for one in document.canaries}
+    for canary in canaries:
+        if canary.format_id != format_id or canary.canary_id not in said:
+            continue
+        found, told = places.get(canary.text), said[canary.canary_id]
+        if found != told:
+            yield (
+                f"canary {canary.canary_id!r} is said to have {_place(told)}, and its text has {_place(found)} in the extraction of "
+                "its format"
+            )
+
+
+def _place(place: int | None) -> str:
+    return "no place" if place is None else f"place {place:,}"

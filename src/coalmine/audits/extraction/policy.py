@@ -9,10 +9,17 @@ import msgspec
 
 from coalmine.audits.exposure.coverage import planted_in
 from coalmine.audits.exposure.single_canaries import places_of
-from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction
+from coalmine.audits.extraction.results import (
+    EXTRACTIONS,
+    VERIFIED,
+    CanaryExtraction,
+    Extraction,
+    extraction_file,
+)
 from coalmine.evidence.outcomes import WORDS, Outcome, RuleOutcome, error_level, not_shown, within
 from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
+from coalmine.records.documents import beside
 from coalmine.statistics.exposure.order_tests import order_test
 
 COMMAND = "coalmine extract --verify"
@@ -227,11 +234,17 @@ def not_looked_for(run: Run, most: int | None = None) -> list[str]:
 
 
 def without_search(run: Run) -> str | None:
-    """Which verified.json rests on a search that is not there; None where all are."""
+    """Which verified.json rests on a search that is not there, or names none of a format of its canaries; None where all are."""
     there = {path.resolve() for path, _ in run.all(EXTRACTIONS)}
     for path, document in run.all(VERIFIED):
+        if not document.extractions:
+            return f"{run.shown(path)} names no search that it rests on"
+        formats = {one.format_id for one in document.canaries if one.format_id is not None}
+        for name in sorted(map(extraction_file, formats)):
+            if name not in document.extractions:
+                return f"{run.shown(path)} names no {name}, which holds the search of canaries that are in it"
         for name in sorted(document.extractions):
-            if path.with_name(name).resolve() not in there:
+            if beside(path, name).resolve() not in there:
                 return f"{name}, which {run.shown(path)} rests on, is not there"
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import msgspec
 
 from coalmine.audits.extraction.contradictions import (
     extraction_problems,
+    search_manifest_problems,
     search_problems,
     verified_manifest_problems,
     verified_problems,
 )
 from coalmine.audits.extraction.options import Method
+from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.formats.format import Format
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin, beside, is_there
@@ -175,12 +177,22 @@ def save_verification(
 
 def check_searches(path: Path, document: Verified) -> None:
     """Reject a verified.json that contradicts the extractions beside it."""
+    for format_id, extraction in _searches_beside(path, document):
+        refuse_contradictions(path, search_problems(document, format_id, extraction), VERIFIED.what)
+
+
+def _searches_beside(path: Path, document: Verified) -> Iterator[tuple[str, Extraction]]:
+    """The extractions of a verified.json that are beside it, with their formats."""
     for name in document.extractions:
         place = beside(path, name)
         if is_there(place):
-            format_id = place.name.removeprefix("extraction-").removesuffix(".json")
-            problems = search_problems(document, format_id, read_extraction(place))
-            refuse_contradictions(path, problems, VERIFIED.what)
+            yield place.name.removeprefix("extraction-").removesuffix(".json"), read_extraction(place)
+
+
+def _searches_and_manifest(path: Path, document: Verified, canaries: CanarySet) -> Iterator[str]:
+    """What the texts in the extractions beside a verified.json contradict, by the canaries of its manifest."""
+    for format_id, extraction in _searches_beside(path, document):
+        yield from search_manifest_problems(document, format_id, extraction, canaries)
 
 
 VERIFIED = Document(
@@ -198,6 +210,7 @@ VERIFIED = Document(
         model=lambda verified: verified.model,
         manifests=lambda verified: [verified.manifest_sha256],
         manifest_problems=verified_manifest_problems,
+        manifest_beside=_searches_and_manifest,
         facts=lambda verified: {"manifest_sha256": verified.manifest_sha256, "model": verified.model},
     ),
 )

@@ -308,6 +308,8 @@ class _Files:
                 check_manifest(kind, Located(path, document), known)
             except ContradictionError as problem:
                 self._refused(path, "", problem)
+            except InputError:
+                pass  # a file beside it that cannot be read has a row of its own
             made_with = {digest for digest in kind.origin.manifests(document) if digest is not None}
             if unused and made_with and not made_with & set(known):
                 others = next(path for path, found in self._manifests.items() if found.sha256 in unused)
