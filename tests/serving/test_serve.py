@@ -17,6 +17,7 @@ import pytest
 
 from coalmine import ScriptedModel, serve
 from coalmine.errors import InputError, MissingExtraError
+from coalmine.serving import connections
 from coalmine.serving import server as server_module
 from models.random_networks import CHARACTERS
 from serving.serving_client import ECHO, TEXTS, Client, assert_close, nats
@@ -325,6 +326,68 @@ def test_closing_answers_what_came_and_frees_the_port(local, monkeypatch):
     server.close()
     serve(local, port=urlsplit(server.url).port).close()
     assert set(threading.enumerate()) <= before
+
+
+def test_closing_tells_those_who_still_wait(monkeypatch, caplog):
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.5)
+    model = ScriptedModel(CHARACTERS)
+    plain, began, go = model.score, threading.Event(), threading.Event()
+
+    def slow_score(sequences, *, ranks=False):
+        began.set()
+        go.wait(PATIENCE_SECONDS)
+        return plain(sequences, ranks=ranks)
+
+    model.score = slow_score
+    lines = []
+    server = serve(model, port=0, batch=1, log=lines.append)
+    parts = urlsplit(server.url)
+    unfinished = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 50\r\n"
+        b"Content-Type: application/json\r\n\r\n{" % parts.port
+    )
+    with (
+        Client(server.url) as first,
+        Client(server.url) as second,
+        socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as third,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        third.sendall(unfinished)
+        computing = pool.submit(first.ask, "/completions", {"prompt": "abc", **ECHO})
+        began.wait(PATIENCE_SECONDS)
+        queued = pool.submit(second.ask, "/completions", {"prompt": "abd", **ECHO})
+        wait_until(lambda: server._batcher._waiting.qsize() == 1 and len(server._web.server_state.tasks) == 3)
+        server.close()
+        for one in (computing, queued):
+            status, document = one.result()
+            assert status == 503
+            assert set(document["error"]) == {"message", "type", "code"}
+            assert "the server is stopping" in document["error"]["message"]
+        head, _, body = b"".join(iter(lambda: third.recv(65536), b"")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert "the server is stopping" in json.loads(body)["error"]["message"]
+        go.set()
+    assert [re.sub(r" in \d+ ms", "", line) for line in lines] == ["POST /v1/completions 503"] * 3
+    assert not caplog.records  # which would be written to standard error
+
+
+def test_closing_does_not_wait_for_a_client_that_reads_nothing(monkeypatch, caplog):
+    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "FAREWELL_SECONDS", 0.2)
+    server = serve(ScriptedModel(CHARACTERS), port=0)
+    parts = urlsplit(server.url)
+    head = (
+        b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: %d\r\n"
+        b"Content-Type: application/json\r\n\r\n"
+    )
+    body = json.dumps({"prompt": "a" * 2_000_000}).encode()
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect((parts.hostname, parts.port))
+        line.sendall(head % (parts.port, len(body)) + body)
+        wait_until(lambda: any(one.flow.write_paused for one in server._web.server_state.connections))
+        server.close()
+    assert not caplog.records  # which would be written to standard error
 
 
 def test_the_process_ends_when_asked_and_keeps_its_key_to_itself(directory):

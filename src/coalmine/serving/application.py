@@ -73,25 +73,34 @@ class Application(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and log one line without its content."""
-        began = time.monotonic()
+        began, started = time.monotonic(), False
         path = scope["path"] if scope["path"] in self._known else "another path"
 
         async def send_and_log(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 took = 1000 * (time.monotonic() - began)
                 self._write_log(f"{scope['method']} {path} {message['status']} in {took:.0f} ms")
             await send(message)
 
         try:
+            await self._answer(scope, receive, send_and_log)
+        except asyncio.CancelledError:  # by a server that stops and has waited long enough
+            if not started:
+                refusal = RefusedError(503, "closing", "the server is stopping; ask again when it is back")
+                await _error_response(refusal, {"Connection": "close"})(scope, receive, send_and_log)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
             self._check(scope["method"], scope["path"], Headers(scope=scope))
         except RefusedError as refusal:
             await _discard(receive)
-            response = _error_response(refusal, {"Connection": "close"})
-            await response(scope, receive, send_and_log)
+            await _error_response(refusal, {"Connection": "close"})(scope, receive, send)
         else:
             # What fails inside is answered, and then raised for servers that log tracebacks, which may quote a prompt.
             with contextlib.suppress(Exception):
-                await super().__call__(scope, receive, send_and_log)
+                await super().__call__(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Headers) -> None:
         """Refuse by the head alone, so that the body of a stranger is not even read."""

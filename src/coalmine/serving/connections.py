@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import time
 from typing import Any
 
 import h11
+from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coalmine.serving.requests import RefusedError, error_document
@@ -24,6 +26,7 @@ IDLE_SECONDS = 120
 REQUEST_SECONDS = 60  # from the first byte of a request to its last
 # What follows a refusal is read and dropped for so long: a connection that is closed with bytes unread may lose its last answer.
 DISCARD_SECONDS = 2
+FAREWELL_SECONDS = 1  # in which the last answers of a server that stops can be read
 
 _END = re.compile(rb"\n\r?\n")  # what h11 takes for the end of a head
 _REQUEST_LINE = re.compile(rb"(OPTIONS \*|[A-Z]{1,20} /[!-~]*) HTTP/1\.[01]")
@@ -179,3 +182,36 @@ class StrictConnection(H11Protocol):
         self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(DISCARD_SECONDS, self.transport.abort)
+
+
+class PatientServer(Server):
+    """uvicorn's server, which at its end waits `patience` seconds for answers, and then says to those who still wait that it stops.
+
+    uvicorn's own time limit is not set, because it writes to the log and answers in plain text.
+    """
+
+    def __init__(self, config: Config, *, patience: float) -> None:
+        super().__init__(config)
+        self._patience = patience
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all connections, each after its answer."""
+        loop = asyncio.get_running_loop()
+        timers = [
+            loop.call_later(self._patience, self._cancel),
+            loop.call_later(self._patience + FAREWELL_SECONDS, self._abort),
+        ]
+        try:
+            await super().shutdown(sockets)
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _cancel(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def _abort(self) -> None:
+        """Leave the clients that do not read their answer."""
+        for connection in self.server_state.connections:
+            connection.transport.abort()

@@ -27,20 +27,20 @@ class Server:
     """A running server; `close` it, or use it in a `with`."""
 
     def __init__(self, config: Config, listening: socket.socket, batcher: Batcher) -> None:
-        from uvicorn import Server as WebServer
+        from coalmine.serving.connections import PatientServer
 
         address, port = listening.getsockname()[:2]
         #: What clients get as the address, such as http://127.0.0.1:8000/v1; paths such as /completions are added to it.
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{port}/v1"
         self._batcher = batcher
-        self._web = WebServer(config)
+        self._web = PatientServer(config, patience=PATIENCE_SECONDS)
         self._thread = threading.Thread(
             target=self._web.run, args=([listening],), name="coalmine-serve", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more requests, answer those that came, for up to ten seconds, and free the address."""
+        """Take no more requests, answer those that came, for up to ten seconds, refuse the rest with 503, and free the address."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         self._web.should_exit = True
         self._thread.join()
@@ -109,7 +109,6 @@ def serve(
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=PATIENCE_SECONDS,
     )
     return Server(config, listening, application.batcher)
 
