@@ -186,6 +186,39 @@ def test_first_lines(url, line, status):
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        b"/v1/completions/",
+        b"/v1/completions%2f",
+        b"/v1/%63ompletions",
+        b"/v1/completions%0a",
+        b"/v1//completions",
+        b"/v1/models/",
+        b"/v1/models%2f",
+        b"/v1/%6dodels",
+        b"/health/",
+        b"/%68ealth",
+        b"/v1/chat/completions/",
+    ],
+)
+def test_a_path_that_is_written_in_another_way_is_another_path(url, scripted, path):
+    check(url, scripted, asking(url, method=b"POST " + path), 404, "there is nothing here")
+    check(url, scripted, asking(url, method=b"GET " + path, body=b""), 404, "there is nothing here")
+
+
+def test_a_host_that_is_no_name_is_not_repeated(scripted):
+    with serve(scripted, host="0.0.0.0", port=0, key="k-12345678") as started:
+        url = started.url.replace("0.0.0.0", "127.0.0.1")
+        key = b"Authorization: Bearer k-12345678\r\n"
+        for host in (b"evil.example", b"evil.example/v1", b"["):
+            for path, says in ((b"/v1/models/", "nothing here"), (b"/v1/chat/completions", "does not chat")):
+                raw = asking(url, host=b"Host: " + host + b"\r\n", more=key, method=b"POST " + path)
+                check(url, scripted, raw, 404, says)
+                assert b"evil" not in talk(url, raw)
+        check(url, scripted, asking(url, method=b"GET /%68ealth", body=b""), 401)
+
+
+@pytest.mark.parametrize(
     "length", [b"-1", b"+37", b"0x25", b"37, 37", b"3 7", b"", b"9" * 16, b"\xb3", b"1e1"]
 )
 def test_lengths_that_are_not_a_number(url, scripted, length):

@@ -70,10 +70,13 @@ class Application(Starlette):
         self._known = {_CHAT, *(route.path for route in routes)}
         kinds = (HTTPException, CoalmineError, Exception)
         super().__init__(routes=routes, exception_handlers=dict.fromkeys(kinds, self._refuse))
+        self.router.redirect_slashes = False  # an answer repeats nothing of a request's Host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and log one line without its content."""
         began, started = time.monotonic(), False
+        # A path is compared as it was sent: one that is written in another way is another path.
+        scope["path"] = scope["raw_path"].decode("ascii")
         path = scope["path"] if scope["path"] in self._known else "another path"
 
         async def send_and_log(message: Message) -> None:
@@ -133,7 +136,7 @@ class Application(Starlette):
                 refusal = RefusedError(500, "model_output", str(problem))
             case CoalmineError():
                 refusal = RefusedError(400, "invalid_request", str(problem))
-            case HTTPException() if request.url.path == _CHAT:
+            case HTTPException() if request.scope["path"] == _CHAT:
                 said = "this server completes texts and does not chat; use POST /v1/completions"
                 refusal = RefusedError(404, "no_chat", said)
             case HTTPException():
