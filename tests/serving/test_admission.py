@@ -219,6 +219,39 @@ def test_a_host_that_is_no_name_is_not_repeated(scripted):
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        b"G",
+        b"POST /v1/comp",
+        b"GET /health HTTP/1.1\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n",
+        b"\r",
+        b"\r\r\r\r",
+        b"\r\n",
+        b"\n",
+    ],
+)
+def test_a_head_that_ends_too_early(url, scripted, part):
+    check(url, scripted, part, 400, "before its head was complete")
+    whole = asking(url, method=b"GET /health", body=b"").replace(b"Connection: close\r\n", b"")
+    answers = talk(url, whole + whole + part).split(b"HTTP/1.1 ")
+    assert [answer[:4] for answer in answers[1:]] == [b"200 ", b"200 ", b"400 "]
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as line:
+        line.sendall(whole)
+        answer = b""
+        while not answer.endswith(b"}") and (some := line.recv(65536)):
+            answer += some
+        line.sendall(part)
+        line.shutdown(socket.SHUT_WR)
+        assert read(b"".join(iter(lambda: line.recv(65536), b"")))[0] == 400
+
+
+def test_a_client_that_sends_nothing_gets_nothing(url):
+    assert talk(url, b"") == b""
+
+
+@pytest.mark.parametrize(
     "length", [b"-1", b"+37", b"0x25", b"37, 37", b"3 7", b"", b"9" * 16, b"\xb3", b"1e1"]
 )
 def test_lengths_that_are_not_a_number(url, scripted, length):

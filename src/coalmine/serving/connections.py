@@ -119,7 +119,7 @@ class StrictConnection(H11Protocol):
         super().__init__(*args, **options)
         self.conn = _StrictReader(h11.SERVER, 4 * MOST_HEAD_BYTES)
         self.logger, self.access_log = _SILENT, False
-        self._refused = False
+        self._refused = self._ended = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -145,12 +145,30 @@ class StrictConnection(H11Protocol):
                 self._timer = self.loop.call_later(REQUEST_SECONDS, self._check_pace)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """A client that has sent its last byte still gets the answer to what it asked; the application sees whether that is whole."""
-        answering = self.cycle is not None and not self.cycle.response_complete and not self._refused
-        if answering:
-            self.cycle.keep_alive = self.cycle.more_body = False
+        """A client that has sent its last byte still gets the answers to what it asked; the application sees whether that is whole."""
+        self._ended = True
+        return self._finish()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; after the last one of a client that sends no more, close the connection."""
+        super().on_response_complete()
+        if self._ended and not self.transport.is_closing() and not self._finish():
+            self.transport.close()
+
+    def _finish(self) -> bool:
+        """Answer what has come, because no more will come; returns whether an answer is still to be computed."""
+        if self._refused:
+            return False
+        more = bool(self.conn.trailing_data[0])
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = self.cycle.keep_alive and more
+            self.cycle.more_body = False
             self.cycle.message_event.set()
-        return answering
+            return True
+        if more and self.conn.their_state is h11.IDLE:
+            said = "the request ended before its head was complete; send all of it, up to an empty line"
+            self._refuse(RefusedError(400, "incomplete", said))
+        return False
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be read."""
