@@ -66,11 +66,10 @@ def command(
         meaning = membership(results, seed=seed)
         meaning.save(audit / "membership")
         write_bytes(report, report_page(read_runs(model, out / "planted")).encode())
-        space = f"{planted.canaries.formats['f0'].size:,}"
         output.say(
             exposure_table(results),
             "",
-            f'What it means: each canary is one of {space} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".',
+            _space_in_words(planted),
             *exposure_in_plain_words(results),
             *extracted_in_plain_words(extracted, extractions),
             "",
@@ -83,6 +82,11 @@ def command(
         )
         output.document(results)
     return 0
+
+
+def _space_in_words(planted: Planted) -> str:
+    size = planted.canaries.formats["f0"].size
+    return f'What it means: each canary is one of {size:,} ways to complete "{SECRET.split("{", maxsplit=1)[0]}...".'
 
 
 def _plant_and_train(out: Path, seed: int, output: Output) -> tuple[Planted, Path]:

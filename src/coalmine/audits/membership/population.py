@@ -72,14 +72,7 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
         lambda copies: epsilon_independent(*one.scores, coins=coins, **common, copies=copies), one.copies
     )
     test = headline_test(one.scores, coins, options.delta, options.seed, options.runs, one.why_no_coins)
-    ceiling = epsilon_ceiling(
-        len(in_scores),
-        len(out_scores),
-        coin_counts=None if coins is None else (len(coins.scores.in_scores), len(coins.scores.out_scores)),
-        inclusion=0.5 if coins is None else coins.inclusion,
-        runs=options.runs,
-        **common,
-    )
+    ceiling = _ceiling(one, coins, options)
     return Population(
         name=one.name,
         format_id=one.format_id,
@@ -101,6 +94,20 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
         warnings=_warnings(one, best.canary, ceiling),
         template=one.template,
         proven=one.proven,
+    )
+
+
+def _ceiling(one: ScoredPopulation, coins: CoinScores | None, options: MembershipOptions) -> float:
+    """The highest headline bound that this many scores could prove."""
+    return epsilon_ceiling(
+        len(one.scores.in_scores),
+        len(one.scores.out_scores),
+        coin_counts=None if coins is None else (len(coins.scores.in_scores), len(coins.scores.out_scores)),
+        inclusion=0.5 if coins is None else coins.inclusion,
+        runs=options.runs,
+        delta=options.delta,
+        confidence=options.confidence,
+        seed=options.seed,
     )
 
 

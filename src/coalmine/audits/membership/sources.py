@@ -159,9 +159,30 @@ def _of_format(
     # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
     copies_of = {result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted}
     warnings += _rewritten(name, planted, copies_of)
-    repetitions = sorted(set(copies_of.values()))
-    prefix = f"{name}, " if len(names) > 1 else ""
+    own_scores = _FormatScores(facts, f"{name}, " if len(names) > 1 else "", own, planted, withheld, out)
     trained = sum(result.planted for result in source.document.results)
+    return _by_copies(own_scores, copies_of, planned, trained), warnings
+
+
+class _FormatScores(NamedTuple):
+    """The scores of one format: those of its canaries by id, and all that nothing was trained on."""
+
+    facts: FormatFacts
+    # What the names of its populations begin with.
+    prefix: str
+    own: dict[str, float]
+    planted: list[ExposureResult]
+    withheld: list[ExposureResult]
+    out: NDArray[np.float64]
+
+
+def _by_copies(
+    scores: _FormatScores, copies_of: Mapping[str, int], planned: dict[str, int], trained: int
+) -> list[ScoredPopulation]:
+    """One population per number of copies, and one of all where there are several numbers."""
+    facts, prefix, own, planted, withheld, out = scores
+    held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
+    repetitions = sorted(set(copies_of.values()))
     found = []
     for copies in repetitions:
         some = [result for result in planted if copies_of[result.canary_id] == copies]
@@ -195,7 +216,7 @@ def _of_format(
                 proven=proven_canaries(planted, trained),
             )
         )
-    return found, warnings
+    return found
 
 
 def _rewritten(format_id: str, planted: Sequence[ExposureResult], copies_of: dict[str, int]) -> list[str]:
