@@ -8,12 +8,14 @@ import sys
 import msgspec
 import pytest
 
-from coalmine import CanarySet, check, findings_of, membership, parse_policy, read_run, read_runs
+from coalmine import CanarySet, check, findings_of, membership, parse_policy, read_run, read_runs, verify_run
 from coalmine.audits import VERIFIED
 from coalmine.corpus import Fields
+from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.corpus.planting.manifest_records import PlantedCorpus
 from coalmine.errors import InputError
 from reports import report_runs as made
+from resealing import resealed
 
 NONE_OUT = "[extraction]\nat_most_extracted = 0\nup_to_repetitions = 1"
 LOW = "[exposure]\nat_most = 12"
@@ -81,6 +83,15 @@ def test_a_search_that_is_gone_proves_nothing(run):
     assert {(one.outcome, one.evidence) for one in found.values()} == {("not_shown", why)}
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../x", "", ".", "..", "a\0b", "x" * 300])
+def test_a_search_with_a_name_that_no_file_beside_it_has_is_gone(run, name):
+    with resealed(run / "run" / "extraction" / "verified.json") as document:
+        document["extractions"][name] = "0" * 64
+    found = outcomes(NONE_OUT, run / "run", run / "planted")
+    why = f"{name}, which run/extraction/verified.json rests on, is not there"
+    assert {(one.outcome, one.evidence) for one in found.values()} == {("not_shown", why)}
+
+
 def test_a_secret_that_came_out_counts_though_its_search_is_gone(tmp_path):
     made.audited_run(tmp_path, remembered=2)
     (tmp_path / "extraction" / "extraction-f0.json").unlink()
@@ -121,6 +132,23 @@ def test_a_manifest_that_the_model_was_trained_on_and_that_was_not_measured_is_m
         canaries.with_corpus(planted, "corpus.txt").save(run / "run" / "other" / "canaries.json")
         made.save_training(run / "run", data_sha256=trained_on)
         assert {one.outcome for one in outcomes(policy, run / "run").values()} == {expected}
+
+
+def test_a_corpus_that_was_changed_after_planting_is_for_verify_to_tell(run):
+    """Results are about the canaries of the manifest; the gate and the report do not read the corpus."""
+    planted = PlantedCorpus(
+        name="corpus.txt", original_name="original.txt", sha256_before="0" * 64, sha256_after="2" * 64,
+        documents_before=9, documents_after=9, fields=Fields(),
+    )  # fmt: skip
+    canaries = CanarySet.load(run / "planted").with_corpus(planted, "corpus.txt")
+    canaries.save(run / "planted")
+    (run / "planted" / "corpus.txt").write_text("another text\n")
+    assert MANIFESTS.load(run / "planted").sha256 == canaries.sha256
+    found = outcomes(LOW, run / "run", run / "planted")
+    assert {one.outcome for one in found.values()} <= {"holds", "not_shown"}
+    assert findings_of(read_run(run / "run", run / "planted"))
+    states = {row.path: row.state for row in verify_run(run / "planted").files}
+    assert states[str(run / "planted" / "corpus.txt")] == "altered"
 
 
 def test_membership_of_one_manifest_does_not_stand_for_another(run):

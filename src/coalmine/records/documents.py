@@ -154,7 +154,7 @@ class Document(Generic[Record]):
         check: a further check of the content, where it is read as a result; raises an InputError.
         check_beside: a further check against the files beside it; raises an InputError.
         companions: the SHA-256 of each file that was written with it, by name; None for one that it does not know of.
-        verifies_companions: whether loading it verifies them; not for weights, which are verified when the model is loaded.
+        verifies_companions: whether loading it verifies them; not for a corpus, nor for weights, which are verified when loaded.
         companion_names: a pattern of the names of such files, for telling what they are when the document is missing.
         work_files: a pattern of the files that a stopped command leaves until the document is written.
         keeps_work_files: whether such files are kept beside the finished document, to resume with a larger budget.

@@ -21,6 +21,7 @@ from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
 from coalmine.records.documents import beside
 from coalmine.statistics.exposure.order_tests import order_test
+from coalmine.storage.links import real_path
 
 COMMAND = "coalmine extract --verify"
 
@@ -235,7 +236,7 @@ def not_looked_for(run: Run, most: int | None = None) -> list[str]:
 
 def without_search(run: Run) -> str | None:
     """Which verified.json rests on a search that is not there, or names none of a format of its canaries; None where all are."""
-    there = {path.resolve() for path, _ in run.all(EXTRACTIONS)}
+    there = {real_path(path) for path, _ in run.all(EXTRACTIONS)}
     for path, document in run.all(VERIFIED):
         if not document.extractions:
             return f"{run.shown(path)} names no search that it rests on"
@@ -244,7 +245,7 @@ def without_search(run: Run) -> str | None:
             if name not in document.extractions:
                 return f"{run.shown(path)} names no {name}, which holds the search of canaries that are in it"
         for name in sorted(document.extractions):
-            if beside(path, name).resolve() not in there:
+            if real_path(beside(path, name)) not in there:
                 return f"{name}, which {run.shown(path)} rests on, is not there"
     return None
 
