@@ -257,6 +257,46 @@ def test_files_of_others_are_ignored(whole):
     assert found.ignored == 9
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", "null", "5", "{}\n"])
+def test_a_file_of_ours_that_was_emptied_is_not_one_of_others(whole, content):
+    """Names that other programs use too; what is beside the file says that it was ours."""
+    emptied = [
+        *whole.glob("*/run.json"),
+        *whole.glob("model-audit/*/run.json"),
+        *(whole / name for name in ("model/training.json", "model/config.json", "compared/comparison.json")),
+        *(whole / name for name in ("index/manifest.json", "deduplicated/dedup.json")),
+    ]
+    for path in emptied:
+        before = path.read_bytes()
+        path.write_text(content)
+        found = verify_run(whole)
+        (row,) = [row for row in found.files if row.path == str(path)]
+        assert (row.state, found.sound) == ("altered", False), path
+        path.write_bytes(before)
+    assert verify_run(whole).sound
+
+
+def test_a_file_of_ours_that_another_one_replaced(whole):
+    for name in ("model/training.json", "compared/comparison.json", "model-audit/exposure/run.json"):
+        (whole / name).write_text(json.dumps({"job": 1}))
+        assert state_of(whole, name) == "altered"
+    # Without run.json, the model says that there was a training.
+    (whole / "model/run.json").unlink()
+    assert state_of(whole, "model/training.json") == "altered"
+
+
+def test_a_result_in_a_directory_of_another_program(whole):
+    """Its run.json, config.json and training.json are its own."""
+    (whole / "theirs").mkdir()
+    for name in ("config.json", "run.json", "training.json", "comparison.json"):
+        (whole / "theirs" / name).write_text(json.dumps({"job": 1}))
+    for name in ("exposure.json", "scores.parquet"):
+        shutil.copy(whole / "model-audit/exposure" / name, whole / "theirs" / name)
+    found = verify_run(whole)
+    assert found.sound
+    assert found.ignored == 8
+
+
 def test_a_result_under_another_name_is_known_by_its_schema(whole):
     path = whole / "model-audit" / "mine.json"
     (whole / "model-audit" / "membership" / "membership.json").rename(path)
@@ -273,6 +313,8 @@ def test_what_a_document_names_is_looked_for_beside_it_and_nowhere_else(whole, t
     """A file that somebody made up can name any path, and say anything of the weights and of the manifest."""
     outside = tmp_path / "outside"
     outside.write_text("not ours")
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[extraction]\nat_most_extracted = 0")
     for name in (str(outside), "../../outside", "..", ".", "", "a\0b", "x" * 300):
         with resealed(whole / "deduplicated/dedup.json") as document:
             document["corpus"] = name
@@ -281,6 +323,8 @@ def test_what_a_document_names_is_looked_for_beside_it_and_nowhere_else(whole, t
             document["extractions"] = {name: "0" * 64}
         assert not verify_run(whole).sound
         assert run("report", whole / "model", "-o", tmp_path / "report.html").code in {0, 2}
+        ended = run("check", whole / "model", "--policy", policy)
+        assert ended.code == 2, ended.said
     for weights in ([1], {"a": 1}, [[]], 7, [None]):
         with resealed(whole / "model-audit/found/extraction.json") as document:
             document["model"] = {"weights_sha256": weights}

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from coalmine.models.plugins import is_plugin, plugin_file_name
+from coalmine.storage.links import real_path
 
 SUFFIX = "-audit"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
@@ -77,4 +78,4 @@ def beside(place: str | os.PathLike[str]) -> tuple[Path, ...]:
 
 def _with_a_name(place: Path) -> Path:
     # "." and ".." have no name to put anything after.
-    return place if place.name not in {"", ".."} else place.resolve()
+    return place if place.name not in {"", ".."} else real_path(place)

@@ -13,6 +13,7 @@ from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.directories import audited_model
 from coalmine.evidence.run import Located, Run
 from coalmine.records.documents import Document
+from coalmine.storage.links import real_path
 from coalmine.training.record import TRAININGS
 
 # What a model's description says about how it was run, and not about which model it is.
@@ -101,7 +102,7 @@ def _is_at_or_below(folder: Path, path: Path) -> bool:
 
 def _home(folder: Path) -> Path:
     """The model's directory for a folder of its audit directory, and the folder itself elsewhere."""
-    place = folder.resolve()
+    place = real_path(folder)
     return audited_model(place) or audited_model(place.parent) or place
 
 
@@ -132,5 +133,5 @@ def _name_of(run: Run) -> str:
             return str(model[name])
     trainings = run.all(TRAININGS)
     if trainings:
-        return trainings[0].path.resolve().parent.name
-    return run.paths[0].resolve().name
+        return real_path(trainings[0].path).parent.name
+    return real_path(run.paths[0]).name

@@ -14,6 +14,7 @@ from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document
 from coalmine.storage.files import sha256_of_file
+from coalmine.storage.links import real_path
 from coalmine.training.record import TRAININGS
 
 
@@ -77,8 +78,8 @@ def check_manifest(kind: Document[Any], one: Located[Any], manifests: Mapping[st
 
 def _folders_of(paths: Sequence[Path], path: Path) -> Iterator[Path]:
     """The folders that may hold the weights: the model's own, and those from that of a result up to the one that was named."""
-    given = {place.resolve() for place in paths}
-    folder = path.resolve().parent
+    given = {real_path(place) for place in paths}
+    folder = real_path(path).parent
     model = model_of_result(path)
     if model is not None:
         yield model

@@ -14,12 +14,14 @@ from typing import Any
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
-from coalmine.evidence.directories import audited_model, beside
+from coalmine.evidence.directories import audit_directory, audited_model, beside
 from coalmine.evidence.grouping import runs_by_model
 from coalmine.evidence.originals import check_manifest
 from coalmine.evidence.run import Located, Run
+from coalmine.models.reference.checkpoint import WEIGHTS_FILE
 from coalmine.records.documents import Document
 from coalmine.records.run_record import RUN_RECORDS, is_ours
+from coalmine.storage.links import real_path, refuse_circle
 from coalmine.training.record import TRAININGS
 
 
@@ -49,7 +51,7 @@ def read_runs(paths: Sequence[str | os.PathLike[str]], audits: Sequence[Audit]) 
     files = [path for place in given for path in _files_below(place, kinds)]
     found = Run(paths=given, name="", documents=dict.fromkeys(kinds, ()))
     # A file that two of the paths lead to is one result.
-    for path in {path.resolve(): path for path in files}.values():
+    for path in {real_path(path): path for path in files}.values():
         found = _with_file(found, path, kinds)
     if not any(these for kind, these in found.documents.items() if kind is not RUN_RECORDS):
         raise InputError(
@@ -66,10 +68,14 @@ def _files_below(place: Path, kinds: Sequence[Document[Any]]) -> Iterator[Path]:
     if place.is_file():
         yield place
         return
+    refuse_circle(place)
     if not place.is_dir():
         raise InputError(f"{place} does not exist; name a directory with results, or a result")
+    refuse_circle(audit_directory(place))
     for top in (place, *beside(place)):
         for directory, folders, names in os.walk(top):
+            for name in names:
+                refuse_circle(Path(directory) / name)
             # Sorted, so that the same files give the same report wherever they are.
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             yield from (Path(directory) / name for name in sorted(names) if _kind_of(name, kinds) is not None)
@@ -79,6 +85,8 @@ def _files_below(place: Path, kinds: Sequence[Document[Any]]) -> Iterator[Path]:
         of_training = [
             kind.file for kind in kinds if kind.origin.model is None and kind not in {MANIFESTS, RUN_RECORDS}
         ]
+        for path in (model, *(model / name for name in (*of_training, WEIGHTS_FILE))):
+            refuse_circle(path)
         yield from (model / name for name in of_training if (model / name).is_file())
 
 

@@ -28,6 +28,7 @@ from coalmine.records import Estimate
 from coalmine.records.documents import write_sealed
 from coalmine.statistics.scores import checked_confidence
 from coalmine.storage.files import read_bytes, sha256_of_file, to_json
+from coalmine.storage.links import real_path
 
 RESULTS_FILE = "comparison.json"
 # In place of a utility: take the validation loss of the run's own training.json.
@@ -58,7 +59,7 @@ def compare_runs(
         raise InputError(
             f"there are {len(paths)} runs and {len(utility)} utilities; give one for each run, and `{OWN}` for its own loss"
         )
-    if len({Path(path).resolve() for path in paths}) < len(paths):
+    if len({real_path(path) for path in paths}) < len(paths):
         raise InputError("a run was named twice; comparing it with itself says nothing, so name each once")
     runs = [read_run(path) for path in paths]
     strategies = []

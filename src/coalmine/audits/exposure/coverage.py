@@ -12,6 +12,7 @@ from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.evidence.outcomes import PartOutcome
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
+from coalmine.storage.links import real_path
 from coalmine.training.record import TRAININGS
 
 
@@ -66,8 +67,8 @@ def planted_in(run: Run) -> list[NamedCanary]:
 
 def _was_named(run: Run, path: Path) -> bool:
     """Whether the user named a file, or the directory that it is in."""
-    given = {place.resolve() for place in run.paths}
-    return not given.isdisjoint({path.resolve(), path.resolve().parent})
+    given = {real_path(place) for place in run.paths}
+    return not given.isdisjoint({real_path(path), real_path(path).parent})
 
 
 def _was_trained_on(run: Run, canaries: CanarySet) -> bool:

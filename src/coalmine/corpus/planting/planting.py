@@ -38,6 +38,7 @@ from coalmine.progress import Progress, Silent
 from coalmine.randomness import integers
 from coalmine.records import Canary
 from coalmine.storage import files
+from coalmine.storage.links import real_path
 from coalmine.storage.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
 
 
@@ -145,7 +146,7 @@ def plant(
     original, folder, progress = Path(corpus), Path(out), progress or Silent()
     if ".." in folder.parts:
         # Until its parents exist, "new/.." cannot be looked up, and what it would overwrite is not seen.
-        folder = folder.resolve()
+        folder = real_path(folder)
     target = folder / f"corpus{kind_of(original).full_suffix}"
     _check_not_itself(original, target)
     _earlier_corpus(original, target)  # refuses to remove the corpus itself, before it is read

@@ -66,6 +66,21 @@ def written_with(path: Path) -> Document[Any] | None:
     )
 
 
+def named(name: str) -> Document[Any] | None:
+    """The kind of document that has this name."""
+    return next((kind for kind in all_documents() if kind.is_named(name)), None)
+
+
+def says_nothing(path: Path) -> bool:
+    """Whether a JSON file holds nothing that another program would write: no object, or an empty one."""
+    head, _ = _ends(path)
+    try:
+        found = decode_python_json(head) if len(head) < _ENDS else None
+    except UndecodableError:
+        return False
+    return len(head) < _ENDS and not (isinstance(found, dict) and found)
+
+
 def kind_of(path: Path) -> tuple[Document[Any] | None, bool]:
     """What a file of ours is, and whether it is ours at all.
 
@@ -75,18 +90,18 @@ def kind_of(path: Path) -> tuple[Document[Any] | None, bool]:
         return None, False
     head, tail = _ends(path)
     kinds = all_documents()
-    named = next((kind for kind in kinds if kind.is_named(path.name)), None)
+    named_so = named(path.name)
     found = _SCHEMA.search(head)
     schema = None if found is None else found["schema"].decode()
-    if named is not None and (not named.name_is_common or schema == named.schema or is_sealed(tail)):
-        return named, True
+    if named_so is not None and (not named_so.name_is_common or schema == named_so.schema or is_sealed(tail)):
+        return named_so, True
     known = next((kind for kind in kinds if kind.schema == schema), None)
     if known is not None:
         return known, True
     if is_sealed(tail):
         return None, True
-    if named is not None and not _is_json(path, head):
-        return named, True
+    if named_so is not None and not _is_json(path, head):
+        return named_so, True
     return None, False
 
 

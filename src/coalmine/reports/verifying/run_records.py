@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coalmine.models.reference.checkpoint import MODELS
 from coalmine.records.documents import Document
+from coalmine.records.run_record import RUN_RECORDS
 from coalmine.reports.verifying.kinds import all_documents
+from coalmine.training.record import TRAININGS
 
 
 def written_with(record: Mapping[str, Any]) -> str | None:
@@ -26,6 +29,15 @@ def written_with(record: Mapping[str, Any]) -> str | None:
     ]
     chosen = written if len(written) == 1 else of_canaries
     return chosen[0].file if chosen else None
+
+
+def belongs_beside(kind: Document[Any], other: Document[Any], document: Any) -> bool:
+    """Whether a document of one kind is written into the directory where another document is."""
+    if kind is RUN_RECORDS:
+        return other.written_by is not None
+    if other is RUN_RECORDS:
+        return written_with(document) == kind.file
+    return kind is TRAININGS and other is MODELS
 
 
 def is_of_another_run(record: Mapping[str, Any], kind: Document[Any], document: Any) -> bool:

@@ -7,7 +7,7 @@ vouched for by the results that were made with it and by the record of the run t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import msgspec
 
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
 from coalmine.errors import AlteredError, ContradictionError, InputError
-from coalmine.evidence.directories import audited_model, beside
+from coalmine.evidence.directories import audit_directory, audited_model, beside, model_of_result
 from coalmine.evidence.originals import check_manifest, measured_weights
 from coalmine.evidence.run import Located
 from coalmine.progress import Progress, Silent
@@ -23,8 +23,9 @@ from coalmine.records.documents import Document, is_there, read_sealed
 from coalmine.records.documents import beside as companion
 from coalmine.records.run_record import RUN_RECORDS
 from coalmine.reports.verifying import kinds
-from coalmine.reports.verifying.run_records import is_of_another_run, written_with
+from coalmine.reports.verifying.run_records import belongs_beside, is_of_another_run, written_with
 from coalmine.storage.files import sha256_of_file
+from coalmine.storage.links import LEADS_IN_A_CIRCLE, is_circle, real_path, refuse_circle
 from coalmine.storage.work_files import is_work_name
 
 SCHEMA = "coalmine.verification/1"
@@ -96,6 +97,7 @@ def verify_run(*paths: str | os.PathLike[str], progress: Progress | None = None)
 
 def _tops(given: list[Path]) -> Iterator[Path]:
     for place in given:
+        refuse_circle(place)
         if not place.exists():
             raise InputError(f"{place} does not exist; name a directory that coalmine wrote to")
         yield place
@@ -104,6 +106,9 @@ def _tops(given: list[Path]) -> Iterator[Path]:
             model = audited_model(place)
             if model is not None and model.is_dir():
                 yield model
+            yield from (
+                other for other in (audit_directory(place), model) if other is not None and is_circle(other)
+            )
 
 
 class _Files:
@@ -122,7 +127,7 @@ class _Files:
         """Look at each file by itself, then at what it says of others."""
         for top in _tops(self._given):
             for path in self._below(top):
-                self._all.setdefault(path.resolve(), path)
+                self._all.setdefault(real_path(path), path)
         found = {path: self._kind(path) for path in sorted(self._all.values())}
         # Where nothing is ours, all there is to say is that.
         progress = self._progress if any(ours for _, ours in found.values()) else Silent()
@@ -136,6 +141,9 @@ class _Files:
         for path, (kind, document) in self._documents.items():
             self._check_origin(path, kind, document)
         self._check_records()
+        for path, (_, ours) in found.items():
+            if not ours:
+                self._check_replaced(path)
         self._check_manifests()
         for path in found:
             self._check_alone(path)
@@ -147,7 +155,7 @@ class _Files:
 
     def _below(self, top: Path) -> Iterator[Path]:
         if not top.is_dir():
-            yield top
+            yield from self._readable([top])
             return
         for directory, folders, names in os.walk(top):
             for name in folders:
@@ -159,11 +167,21 @@ class _Files:
                         "its process has ended, or is still at work",
                     )
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-            yield from (path for name in sorted(names) if (path := Path(directory) / name).is_file())
+            yield from self._readable(Path(directory) / name for name in sorted(names))
+
+    def _readable(self, paths: Iterable[Path]) -> Iterator[Path]:
+        """Those that are files; a link that leads in a circle may stand where a file of ours was."""
+        for path in paths:
+            if path.is_file():
+                yield path
+            elif is_circle(path):
+                kind = kinds.named(path.name)
+                title = "symbolic link" if kind is None else kind.title
+                self._note(path, title, "unreadable", f"it {LEADS_IN_A_CIRCLE}")
 
     def _note(self, path: Path, what: str, state: State, why: str = "") -> None:
         """Keep the first thing that is wrong with a file; the same file may be reached in several ways."""
-        key = path.resolve()
+        key = real_path(path)
         before = self._rows.get(key)
         if before is None:
             shown = str(self._all.get(key, path))
@@ -172,7 +190,7 @@ class _Files:
             self._rows[key] = msgspec.structs.replace(before, state=state, why=why)
 
     def _digest(self, path: Path) -> str:
-        key = path.resolve()
+        key = real_path(path)
         if key not in self._digests:
             self._digests[key] = sha256_of_file(path)
         return self._digests[key]
@@ -240,11 +258,14 @@ class _Files:
         """Whether a result is about the weights, and was computed from the results, that are there."""
         model = {} if kind.origin.model is None else kind.origin.model(document)
         for weights, digests in measured_weights(self._given, path, model):
-            if self._digest(weights) in digests:
-                self._note(weights, "weights", "as written")
-            else:
-                why = f"{weights} was changed or trained again since; measure it again"
-                self._note(path, "", "of other weights", why)
+            try:
+                if self._digest(weights) in digests:
+                    self._note(weights, "weights", "as written")
+                else:
+                    why = f"{weights} was changed or trained again since; measure it again"
+                    self._note(path, "", "of other weights", why)
+            except InputError as problem:
+                self._note(weights, "weights", "unreadable", str(problem))
         source = kind.origin.source
         digest = None if source is None else source.sha256(document)
         if source is None or digest is None:
@@ -272,6 +293,30 @@ class _Files:
             elif written in there and is_of_another_run(record, *there[written]):
                 why = f"{written} was not written by the run that it records"
                 self._note(path, "", "of other results", why)
+
+    def _check_replaced(self, path: Path) -> None:
+        """Whether a file that is not ours, and has a name that other programs use too, is where one of ours was written."""
+        kind = kinds.named(path.name)
+        if kind is None or real_path(path) in self._rows:
+            return
+        folder = real_path(path.parent)
+        beside_it = [
+            (place, *one)
+            for place, one in (
+                *self._documents.items(),
+                *((place, (MANIFESTS, one)) for place, one in self._manifests.items()),
+            )
+            if real_path(place.parent) == folder
+        ]
+        # A directory of another program may hold a result of ours, and then a run.json that says something is its own.
+        of_audit = model_of_result(path) is not None
+        for place, other, document in beside_it:
+            if belongs_beside(kind, other, document) and (
+                kind is not RUN_RECORDS or of_audit or kinds.says_nothing(path)
+            ):
+                why = f"{place} was written with another file of this name; restore it, or make it again"
+                self._note(path, kind.title, "altered", why)
+                return
 
     def _check_manifests(self) -> None:
         """What vouches for each manifest, its corpus, and whether results are of a manifest that is there."""
@@ -330,7 +375,7 @@ class _Files:
                 self._note(path, "work file", "unfinished", "run the same command again to resume")
             return
         kind = kinds.written_with(path)
-        if kind is not None and path.resolve() not in self._rows:
+        if kind is not None and real_path(path) not in self._rows:
             why = f"{path.with_name(kind.file)}, which would say what it was, is missing or cannot be read"
             self._note(path, f"written with {kind.file}", "not vouched for", why)
 
