@@ -17,6 +17,8 @@ from coalmine.records import Estimate
 
 # Numbers that follow from each other were computed by sums and logarithms in double precision.
 _ROUNDING = 1e-9
+# Limits of intervals are found by inverting distributions, which libraries do in different ways.
+_LIMIT_ROUNDING = 1e-6
 # Python converts no more.
 _MOST_DIGITS = 4_300
 _MOST_COUNTED = 2**63
@@ -41,6 +43,14 @@ def same(first: float, second: float) -> bool:
         return math.isclose(first, second, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
     except OverflowError:  # a whole number that no float holds
         return first == second
+
+
+def another_interval(estimate: Estimate, low: float, high: float) -> bool:
+    """Whether the limits of an estimate are there, and are not these to the accuracy that any way of computing them has."""
+    return any(
+        said is not None and not abs(said - limit) <= _LIMIT_ROUNDING
+        for said, limit in ((estimate.low, low), (estimate.high, high))
+    )
 
 
 def hits_of(share: float, n: int) -> int | None:

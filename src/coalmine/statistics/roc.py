@@ -57,6 +57,21 @@ def roc_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[FloatArray, 
     return above[0], above[1], thresholds
 
 
+def area_interval(area: float, trials: int, level: float) -> tuple[float, float]:
+    """Wilson's interval of an area under the ROC curve, with so many scores on the side that has fewer.
+
+    >>> [round(limit, 3) for limit in area_interval(0.875, 2, 0.95)]
+    [0.257, 0.993]
+    """
+    from scipy.special import ndtri
+
+    z = -float(ndtri((1.0 - level) / 2.0))
+    spread = 1.0 + z * z / trials
+    center = (area + z * z / (2 * trials)) / spread
+    half = z / spread * math.sqrt(area * (1.0 - area) / trials + (z / (2 * trials)) ** 2)
+    return max(0.0, min(center - half, area)), min(1.0, max(center + half, area))
+
+
 def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: float = 0.95) -> Estimate:
     """The area under the ROC curve: the probability that an in score is above an out score, where ties count half.
 
@@ -67,8 +82,6 @@ def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: floa
     >>> area_under_roc([3.0, 2.0], [2.0, 1.0]).value
     0.875
     """
-    from scipy.special import ndtri
-
     scores = membership_scores(in_scores, out_scores)
     level = checked_confidence(confidence)
     m, n = len(scores.in_scores), len(scores.out_scores)
@@ -77,11 +90,8 @@ def area_under_roc(in_scores: ArrayLike, out_scores: ArrayLike, confidence: floa
         sum(np.searchsorted(ordered, scores.in_scores, side=side).sum() for side in ("left", "right")) / 2
     )
     area = float(beaten / (m * n))
-    z, trials = -float(ndtri((1.0 - level) / 2.0)), min(m, n)
-    spread = 1.0 + z * z / trials
-    center = (area + z * z / (2 * trials)) / spread
-    half = z / spread * math.sqrt(area * (1.0 - area) / trials + (z / (2 * trials)) ** 2)
-    low, high = max(0.0, min(center - half, area)), min(1.0, max(center + half, area))
+    trials = min(m, n)
+    low, high = area_interval(area, trials, level)
     return Estimate(
         method="area under the ROC curve",
         status="measured",

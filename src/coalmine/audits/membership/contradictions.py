@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coalmine.records.contradictions import (
+    another_interval,
     at_most,
     count_problems,
     estimate_problems,
@@ -17,6 +18,7 @@ from coalmine.records.contradictions import (
     share_problems,
     twice,
 )
+from coalmine.statistics.roc import area_interval
 
 if TYPE_CHECKING:
     from coalmine.audits.membership.results import EpsilonBound, Membership, Population
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 # Bounds on epsilon are found by halving intervals, and so is the highest that there can be.
 _BOUND_ROUNDING = 1e-3
+# More are not in any memory, and a float does not hold them.
+_MOST_SCORES = 2**53
 
 
 def membership_problems(document: Membership) -> Iterator[str]:
@@ -60,6 +64,8 @@ def _population_problems(one: Population, confidence: float) -> Iterator[str]:
     yield from estimate_problems(f"{name}: the AUC", one.auc, 0, 1)
     if one.auc.status == "measured" and one.auc.n != one.in_count + one.out_count:
         yield f"{name} has an AUC of {one.auc.n:,} scores, and {one.in_count + one.out_count:,} of them"
+    if _has_other_limits(one, confidence):
+        yield f"{name} has an AUC with an interval that {one.in_count:,} in and {one.out_count:,} out scores do not give"
     if one.tpr_p_values and len(one.tpr_p_values) != len(one.tpr_at_fpr):
         yield f"{name} has {len(one.tpr_at_fpr)} rates and {len(one.tpr_p_values)} p-values"
     for rate in one.tpr_at_fpr:
@@ -79,6 +85,14 @@ def _population_problems(one: Population, confidence: float) -> Iterator[str]:
         yield from in_range(f"{whose}: its exposure", canary.at_least_bits, 0)
         yield from share_problems(f"{whose}: its p-value", canary.p_value)
         yield from level_problems(f"{whose}: its confidence", canary.confidence)
+
+
+def _has_other_limits(one: Population, confidence: float) -> bool:
+    """Whether the interval of the AUC is not the one that follows from its value and the numbers of scores."""
+    area, trials = one.auc.value, min(one.in_count, one.out_count)
+    if area is None or not (0 <= area <= 1 and 1 <= trials <= _MOST_SCORES and 0 < confidence < 1):
+        return False  # that is said already
+    return another_interval(one.auc, *area_interval(area, trials, confidence))
 
 
 def _guessing_problems(name: str, one: Population) -> Iterator[str]:

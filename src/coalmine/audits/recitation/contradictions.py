@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from coalmine.records.contradictions import (
+    another_interval,
     at_most,
     count_problems,
     estimate_problems,
@@ -16,6 +17,7 @@ from coalmine.records.contradictions import (
     share_problems,
     twice,
 )
+from coalmine.statistics.intervals import effective_interval
 
 if TYPE_CHECKING:
     from coalmine.audits.recitation.results import Group, Recitation, RecitationTrend
@@ -57,6 +59,7 @@ def _group_problems(group: Group, confidence: float) -> Iterator[str]:
     for what, share in shares:
         if share is not None:
             yield from _share_problems(f"{name}: the share {what}", share, group.recited.n, confidence)
+            yield from _interval_problems(f"{name}: the share {what}", share, group.clusters, confidence)
     yield from in_range(f"{name}: the fewest copies", fewest, 1)
     yield from in_range(f"{name}: the mean of copies", group.mean_copies, fewest, most)
     yield from count_problems(f"{name}: the number of sequences", group.recited.n)
@@ -83,6 +86,21 @@ def _share_problems(name: str, share: Estimate, n: int, confidence: float) -> It
         yield f"{name} is {share.value:g}, which is not a share of {n:,} sequences"
 
 
+def _interval_problems(name: str, share: Estimate, clusters: int | None, confidence: float) -> Iterator[str]:
+    """The interval follows from the share and from how many independent sequences its own are worth: one per document at most."""
+    most, worth = share.n if clusters is None else min(clusters, share.n), share.effective_n
+    if share.value is None or worth is None:
+        return
+    if not (at_most(1, worth) and at_most(worth, most)):
+        yield f"{name} is worth {worth:g} independent sequences, and 1 to {most:,} are possible"
+    elif (
+        0 <= share.value <= 1
+        and 0 < confidence < 1
+        and another_interval(share, *effective_interval(share.value, max(1.0, worth), confidence))
+    ):
+        yield f"{name} has an interval that {worth:g} independent sequences do not give"
+
+
 def _counts(groups: Sequence[Group]) -> tuple[int, int]:
     """How many sequences they are of, and how many of these were recited."""
     recited = [hits_of(one.recited.value or 0.0, one.recited.n) or 0 for one in groups]
@@ -97,6 +115,8 @@ def _sums(document: Recitation) -> Iterator[str]:
         if sum(group.recited.n for group in whole) != document.questions:
             yield f"model {model!r} was asked {sum(group.recited.n for group in whole):,} questions, and there were {document.questions:,}"
         for group in whole:
+            if group.recited.n > document.sequences:
+                yield f"{_name(group)}: {group.recited.n:,} sequences were asked about, and there are {document.sequences:,}"
             here = [one for one in own if one.context == group.context]
             by_copies = [one for one in here if one.bucket is not None]
             by_length = [one for one in here if one.length is not None]
