@@ -339,3 +339,20 @@ def test_a_more_surprising_canary_has_no_better_rank(documents, method):
     others = {one["canary_id"] for one in ranked[1:-1]}
     document["results"] = [one for one in document["results"] if one["canary_id"] not in others]
     assert problems_of(document) == []
+
+
+def test_ranks_among_all_members_are_equal_where_log_perplexities_are(documents):
+    for name, said in (
+        ("log_perplexity_bits", "are equally surprising, and have ranks "),
+        ("rank", "and both have rank "),
+    ):
+        document = copy.deepcopy(documents["exact"])
+        ranked = sorted(document["results"], key=lambda one: one["rank"])
+        first, second = ranked[:2]
+        assert first["rank"] < second["rank"]
+        second[name] = first[name]
+        if name == "rank":
+            second["estimate"] = first["estimate"]
+        document["results"] = [first, second]
+        (problem,) = problems_of(document)
+        assert said in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -51,9 +52,9 @@ def exposure_problems(document: Exposures) -> Iterator[str]:
             result, formats[result.format_id], sizes[result.format_id], document.confidence
         )
     for facts in document.formats:
-        yield from _order_problems(
-            facts, [one for one in document.results if one.format_id == facts.format_id]
-        )
+        own = [one for one in document.results if one.format_id == facts.format_id]
+        yield from _order_problems(facts, own)
+        yield from _tie_problems(facts, own)
     for format_id, fit in document.tail_fits.items():
         if format_id not in formats or estimator_of(formats[format_id].method).strength != "curve":
             yield f"there is a curve for format {format_id!r}, which was not extrapolated"
@@ -126,6 +127,22 @@ def _order_problems(facts: FormatFacts, results: list[ExposureResult]) -> Iterat
                     f"canary {name!r} is more surprising than canary {before[1]!r}, and has rank {rank:,} where that has {before[0]:,}"
                 )
                 return
+
+
+def _tie_problems(facts: FormatFacts, results: list[ExposureResult]) -> Iterator[str]:
+    """Ranks among all members count ties: those of equal log-perplexities are equal, and those of different ones are not."""
+    places = sorted(
+        (one.known_log_perplexity_bits, one.rank, one.canary_id)
+        for one in results
+        if one.method == "exact" and one.rank is not None and one.known_log_perplexity_bits is not None
+    )
+    for (bits, rank, name), (more, worse, other) in itertools.pairwise(places):
+        if bits == more and rank != worse:
+            yield f"canaries {name!r} and {other!r} are equally surprising, and have ranks {rank:,} and {worse:,}"
+            return
+        if facts.resolution is not None and bits + _apart(facts, more) < more and rank == worse:
+            yield f"canary {other!r} is more surprising than canary {name!r}, and both have rank {rank:,}"
+            return
 
 
 def _apart(facts: FormatFacts, bits: float) -> float:
