@@ -181,7 +181,7 @@ def test_canaries_that_the_manifest_does_not_have(verified, canaries, path, valu
     assert list(verified_manifest_problems(document, canaries))
 
 
-@pytest.mark.parametrize("change", ["hidden", "elsewhere", "another search"])
+@pytest.mark.parametrize("change", ["hidden", "elsewhere", "another search", "another size", "no member"])
 def test_texts_that_were_found_and_are_canaries(verified, canaries, change):
     canaries.save(verified.parent)
     assert verify_run(verified.parent).sound
@@ -192,6 +192,10 @@ def test_texts_that_were_found_and_are_canaries(verified, canaries, change):
             one["text"], other["text"] = other["text"], one["text"]
         if change == "another search":
             extraction["format_template"] = "pin {digits:3}"
+        if change == "another size":
+            extraction["size"] = "100000"
+        if change == "no member":
+            other["text"] = "pin 12345"
     if change == "hidden":
         with resealed(verified) as document:
             document["canaries"][0].update(extracted=False, place=None, expansions=None)
@@ -380,3 +384,12 @@ def test_a_training_that_cannot_be(tmp_path, path, value):
     record = plain(made.save_training(tmp_path))
     assert list(training_problems(msgspec.convert(record, TrainingRecord))) == []
     assert list(training_problems(msgspec.convert(edited(record, path, value), TrainingRecord))), path
+
+
+@pytest.mark.parametrize("epoch", [2.5, 3, -1])
+def test_an_epoch_that_the_training_did_not_have(tmp_path, epoch):
+    record = plain(made.save_training(tmp_path))
+    record["watch"] = {"kind": "exposure"}
+    for when, said in ((1.5, False), (2, False), (epoch, True)):
+        record["watched"] = [{"step": 1, "epoch": when, "seen": []}]
+        assert bool(list(training_problems(msgspec.convert(record, TrainingRecord)))) == said

@@ -105,6 +105,8 @@ def training_problems(record: TrainingRecord) -> Iterator[str]:
         yield "some of its epochs have a validation loss, and others have none"
     elif record.best_epoch != best:
         yield f"it kept the weights of epoch {record.best_epoch}, but epoch {best} was the best"
+    if any(not 0 <= moment.epoch <= len(numbers) for moment in record.watched):
+        yield f"it measured canaries at an epoch that is not one of its {len(numbers)}"
     if record.watched and record.watch is None:
         yield "it measured canaries, and does not say which"
 

@@ -132,6 +132,12 @@ def search_manifest_problems(
         return
     if extraction.format_template != form.template:
         yield f"the search of format {format_id!r} is of another template than that of the manifest"
+        return
+    size = int(extraction.size)
+    if size > form.size or (not extraction.given and size != form.size):
+        yield f"the search of format {format_id!r} is of {size:,} members, and the format has {form.size:,}"
+    if any(one.text not in form for one in extraction.found):
+        yield f"the search of format {format_id!r} found a text that is not a member of the format"
     places = {one.text: one.place for one in extraction.found}
     said = {one.canary_id: one.place for one in document.canaries}
     for canary in canaries:
