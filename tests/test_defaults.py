@@ -5,9 +5,11 @@ import importlib
 import inspect
 import pkgutil
 
+import msgspec
 import pytest
 
 import coalmine
+from coalmine.records.options import Options
 
 # In audits as on the command line; bounds on epsilon by themselves are for pure differential privacy.
 DEFAULTS = {
@@ -19,7 +21,7 @@ DEFAULTS = {
     "bootstraps": {200},
     "replace": {True},
     "given": {""},
-    "memory": {1 << 30},
+    "memory": {1_024_000_000},
     "memory_bytes": {1 << 30},
     "batch": {2048},
     "minutes": {2.0},
@@ -27,7 +29,7 @@ DEFAULTS = {
     "top": {10},
     "every": {100},
     "suffix": {50},
-    "each": {1_000},
+    "per_bucket": {1_000},
     "temperature": {1.0},
     "hidden_share": {0.15},
     "equal_within": {0.02},
@@ -45,27 +47,30 @@ ROOMS = ("audits", "formats", "models", "reports", "search", "statistics")
 
 
 @functools.cache
-def functions():
-    """Every function and method of the rooms that measure."""
-    found = []
+def defaults():
+    """What each parameter of a function, and each field of a record of options, means where it is left out, by its name and place."""
+    found = {}
     for module in pkgutil.walk_packages(coalmine.__path__, "coalmine."):
-        if module.name.split(".")[1] in ROOMS:
-            for one in vars(importlib.import_module(module.name)).values():
-                if getattr(one, "__module__", None) == module.name:
-                    found += [one, *(vars(one).values() if inspect.isclass(one) else ())]
-    return [one for one in found if inspect.isfunction(one)]
+        if module.name.split(".")[1] not in ROOMS:
+            continue
+        for one in vars(importlib.import_module(module.name)).values():
+            if getattr(one, "__module__", None) != module.name:
+                continue
+            if inspect.isclass(one) and issubclass(one, Options):
+                for field in msgspec.structs.fields(one):
+                    found.setdefault(field.name, {})[f"{module.name}.{one.__qualname__}"] = field.default
+            for function in (one, *(vars(one).values() if inspect.isclass(one) else ())):
+                if inspect.isfunction(function):
+                    for name, parameter in inspect.signature(function).parameters.items():
+                        found.setdefault(name, {})[f"{module.name}.{function.__qualname__}"] = (
+                            parameter.default
+                        )
+    return found
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_an_option_that_is_left_out_means_the_same_everywhere(name):
-    found = {}
-    for function in functions():
-        parameter = inspect.signature(function).parameters.get(name)
-        if (
-            parameter is not None
-            and parameter.default is not parameter.empty
-            and parameter.default is not None
-        ):
-            found[f"{function.__module__}.{function.__qualname__}"] = parameter.default
+    none = (None, inspect.Parameter.empty, msgspec.NODEFAULT)
+    found = {place: value for place, value in defaults()[name].items() if value not in none}
     assert found
-    assert {where: value for where, value in found.items() if value not in DEFAULTS[name]} == {}
+    assert {place: value for place, value in found.items() if value not in DEFAULTS[name]} == {}
