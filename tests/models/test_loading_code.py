@@ -11,14 +11,14 @@ SOURCE = Path(coalmine.__file__).parent
 LOADS = {"from_pretrained", "load_adapter", "load_file", "safe_open", "from_str", "from_file"}
 KNOWN = {
     "corpus/index/tokenizing.py",
-    "models/adapter_tensors.py",
-    "models/checkpoint.py",
+    "models/transformers/adapter_tensors.py",
+    "models/reference/checkpoint.py",
     "models/endpoints/tokens.py",
-    "models/masked.py",  # a copy of a tokenizer in memory
-    "models/model_files.py",
-    "models/peft_adapters.py",
-    "models/pretrained.py",
-    "models/subwords.py",  # a copy of a tokenizer in memory
+    "models/transformers/masked.py",  # a copy of a tokenizer in memory
+    "models/transformers/model_files.py",
+    "models/transformers/peft_adapters.py",
+    "models/transformers/pretrained.py",
+    "models/transformers/subwords.py",  # a copy of a tokenizer in memory
 }
 
 

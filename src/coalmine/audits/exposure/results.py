@@ -265,6 +265,7 @@ EXPOSURES = Document(
         },
     ),
 )
+"""exposure.json: `run.all(EXPOSURES)` gives the results of `coalmine expose` in a run."""
 
 
 def read_exposures(path: str | os.PathLike[str]) -> Exposures:

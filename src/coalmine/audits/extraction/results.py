@@ -99,6 +99,7 @@ EXTRACTIONS = Document(
         model=lambda extraction: extraction.model, facts=lambda extraction: {"model": extraction.model}
     ),
 )
+"""extraction.json: `run.all(EXTRACTIONS)` gives the searches of a run."""
 
 
 def read_extraction(path: str | os.PathLike[str]) -> Extraction:
@@ -214,6 +215,7 @@ VERIFIED = Document(
         facts=lambda verified: {"manifest_sha256": verified.manifest_sha256, "model": verified.model},
     ),
 )
+"""verified.json: `run.all(VERIFIED)` gives which canaries were extracted."""
 
 
 def read_verified(path: str | os.PathLike[str]) -> Verified:

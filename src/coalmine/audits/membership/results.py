@@ -151,6 +151,7 @@ MEMBERSHIPS = Document(
         ),
     ),
 )
+"""membership.json: `run.all(MEMBERSHIPS)` gives the results of `coalmine membership` in a run."""
 
 
 def read_membership(path: str | os.PathLike[str]) -> Membership:

@@ -166,6 +166,7 @@ RECITATIONS = Document(
     written_by="recite",
     origin=Origin(model=asked_model),
 )
+"""recitation.json: `run.all(RECITATIONS)` gives the results of `coalmine recite` in a run."""
 
 
 def read_recitation(path: str | os.PathLike[str]) -> Recitation:

@@ -34,6 +34,7 @@ WATCHES = Document(
     check=lambda path, record: check_moments(path, record.watched),
     origin=Origin(manifests=lambda record: manifests_of_watch(record.watch)),
 )
+"""exposure-during-training.json: `run.all(WATCHES)` gives what callbacks saw during training."""
 
 
 def read_watched(path: str | os.PathLike[str]) -> WatchedTraining:
