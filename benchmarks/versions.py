@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         prepare(work)
-        taken = {"this": [], "other": []}
+        taken: dict[str, list[dict[str, float]]] = {"this": [], "other": []}
         for number in range(options.rounds):
             for version, source in (("this", own), ("other", options.other)):
                 taken[version].append(turn(source, work, work / f"{version}-{number}"))

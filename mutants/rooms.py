@@ -60,7 +60,7 @@ def test_files(root: Path) -> list[str]:
 def room(file: str) -> str:
     """The room that a file of the package or of its tests belongs to.
 
-    >>> room("src/coalmine/reports/gate/rules.py"), room("src/coalmine/search/walks/guided.py"), room("tests/search/walks/test_guided.py")
+    >>> room("src/coalmine/reports/gate/policy.py"), room("src/coalmine/search/walks/guided.py"), room("tests/search/walks/test_guided.py")
     ('reports', 'search', 'search')
     """
     return file.removeprefix("src/coalmine/").removeprefix("tests/").split("/")[0]
