@@ -162,11 +162,23 @@ def _file(kind: Document[Any], records: list[type]) -> Iterator[str]:
 
 def _record(record: Any, heading: str) -> Iterator[str]:
     yield f"{heading}\n{_prose(record.__doc__ or '')}\n".lstrip()
-    comments, hints = _comments(record) | _attributes(record), record.__annotations__
-    rows = [
-        (f"`{one}`", f"`{hints.get(one, '')}`", comments.get(one, "")) for one in record.__struct_fields__
-    ]
+    comments, hints = _comments(record) | _attributes(record), _hints(record)
+    rows = [(f"`{one}`", f"`{hints[one]}`", comments.get(one, "")) for one in record.__struct_fields__]
     yield _table(("field", "type", "what it is"), rows)
+
+
+def _hints(record: type) -> dict[str, str]:
+    """The types of a record's fields as its source has them, inherited ones too, without what is for the command line alone."""
+    hints: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        for name, hint in vars(base).get("__annotations__", {}).items():
+            parsed = ast.parse(str(hint), mode="eval").body
+            if isinstance(parsed, ast.Subscript) and ast.unparse(parsed.value) == "Annotated":
+                assert isinstance(parsed.slice, ast.Tuple)
+                hints[name] = ast.unparse(parsed.slice.elts[0])
+            else:
+                hints[name] = str(hint)
+    return hints
 
 
 def _records(record: Any, seen: tuple[type, ...] = ()) -> list[type]:

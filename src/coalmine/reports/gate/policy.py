@@ -201,9 +201,11 @@ confidence = 0.95
 # With fewer canaries than this, rules about canaries are not shown to hold.
 min_canaries = 1
 
-# Audits whose results must be there, for every format and canary of the manifest: "exposure", "extraction", "membership",
-# "recitation". A canary that could not be measured, or was only extrapolated, is missing.
+# Audits whose results must be there, for every format and canary of the manifest. A canary that could not be measured, or was only
+# extrapolated, is missing. The audits are:
+# {audits}
 require = ["exposure"]
 """
 # What `coalmine policy init` writes: every rule, most of them commented out.
-TEMPLATE = "\n".join([_OPENING, *(section.template for section in SECTIONS.values())])
+_NAMES = ", ".join(f'"{name}"' for name in SECTIONS)
+TEMPLATE = "\n".join([_OPENING.format(audits=_NAMES), *(section.template for section in SECTIONS.values())])
