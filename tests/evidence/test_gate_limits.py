@@ -24,7 +24,7 @@ from coalmine.reports.gate.checking import required_audits
 from coalmine.reports.gate.table import gate_in_words
 from coalmine.statistics import bounded_exposure, exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
-from reports.test_policy import measured
+from reports.test_policy_limits import measured
 
 
 def estimate(low, value, high, *, method="guided", confidence=0.95, n=100):

@@ -28,7 +28,8 @@ from coalmine.reports.gate.policy import TEMPLATE
 from coalmine.reports.gate.table import gate_in_words
 from coalmine.statistics import exact_exposure, reference_exposure, reference_exposures
 from reports import report_runs as made
-from reports.test_policy import checked, measured, outcomes
+from reports.test_policy import checked, outcomes
+from reports.test_policy_limits import measured
 
 DEFAULT = parse_policy(TEMPLATE)
 
