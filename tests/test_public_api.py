@@ -50,6 +50,23 @@ def test_a_package_lists_what_it_exports(module):
 
 
 @pytest.mark.parametrize("module", PUBLIC)
+def test_the_names_that_type_checkers_see_are_those_of_python(module):
+    package = importlib.import_module(module)
+    stub = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text("utf-8"))
+    seen = {}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            home = importlib.import_module(node.module)
+            seen |= {alias.asname: getattr(home, alias.name) for alias in node.names}
+    assert sorted(seen) == package.__all__
+    starred: dict[str, object] = {}
+    exec(f"from {module} import *", starred)
+    for name, value in seen.items():
+        assert getattr(package, name) is value
+        assert starred[name] is value
+
+
+@pytest.mark.parametrize("module", PUBLIC)
 def test_importing_a_package_imports_nothing_heavy(module):
     heavy = "[name for name in ('numpy', 'scipy', 'torch', 'transformers', 'pyarrow') if name in sys.modules]"
     code = f"import sys, {module}; print({heavy})"

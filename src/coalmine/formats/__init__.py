@@ -8,24 +8,6 @@
 The names are loaded when they are first used.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from coalmine.lazy import lazy
 
-if TYPE_CHECKING:
-    from coalmine.formats.format import Format, Match
-    from coalmine.formats.naming import format_name, unique_names
-
-__all__ = ["Format", "Match", "format_name", "unique_names"]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "Format": "coalmine.formats.format",
-        "Match": "coalmine.formats.format",
-        "format_name": "coalmine.formats.naming",
-        "unique_names": "coalmine.formats.naming",
-    },
-)
+__all__, __getattr__, __dir__ = lazy(__name__, __file__)

@@ -1,0 +1,27 @@
+from coalmine.audits.exposure.measuring import expose as expose
+from coalmine.audits.exposure.results import ExposureResult as ExposureResult
+from coalmine.audits.extraction.certificate import verify_certificate as verify_certificate
+from coalmine.audits.extraction.measuring import extract as extract
+from coalmine.audits.extraction.results import Extraction as Extraction
+from coalmine.audits.membership.measuring import (
+    membership as membership,
+    membership_of_scores as membership_of_scores,
+)
+from coalmine.audits.recitation.measuring import recite as recite
+from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
+from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
+from coalmine.corpus.planting.manifest import CanarySet as CanarySet
+from coalmine.corpus.planting.planting import plant as plant
+from coalmine.formats.format import Format as Format
+from coalmine.models.loading import load_model as load_model
+from coalmine.models.scripted import ScriptedModel as ScriptedModel
+from coalmine.records import Canary as Canary, Estimate as Estimate
+from coalmine.reports.findings import findings_of as findings_of
+from coalmine.reports.gate.checking import check as check
+from coalmine.reports.gate.policy import parse_policy as parse_policy, read_policy as read_policy
+from coalmine.reports.verifying.verifying import verify_run as verify_run
+from coalmine.search.walks.scoring import score_texts as score_texts
+from coalmine.serving.server import serve as serve
+from coalmine.training.trainer import train as train
+
+__version__: str

@@ -1,0 +1,57 @@
+from coalmine.audits.comparison.options import ComparisonOptions as ComparisonOptions
+from coalmine.audits.comparison.results import Comparison as Comparison
+from coalmine.audits.comparison.sources import compare_runs as compare_runs
+from coalmine.audits.exposure.measuring import expose as expose
+from coalmine.audits.exposure.options import ExposureOptions as ExposureOptions
+from coalmine.audits.exposure.results import (
+    EXPOSURES as EXPOSURES,
+    ExposureResult as ExposureResult,
+    Exposures as Exposures,
+    read_exposures as read_exposures,
+)
+from coalmine.audits.extraction.certificate import verify_certificate as verify_certificate
+from coalmine.audits.extraction.measuring import extract as extract, verify_extraction as verify_extraction
+from coalmine.audits.extraction.options import ExtractionOptions as ExtractionOptions
+from coalmine.audits.extraction.results import (
+    EXTRACTIONS as EXTRACTIONS,
+    VERIFIED as VERIFIED,
+    Extraction as Extraction,
+    read_extraction as read_extraction,
+)
+from coalmine.audits.membership.measuring import (
+    membership_of_file as membership_of_file,
+    membership_of_results as membership_of_results,
+    membership_of_scores as membership_of_scores,
+)
+from coalmine.audits.membership.options import MembershipOptions as MembershipOptions
+from coalmine.audits.membership.results import (
+    MEMBERSHIPS as MEMBERSHIPS,
+    Membership as Membership,
+    read_membership as read_membership,
+)
+from coalmine.audits.recitation.measuring import recite as recite
+from coalmine.audits.recitation.options import RecitationOptions as RecitationOptions
+from coalmine.audits.recitation.results import (
+    RECITATIONS as RECITATIONS,
+    Recitation as Recitation,
+    read_recitation as read_recitation,
+)
+from coalmine.audits.registry import audited as audited
+from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
+from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
+from coalmine.audits.watching.results import WATCHES as WATCHES
+from coalmine.evidence.audit import Audit as Audit, NotTested as NotTested
+from coalmine.evidence.budget import Decisions as Decisions, Suspicion as Suspicion
+from coalmine.evidence.details import Detail as Detail
+from coalmine.evidence.figures import (
+    Figure as Figure,
+    Panel as Panel,
+)
+from coalmine.evidence.findings import Catalog as Catalog, Entry as Entry, Finding as Finding
+from coalmine.evidence.outcomes import RuleOutcome as RuleOutcome
+from coalmine.evidence.policy import (
+    PolicySection as PolicySection,
+)
+from coalmine.evidence.replies import Reply as Reply
+from coalmine.evidence.run import Run as Run
+from coalmine.records.documents import Document as Document, Origin as Origin

@@ -1,0 +1,23 @@
+from coalmine.corpus.deduplication.deduplicating import deduplicate as deduplicate
+from coalmine.corpus.deduplication.options import DedupOptions as DedupOptions
+from coalmine.corpus.deduplication.report import Deduplication as Deduplication
+from coalmine.corpus.files.documents import CorpusDocument as CorpusDocument, Fields as Fields
+from coalmine.corpus.files.embedded import (
+    embedded_documents as embedded_documents,
+    write_embedded_corpus as write_embedded_corpus,
+)
+from coalmine.corpus.files.reading import read_documents as read_documents
+from coalmine.corpus.index.building import build_index as build_index
+from coalmine.corpus.index.options import IndexOptions as IndexOptions
+from coalmine.corpus.index.queries import CorpusIndex as CorpusIndex
+from coalmine.corpus.index.sampling import (
+    normalized_sample as normalized_sample,
+    repeated_sequences as repeated_sequences,
+    uniform_sample as uniform_sample,
+)
+from coalmine.corpus.planting.importing import import_canaries as import_canaries
+from coalmine.corpus.planting.manifest import CanarySet as CanarySet
+from coalmine.corpus.planting.options import ImportOptions as ImportOptions, PlantOptions as PlantOptions
+from coalmine.corpus.planting.planting import Planted as Planted, plant as plant
+from coalmine.corpus.planting.survival import Survival as Survival, check_survival as check_survival
+from coalmine.corpus.planting.verifying import Verification as Verification, verify_planted as verify_planted

@@ -1,0 +1,39 @@
+from coalmine.models.conformance import (
+    ConformanceError as ConformanceError,
+    check_model as check_model,
+    check_pairs as check_pairs,
+)
+from coalmine.models.contexts import Context as Context, Contexts as Contexts
+from coalmine.models.endpoints.connecting import Endpoint as Endpoint, connect as connect
+from coalmine.models.loading import load_model as load_model
+from coalmine.models.protocols import (
+    BoundedModel as BoundedModel,
+    ContextualModel as ContextualModel,
+    Followed as Followed,
+    Generator as Generator,
+    Lister as Lister,
+    MaskedModel as MaskedModel,
+    Model as Model,
+    PairModel as PairModel,
+    PartialScorer as PartialScorer,
+    Reciter as Reciter,
+    RemoteModel as RemoteModel,
+    Sampling as Sampling,
+    Scorer as Scorer,
+    SequenceScore as SequenceScore,
+    Step as Step,
+    Stepper as Stepper,
+    TextScorer as TextScorer,
+    Tokenizer as Tokenizer,
+    TokenSequence as TokenSequence,
+    text_sequence as text_sequence,
+)
+from coalmine.models.reference.tokens import (
+    CharacterTokenizer as CharacterTokenizer,
+    WordTokenizer as WordTokenizer,
+)
+from coalmine.models.scripted import ScriptedModel as ScriptedModel
+from coalmine.models.transformers.causal import from_transformers as from_transformers
+from coalmine.models.transformers.masked import from_masked as from_masked
+from coalmine.models.transformers.pairs import from_transformers_pairs as from_transformers_pairs
+from coalmine.models.transformers.subwords import SubwordTokenizer as SubwordTokenizer
