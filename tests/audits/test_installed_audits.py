@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,11 +19,9 @@ import msgspec
 
 from coalmine.audits import (
     Audit, Catalog, Detail, Document, Entry, Figure, NotTested, Origin, Panel, PolicySection, RuleOutcome, Suspicion,
+    absent, axis, data, spec,
 )
-from coalmine.evidence.figures import axis, data, spec
-from coalmine.evidence.outcomes import WORDS
-from coalmine.evidence.policy import absent
-from coalmine.statistics.intervals import clopper_pearson
+from coalmine.statistics import clopper_pearson
 
 
 class Toys(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +85,7 @@ def judge(run, rules, terms, stale):
     low, high = clopper_pearson(broken, 10, terms.confidence)
     outcome = "holds" if high <= rules.broken_at_most else "broken" if low > rules.broken_at_most else "not_shown"
     yield RuleOutcome(
-        rule=rule, asks=asks, outcome=outcome, words=WORDS[outcome], evidence=f"{broken} of 10", judged=10, chance=0.1**broken
+        rule=rule, asks=asks, outcome=outcome, evidence=f"{broken} of 10", judged=10, chance=0.1**broken
     )
 
 
@@ -108,6 +107,8 @@ AUDIT = Audit(
     ),
 )
 '''
+# What follows `import` or `from` in its code.
+IMPORTED = re.compile(r"^(?:from|import) (coalmine[\w.]*)", re.MULTILINE)
 HOSTILE = "<script>window.hacked=1</script>\x1b[2J\u202e"
 
 
@@ -158,6 +159,10 @@ def run(tmp_path_factory, site):
         check=True,
     )
     return directory
+
+
+def test_it_needs_only_public_packages():
+    assert set(IMPORTED.findall(TOY)) == {"coalmine.audits", "coalmine.statistics"}
 
 
 def test_its_results_are_in_the_report(site, run, tmp_path):

@@ -5,12 +5,11 @@ import math
 import msgspec
 import pytest
 
-from coalmine.audits import RuleOutcome
+from coalmine.audits import RuleOutcome, not_shown
 from coalmine.evidence.outcomes import (
     PartOutcome,
     error_level,
     interval_words,
-    not_shown,
     together,
     too_weak,
     within,

@@ -46,11 +46,17 @@ from coalmine.evidence.details import Detail as Detail
 from coalmine.evidence.figures import (
     Figure as Figure,
     Panel as Panel,
+    axis as axis,
+    data as data,
+    spec as spec,
 )
 from coalmine.evidence.findings import Catalog as Catalog, Entry as Entry, Finding as Finding
-from coalmine.evidence.outcomes import RuleOutcome as RuleOutcome
+from coalmine.evidence.outcomes import RuleOutcome as RuleOutcome, not_shown as not_shown
 from coalmine.evidence.policy import (
+    Broken as Broken,
     PolicySection as PolicySection,
+    PolicyTerms as PolicyTerms,
+    absent as absent,
 )
 from coalmine.evidence.replies import Reply as Reply
 from coalmine.evidence.run import Run as Run

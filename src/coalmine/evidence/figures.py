@@ -68,7 +68,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spec(layers: Sequence[Spec], *, description: str, height: int = HEIGHT, **parts: Any) -> Spec:
-    """Layers over the same axes, as wide as the page."""
+    """Layers over the same axes, as wide as the page: a Vega-Lite specification for a `Panel`.
+
+    >>> point = {"data": data([{"x": 1}]), "mark": "point", "encoding": {"x": axis("x", "broken toys")}}
+    >>> spec([point], description="Broken toys.")["width"]
+    'container'
+    """
     return {
         "$schema": SCHEMA,
         "description": description,
@@ -110,7 +115,11 @@ def spec(layers: Sequence[Spec], *, description: str, height: int = HEIGHT, **pa
 
 
 def data(rows: Sequence[dict[str, Any]]) -> Spec:
-    """Rows inside the specification itself."""
+    """Rows inside the specification itself.
+
+    >>> data([{"broken": 3}])
+    {'values': [{'broken': 3}]}
+    """
     return {"values": list(rows)}
 
 
@@ -120,7 +129,11 @@ def named(name: str) -> Spec:
 
 
 def axis(field: str, title: str, kind: str = "quantitative", **parts: Any) -> Spec:
-    """A channel with a title; `scale` and `axis` are merged into it as they are given."""
+    """A channel with a title; `scale` and `axis` are merged into it as they are given.
+
+    >>> axis("broken", "broken toys", scale={"zero": False})
+    {'field': 'broken', 'type': 'quantitative', 'title': 'broken toys', 'scale': {'zero': False}}
+    """
     return {"field": field, "type": kind, "title": title, **parts}
 
 

@@ -28,8 +28,8 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     # What it asks for, in words.
     asks: str
     outcome: Outcome
-    # The outcome in words; "no violation shown" is how a rule about a lower bound holds.
-    words: str
+    # The outcome in words, where it is not named; "no violation shown" is how a rule about a lower bound holds.
+    words: str = ""
     # A sentence with the numbers that decided.
     evidence: str
     # How many canaries, populations or groups were judged.
@@ -42,6 +42,10 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     # One line for each that broke the rule or could not be shown to keep it.
     details: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.words:
+            msgspec.structs.force_setattr(self, "words", WORDS[self.outcome])
 
 
 class PartOutcome(NamedTuple):
@@ -99,7 +103,6 @@ def together(
         rule=rule,
         asks=asks,
         outcome=outcome,
-        words=WORDS[outcome],
         evidence=evidence,
         judged=len(judged),
         settle=settle,
@@ -118,7 +121,7 @@ def within(found: RuleOutcome, level: float) -> RuleOutcome:
     return msgspec.structs.replace(
         found,
         outcome="not_shown",
-        words=WORDS["not_shown"],
+        words="",
         evidence=(
             f"{found.evidence}. Without memorization, chance gives as much in up to {percent} of runs, and this rule allows "
             f"{100 * level:.2g}%"
@@ -145,12 +148,15 @@ def error_level(confidence: float) -> float:
 
 
 def not_shown(rule: str, asks: str, why: str, settle: str = "", chance: float | None = None) -> RuleOutcome:
-    """The outcome of a rule that nothing can be said about."""
+    """The outcome of a rule that nothing can be said about; `settle` is what would change that.
+
+    >>> not_shown("toys.broken_at_most", "broken toys at most 0.1", "only 3 toys were tried", "try more toys").words
+    'not shown'
+    """
     return RuleOutcome(
         rule=rule,
         asks=asks,
         outcome="not_shown",
-        words=WORDS["not_shown"],
         evidence=why,
         judged=0,
         settle=settle,

@@ -15,7 +15,11 @@ Rules = TypeVar("Rules", bound=msgspec.Struct)
 
 
 class PolicyTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy says for all of its rules."""
+    """What a policy says for all of its rules.
+
+    >>> PolicyTerms(min_canaries=10).confidence
+    0.95
+    """
 
     # The level that a limit must have to count; half of the rest is how often a model without memorization may be called broken.
     confidence: float = 0.95
@@ -24,7 +28,11 @@ class PolicyTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broken(NamedTuple):
-    """A key of a section that cannot be as it is, and why."""
+    """A key of a section that cannot be as it is, and why; what `PolicySection.check` yields.
+
+    >>> Broken("broken_at_most", "is below the number of toys that were broken before").key
+    'broken_at_most'
+    """
 
     key: str
     problem: str
@@ -67,7 +75,13 @@ def absent(
     stale: str | None,
     chance: float | None = 1.0,
 ) -> RuleOutcome:
-    """The outcome of a rule about an audit without results, or whose results do not count; `command` measures it."""
+    """The outcome of a rule about an audit without results, or whose results do not count; `command` measures it.
+
+    `results` are those of the run, and `stale` is why they do not count, or None.
+
+    >>> absent("toys.broken_at_most", "broken toys at most 0.1", "toys play", results=[], stale=None).settle
+    'run `toys play`'
+    """
     if stale is not None and results:
         return not_shown(rule, asks, stale, "measure this model again", chance)
     return not_shown(rule, asks, "there is no result of this audit", f"run `{command}`", chance)

@@ -16,7 +16,7 @@ from coalmine.audits.extraction.results import (
     Extraction,
     extraction_file,
 )
-from coalmine.evidence.outcomes import WORDS, Outcome, RuleOutcome, error_level, not_shown, within
+from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, not_shown, within
 from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
 from coalmine.records.documents import beside
@@ -84,7 +84,6 @@ def judge_extractions(
         rule=rule,
         asks=asks,
         outcome=outcome,
-        words=WORDS[outcome],
         evidence=evidence,
         judged=len(canaries),
         settle=settle,

@@ -14,7 +14,6 @@ from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Populati
 from coalmine.corpus.planting.manifest import MANIFESTS
 from coalmine.evidence.outcomes import (
     NO_VIOLATION,
-    WORDS,
     Outcome,
     PartOutcome,
     RuleOutcome,
@@ -169,7 +168,7 @@ def _by_verdict(
         rule=rule,
         asks=asks,
         outcome=outcome,
-        words=NO_VIOLATION if outcome == "holds" else WORDS[outcome],
+        words=NO_VIOLATION if outcome == "holds" else "",
         evidence=evidence,
         judged=judged,
         settle=settle,

@@ -9,7 +9,7 @@ import msgspec
 
 from coalmine.audits.registry import audits
 from coalmine.evidence.originals import other_manifest, other_weights
-from coalmine.evidence.outcomes import WORDS, Outcome, RuleOutcome, error_level, not_shown, within_budget
+from coalmine.evidence.outcomes import Outcome, RuleOutcome, error_level, not_shown, within_budget
 from coalmine.evidence.policy import absent
 from coalmine.evidence.run import Run
 from coalmine.reports.gate.policy import SECTIONS
@@ -81,6 +81,4 @@ def required_audits(run: Run, policy: Any, stale: str | None) -> Iterator[RuleOu
         if why is not None:
             yield not_shown(rule, asks, why, audit.settle_incomplete(run))
         else:
-            yield RuleOutcome(
-                rule=rule, asks=asks, outcome="holds", words=WORDS["holds"], evidence="there", judged=1
-            )
+            yield RuleOutcome(rule=rule, asks=asks, outcome="holds", evidence="there", judged=1)
