@@ -14,6 +14,7 @@
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is valid, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
+    ├── WorkerLostError          a unit of work could not be finished, because its worker died each time
     ├── ModelOutputError         the model answered with something that is not a log-probability
     └── ModelChangedError        an endpoint answers as a different model than before; the answers are not combined
 
@@ -130,6 +131,10 @@ class NotMeasurableError(CoalmineError):
 
 class TooLongError(NotMeasurableError):
     """A text has more tokens than the model can read."""
+
+
+class WorkerLostError(CoalmineError):
+    """A unit of work was tried several times, and the process or machine that ran it died each time."""
 
 
 class ModelOutputError(CoalmineError):

@@ -1,0 +1,110 @@
+"""Engines: what runs units of work, and the choice of one by its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.threads import computing_threads
+from coalmine.engines.units import Outcome, Unit, Work
+from coalmine.errors import InputError
+from coalmine.progress import Progress
+
+NAMES = "here, processes, processes:N, ray or ray:ADDRESS"
+
+
+class Job(NamedTuple):
+    """Units of one work."""
+
+    work: Work
+    units: Iterable[Unit]
+
+
+class Engine(ABC):
+    """Runs units of work, in this process or elsewhere; every engine gives the same results, to the last bit.
+
+    An engine is opened as a context manager, and can run one map after the other while it is open.
+
+    Attributes:
+        threads: how many threads each worker computes with. Another number may change the last bits of results.
+    """
+
+    def __init__(self, *, threads: int = 1) -> None:
+        if threads < 1:
+            raise InputError(f"threads must be a whole number of at least 1, got {threads}")
+        self.threads = threads
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._held.enter_context(computing_threads(self.threads))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def map(
+        self,
+        work: Work,
+        units: Iterable[Unit],
+        *,
+        ledger: Ledger | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Outcome]:
+        """What became of each unit, as it arrives; `in_order` restores the order of the units.
+
+        Units whose result is in the ledger are not run again. Ctrl-C raises KeyboardInterrupt within seconds; what running units could
+        keep by then is in the ledger. The progress is advanced by the sizes of the units; the caller starts and finishes it.
+        """
+        return (outcome for _, outcome in self.map_each([Job(work, units)], ledger=ledger, progress=progress))
+
+    @abstractmethod
+    def map_each(
+        self, jobs: Sequence[Job], *, ledger: Ledger | None = None, progress: Progress | None = None
+    ) -> Iterator[tuple[int, Outcome]]:
+        """The same for several works at once: the place of the job, and the outcome of one of its units."""
+
+
+@contextlib.contextmanager
+def open_engine(engine: Engine | str | None, *, threads: int = 1) -> Iterator[Engine]:
+    """An engine by its name, closed at the end of the block; one that the caller opened stays open.
+
+    >>> with open_engine("here") as engine:
+    ...     type(engine).__name__
+    'Here'
+    """
+    if isinstance(engine, Engine):
+        yield engine
+        return
+    with engine_named("here" if engine is None else engine, threads=threads) as opened:
+        yield opened
+
+
+def engine_named(name: str, *, threads: int = 1) -> Engine:
+    """An engine that is not open yet; an InputError for a name that there is not."""
+    kind, _, detail = name.partition(":")
+    if kind == "here" and not detail:
+        from coalmine.engines.here import Here
+
+        return Here(threads=threads)
+    if kind == "processes":
+        from coalmine.engines.processes import Processes
+
+        if detail and (not detail.isascii() or not detail.isdigit() or not int(detail)):
+            raise InputError(
+                f"the engine processes:N needs a number of workers, such as processes:4, got {name!r}"
+            )
+        return Processes(int(detail) if detail else available_cores(), threads=threads)
+    if kind == "ray":
+        from coalmine.engines.ray import Ray
+
+        return Ray(detail or None, threads=threads)
+    raise InputError(f"unknown engine {name!r}: known are {NAMES}")
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

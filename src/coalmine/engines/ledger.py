@@ -1,0 +1,258 @@
+"""The ledger: results of finished units, and what running units keep, in files that a killed run resumes from.
+
+`unfinished.units` is only appended to, one record per result: key, length, checksum, arrays. A record that a kill cut off is the last
+one, and is dropped; any other damage is rejected by name. The state of a unit that takes long has a file of its own, which is
+replaced as a whole. All of them are removed once the results of the whole run are on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import struct
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from coalmine.engines.units import KEY_BYTES, Arrays, Key
+from coalmine.errors import InputError
+from coalmine.storage.files import PRIVATE, check_replaceable, make_directory, remove_file, whole_file
+from coalmine.storage.guarded_files import guarded_file, read_guarded
+from coalmine.storage.system_errors import unreadable, write_error
+
+UNITS_FILE = "unfinished.units"
+# The files of a run that is not finished, as a regular expression of their names.
+WORK_FILES = r"unfinished\.units|unfinished-[0-9a-f]{32}\.npz"
+# How often a unit that takes long keeps its state, and how often finished results are flushed to the disk.
+SECONDS_BETWEEN_SAVES = 10.0
+
+_MAGIC = b"coalmine.units/1\n"
+_FINGERPRINT_BYTES = 32
+_RECORD = struct.Struct(f"<{KEY_BYTES}sQ16s")  # key, length of the content, checksum of all three
+
+
+class _Known(NamedTuple):
+    """Where the results of an earlier run are in the file, sorted by key: 24 bytes per unit."""
+
+    keys: np.ndarray  # (units,), as 16 bytes each
+    offsets: np.ndarray  # (units,), of their records
+
+
+_NOTHING = _Known(np.empty(0, dtype=f"V{KEY_BYTES}"), np.empty(0, dtype=np.int64))
+
+
+class Ledger:
+    """What a run has done so far; without a directory nothing is kept.
+
+    The caller calls `begin` before the first unit, and `forget` once the results of the whole run are on disk. Until then a run that is
+    stopped loses at most the units that were running.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        seconds_between_saves: float | None = None,
+    ) -> None:
+        self.directory = None if directory is None else Path(directory)
+        self._seconds = seconds_between_saves
+        self._known = _NOTHING
+        self._end = 0
+        self._flushed_at = time.monotonic()
+        self._begun: bytes | None = None
+
+    def begin(self, fingerprint: str) -> None:
+        """Open the ledger of the run with this fingerprint, and create it with the first result; another run's is rejected.
+
+        Calling it again with the same fingerprint does nothing.
+        """
+        digest = hashlib.sha256(fingerprint.encode()).digest()
+        if self.directory is None or self._begun == digest:
+            return
+        self._begun, path = digest, self.directory / UNITS_FILE
+        check_replaceable(path)  # a pipe would be waited for forever
+        if os.path.lexists(path):
+            self._known, self._end = _read(path, digest)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether an earlier run left results."""
+        return len(self._known.keys) > 0
+
+    @property
+    def seconds_between_saves(self) -> float:
+        """How often a running unit keeps its state."""
+        return SECONDS_BETWEEN_SAVES if self._seconds is None else self._seconds
+
+    def result(self, key: Key) -> Arrays | None:
+        """The result that an earlier run found for a key, or None."""
+        place = int(np.searchsorted(self._known.keys, _as_void(key)))
+        if place == len(self._known.keys) or self._known.keys[place].tobytes() != key:
+            return None
+        path = self._path(UNITS_FILE)
+        try:
+            with open(path, "rb") as file:
+                file.seek(int(self._known.offsets[place]))
+                _, length, checksum = _RECORD.unpack(file.read(_RECORD.size))
+                content = file.read(length)
+        except (OSError, struct.error) as error:
+            raise InputError(_damaged(path)) from error
+        if _checksum(key, content) != checksum:
+            raise InputError(_damaged(path))
+        return _arrays(content)
+
+    def add(self, key: Key, arrays: Arrays) -> None:
+        """Record the result of a unit, and remove what it kept while it ran."""
+        if self.directory is None:
+            return
+        self._create()
+        content = _content(arrays)
+        record = _RECORD.pack(key, len(content), _checksum(key, content)) + content
+        path = self._path(UNITS_FILE)
+        try:
+            with open(path, "r+b") as file:
+                file.truncate(self._end)  # a record that could not be written completely is dropped
+                file.seek(self._end)
+                file.write(record)
+                file.flush()
+                if time.monotonic() - self._flushed_at >= self.seconds_between_saves:
+                    os.fsync(file.fileno())
+                    self._flushed_at = time.monotonic()
+        except OSError as error:
+            raise write_error(
+                path, error, "the units before are kept; run the same command to resume"
+            ) from error
+        self._end += len(record)
+        remove_file(self._state_path(key))
+
+    def kept(self, key: Key) -> Arrays | None:
+        """The state that a unit kept before it was stopped, or None."""
+        if self.directory is None or not os.path.lexists(self._state_path(key)):
+            return None
+        return _arrays(read_guarded(self._state_path(key), "a search that was stopped"))
+
+    def keep(self, key: Key, arrays: Arrays) -> None:
+        """Replace the state that a running unit resumes from."""
+        if self.directory is not None:
+            self._create()  # so that the run is known, and another one does not begin beside what it kept
+            with guarded_file(self._state_path(key)) as stream:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take a flag here
+
+    def forget(self) -> None:
+        """Remove everything: the results of the run are on disk, or the same units would fail in the same way."""
+        self._known, self._end, self._begun = _NOTHING, 0, None
+        if self.directory is None or not self.directory.is_dir():
+            return
+        for path in sorted(
+            self.directory.iterdir(), reverse=True
+        ):  # the units last: they tell whose the states are
+            if re.fullmatch(WORK_FILES, path.name):
+                remove_file(path)
+
+    def _create(self) -> None:
+        """Make the file with its header, as a whole, if it is not there."""
+        if self._begun is None:
+            raise RuntimeError("a ledger was written to before it was begun; please report this")
+        path = self._path(UNITS_FILE)
+        if not self._end:
+            make_directory(path.parent)
+            header = _MAGIC + self._begun
+            with whole_file(path, mode=PRIVATE) as temporary:
+                temporary.write_bytes(header)
+            self._end = len(header)
+
+    def _path(self, name: str) -> Path:
+        if self.directory is None:
+            raise RuntimeError("a ledger without a directory has no files; please report this")
+        return self.directory / name
+
+    def _state_path(self, key: Key) -> Path:
+        return self._path(f"unfinished-{key.hex()}.npz")
+
+
+# Where a function keeps what it needs to resume: nowhere, in a directory until it returns, or until its caller forgets it.
+Resume = str | os.PathLike[str] | Ledger | None
+
+
+class Keeping:
+    """The state of one running unit, kept at intervals."""
+
+    def __init__(self, seconds: float, write: Callable[[Arrays], None]) -> None:
+        self._seconds, self._write = seconds, write
+        self._at = time.monotonic()
+
+    def keep(self, state: Callable[[], Arrays], *, now: bool) -> None:
+        """Write the state if it is time to, or `now`."""
+        if now or time.monotonic() - self._at >= self._seconds:
+            self._write(state())
+            self._at = time.monotonic()
+
+
+def _read(path: Path, digest: bytes) -> tuple[_Known, int]:
+    """The records of an earlier run, and where the last complete one ends."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            header = file.read(len(_MAGIC) + _FINGERPRINT_BYTES)
+            if len(header) < len(_MAGIC) + _FINGERPRINT_BYTES or not header.startswith(_MAGIC):
+                raise InputError(_damaged(path))
+            if header[len(_MAGIC) :] != digest:
+                raise InputError(
+                    f"{path} belongs to another run (another model, other data or other options); choose another output directory, or "
+                    "remove it"
+                )
+            return _records(path, file, size)
+    except OSError as error:
+        raise InputError(unreadable(path, error)) from error
+
+
+def _records(path: Path, file: BinaryIO, size: int) -> tuple[_Known, int]:
+    keys, offsets, end = bytearray(), array("q"), file.tell()
+    while end < size:
+        head = file.read(_RECORD.size)
+        if len(head) < _RECORD.size:
+            break  # cut off
+        key, length, checksum = _RECORD.unpack(head)
+        following = end + _RECORD.size + length
+        if following > size:
+            break
+        if _checksum(key, file.read(length)) != checksum:
+            if following == size:
+                break
+            raise InputError(_damaged(path))
+        keys += key
+        offsets.append(end)
+        end = following
+    found = np.frombuffer(bytes(keys), dtype=f"V{KEY_BYTES}")
+    order = np.argsort(found, kind="stable")
+    return _Known(found[order], np.frombuffer(offsets, dtype=np.int64)[order]), end
+
+
+def _damaged(path: Path) -> str:
+    return f"{path}, left by a run that was stopped, is empty, damaged or from another version; remove it to start over"
+
+
+def _as_void(key: Key) -> np.void:
+    found: np.void = np.frombuffer(key, dtype=f"V{KEY_BYTES}")[0]
+    return found
+
+
+def _checksum(key: Key, content: bytes) -> bytes:
+    return hashlib.sha256(key + content).digest()[:16]
+
+
+def _content(arrays: Arrays) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take a flag here
+    return stream.getvalue()
+
+
+def _arrays(content: bytes) -> Arrays:
+    with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+        return {name: saved[name] for name in saved.files}

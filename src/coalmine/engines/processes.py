@@ -1,0 +1,195 @@
+"""The engine `processes:N`: units run in N processes of this machine, each with its own interpreter and one thread.
+
+Processes are spawned, never forked, so that no lock of a library is copied while it is held. Weights of torch models are put into
+shared memory, where the platform has it, so that N workers hold them once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple, Self
+
+from coalmine.engines.memory import check_memory
+from coalmine.engines.scheduling import Lost, Message, Order, PooledEngine
+from coalmine.engines.threads import threads_of_new_processes
+from coalmine.engines.units import Work
+from coalmine.engines.worker import Worker
+from coalmine.errors import InputError
+
+# How long a worker may take to end by itself when the engine is closed.
+_END_SECONDS = 1.0
+
+
+class Processes(PooledEngine):
+    """Runs units in processes of this machine.
+
+    >>> Processes(2).workers
+    2
+    """
+
+    def __init__(self, workers: int, *, threads: int = 1) -> None:
+        super().__init__(threads=threads)
+        if workers < 1:
+            raise InputError(f"the engine processes needs at least 1 worker, got {workers}")
+        self.workers = workers
+        self._pool: _ProcessPool | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        super().__exit__(*raised)
+
+    @property
+    def pool(self) -> _ProcessPool:
+        """The workers, started with the first unit."""
+        if self._pool is None:
+            self._pool = _ProcessPool(self.workers, self.threads)
+        return self._pool
+
+    def check(self, works: Sequence[Work]) -> None:
+        """Reject more workers than memory allows."""
+        check_memory(self.workers, max((work.memory_bytes for work in works), default=0))
+
+
+class _Bug(NamedTuple):
+    """An exception that coalmine did not raise on purpose."""
+
+    traceback: str
+
+
+class _OneProcess:
+    """A process, and the connection to it."""
+
+    def __init__(self, number: int, threads: int, stopping: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        with threads_of_new_processes(threads):
+            self.process: SpawnProcess = context.Process(
+                target=_main, args=(number, threads, theirs, stopping), daemon=True, name=f"coalmine-{number}"
+            )
+            self.process.start()
+        theirs.close()
+        self.knows_works = False
+
+    def lost_reason(self) -> str:
+        """How the process ended."""
+        self.process.join(_END_SECONDS)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"it was ended by {signal.Signals(-code).name}"
+        return f"it ended with code {code}"
+
+    def end(self) -> None:
+        """End the process."""
+        self.connection.close()
+        self.process.join(_END_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+
+
+class _ProcessPool:
+    """Processes that each run one unit at a time; one that dies is replaced."""
+
+    def __init__(self, workers: int, threads: int) -> None:
+        self.workers, self._threads = workers, threads
+        # A byte without a lock: a worker that is killed while it holds a lock would leave it locked.
+        self._stopping = multiprocessing.get_context("spawn").RawValue("b", 0)
+        self._works: Sequence[Work] = ()
+        self._processes = [_OneProcess(number, threads, self._stopping) for number in range(workers)]
+
+    def begin(self, works: Sequence[Work]) -> None:
+        self._works = works
+        self._stopping.value = 0
+        for one in self._processes:
+            one.knows_works = False
+
+    def give(self, worker: int, order: Order) -> None:
+        one = self._processes[worker]
+        with contextlib.suppress(BrokenPipeError, ConnectionError):  # it died: the next messages say so
+            if not one.knows_works:
+                one.connection.send_bytes(_packed(self._works))
+                one.knows_works = True
+            one.connection.send(order)
+
+    def messages(self, seconds: float) -> list[Message]:
+        connections: dict[Any, int] = {one.connection: number for number, one in enumerate(self._processes)}
+        found: list[Message] = []
+        for ready in multiprocessing.connection.wait(list(connections), seconds):
+            found += self._received(connections[ready])
+        return found
+
+    def stop_units(self) -> None:
+        self._stopping.value = 1
+
+    def close(self) -> None:
+        """End all processes."""
+        self._stopping.value = 1
+        for one in self._processes:
+            one.end()
+        self._processes = []
+
+    def _received(self, number: int) -> list[Message]:
+        one = self._processes[number]
+        try:
+            message = one.connection.recv()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            reason = one.lost_reason()
+            one.end()
+            self._processes[number] = _OneProcess(number, self._threads, self._stopping)
+            return [Lost(number, reason)]
+        if isinstance(message, _Bug):
+            raise RuntimeError(f"a worker failed:\n{message.traceback}")  # noqa: TRY004 - a bug, not a wrong type
+        return [message]
+
+
+def _packed(works: Sequence[Work]) -> bytes:
+    """The works, with the weights of torch models in shared memory if they have any."""
+    if "torch" in sys.modules:
+        import torch.multiprocessing  # noqa: F401 - teaches the pickler to share tensors
+
+        with contextlib.suppress(
+            RuntimeError, OSError
+        ):  # no shared memory, or not enough: each worker has its own copy
+            return bytes(ForkingPickler.dumps(works))
+    return pickle.dumps(works)
+
+
+def _main(number: int, threads: int, connection: Connection, stopping: Any) -> None:
+    """A process: it runs what it is given until the driver closes the connection, or is gone."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the terminal sends Ctrl-C to all; the driver says what is to be done
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    worker = Worker(number, threads, connection.send, lambda: bool(stopping.value))
+    try:
+        while True:
+            received = connection.recv()
+            if isinstance(received, Order):
+                worker.run(received)
+            else:
+                worker.begin(received)
+    except (EOFError, ConnectionError, BrokenPipeError):
+        os._exit(0)  # the driver has ended
+    except BaseException:  # noqa: BLE001 - a bug in the work; the driver shows it
+        with contextlib.suppress(OSError):
+            connection.send(_Bug(traceback.format_exc()))
+        os._exit(1)

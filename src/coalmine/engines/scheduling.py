@@ -1,0 +1,267 @@
+"""Units given to a pool of workers: retried if a worker is lost, stopped on Ctrl-C, recorded as they arrive.
+
+A pool only carries messages to and from its workers; which unit runs where, what is retried and what is kept is decided here, for every
+kind of pool.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from coalmine.engines.engine import Engine, Job
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.units import Arrays, Key, Outcome, Unit, Work, facts_digest, loaded, unit_key
+from coalmine.errors import CoalmineError, InputError, WorkerLostError
+from coalmine.interrupts import deferred_interrupt
+from coalmine.progress import Progress, Silent
+
+# A unit whose worker was lost is run again, at most this often in all.
+ATTEMPTS = 3
+# How long workers that were asked to stop may take to send what they keep.
+STOP_SECONDS = 5.0
+# How long the driver waits for a message before it looks for Ctrl-C.
+LOOK_SECONDS = 0.2
+
+
+class Advanced(NamedTuple):
+    """A worker reports progress."""
+
+    worker: int
+    amount: int
+    note: str
+
+
+class Kept(NamedTuple):
+    """A worker sends the state that its unit resumes from."""
+
+    worker: int
+    arrays: Arrays
+
+
+class Ended(NamedTuple):
+    """A unit is over: with a result, with a problem, or with neither because it was asked to stop."""
+
+    worker: int
+    arrays: Arrays | None
+    problem: CoalmineError | None
+
+
+class Lost(NamedTuple):
+    """A worker is gone, with what it was doing; another one has its number now."""
+
+    worker: int
+    reason: str
+
+
+class Unprepared(NamedTuple):
+    """A worker cannot do this work at all, such as load the model."""
+
+    worker: int
+    problem: CoalmineError
+
+
+Message = Advanced | Kept | Ended | Lost | Unprepared
+
+
+class Order(NamedTuple):
+    """What a worker is given: a unit, and what an earlier run of it kept. `seconds` is how often it keeps its state."""
+
+    job: int
+    unit: Unit
+    kept: Arrays | None
+    seconds: float
+
+
+class Pool(Protocol):
+    """Workers that each run one unit at a time, numbered from 0."""
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+
+    def begin(self, works: Sequence[Work]) -> None:
+        """Orders from now on are for these works, by their place."""
+
+    def give(self, worker: int, order: Order) -> None:
+        """Let an idle worker run a unit."""
+
+    def messages(self, seconds: float) -> list[Message]:
+        """What workers have to say; waits for up to so many seconds if there is nothing."""
+
+    def stop_units(self) -> None:
+        """Ask the units that are running to keep their state and to end."""
+
+
+class _Assigned(NamedTuple):
+    """A unit that a worker runs."""
+
+    job: int
+    number: int
+    unit: Unit
+    key: Key
+    attempt: int
+
+
+class PooledEngine(Engine):
+    """An engine whose units run in other processes."""
+
+    @property
+    @abstractmethod
+    def pool(self) -> Pool:
+        """The workers; the engine must be open."""
+
+    def map_each(
+        self, jobs: Sequence[Job], *, ledger: Ledger | None = None, progress: Progress | None = None
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Each idle worker gets the next unit; outcomes come in any order."""
+        for job in jobs:
+            _check_sendable(job.work)
+        self.check([job.work for job in jobs])
+        with deferred_interrupt() as interrupted:
+            yield from _Schedule(self.pool, jobs, ledger or Ledger(), progress or Silent(), interrupted).run()
+
+    def check(self, works: Sequence[Work]) -> None:
+        """Reject works that these workers cannot do, where it can be known before they start."""
+
+
+def _check_sendable(work: Work) -> None:
+    """Reject a work that only this process can do, which its records say."""
+    obstacle = getattr(work, "only_here", None)
+    if obstacle:
+        raise InputError(f"{obstacle}; use the engine here")
+
+
+class _Schedule:
+    """One `map_each`, from its first unit to its last."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        jobs: Sequence[Job],
+        ledger: Ledger,
+        progress: Progress,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self._pool, self._jobs, self._ledger = pool, jobs, ledger
+        self._progress, self._interrupted = progress, interrupted
+        self._waiting = self._fresh()
+        self._again: deque[_Assigned] = deque()
+        self._running: dict[int, _Assigned] = {}
+        self._advanced: dict[int, int] = {}
+        self._lost_in_a_row = 0
+
+    def run(self) -> Iterator[tuple[int, Outcome]]:
+        """Outcomes, as they arrive."""
+        self._pool.begin([job.work for job in self._jobs])
+        try:
+            while True:
+                yield from self._fill()
+                if not self._running:
+                    return
+                yield from self._listen(LOOK_SECONDS)
+                if self._interrupted():
+                    raise KeyboardInterrupt
+        finally:
+            if self._running:  # the caller stopped, or an error did
+                self._stop()
+
+    def _fresh(self) -> Iterator[_Assigned]:
+        """The units that were not tried yet, with their keys."""
+        for place, job in enumerate(self._jobs):
+            digest = facts_digest(job.work)
+            for number, unit in enumerate(job.units):
+                yield _Assigned(place, number, unit, unit_key(digest, unit), 1)
+
+    def _fill(self) -> Iterator[tuple[int, Outcome]]:
+        """Give each idle worker a unit; results that are known are outcomes at once."""
+        idle = [worker for worker in range(self._pool.workers) if worker not in self._running]
+        while idle:
+            if self._interrupted():
+                raise KeyboardInterrupt
+            following = self._again.popleft() if self._again else next(self._waiting, None)
+            if following is None:
+                return
+            known = self._ledger.result(following.key) if following.attempt == 1 else None
+            if known is not None:
+                self._progress.advance(following.unit.size)
+                yield following.job, Outcome(following.number, following.unit, known, attempts=0)
+                continue
+            worker = idle.pop(0)
+            self._running[worker], self._advanced[worker] = following, 0
+            kept = self._ledger.kept(following.key)
+            self._pool.give(
+                worker, Order(following.job, loaded(following.unit), kept, self._ledger.seconds_between_saves)
+            )
+
+    def _listen(self, seconds: float) -> Iterator[tuple[int, Outcome]]:
+        for message in self._pool.messages(seconds):
+            assigned = self._running.get(message.worker)
+            if isinstance(message, Unprepared):
+                raise message.problem
+            if assigned is None:
+                self._note_loss(message)
+            elif isinstance(message, Advanced):
+                self._advanced[message.worker] += message.amount
+                self._progress.advance(message.amount, message.note)
+            elif isinstance(message, Kept):
+                self._ledger.keep(assigned.key, message.arrays)
+            elif isinstance(message, Lost):
+                del self._running[message.worker]
+                self._progress.advance(
+                    -self._advanced[message.worker]
+                )  # it starts over, or from what it kept
+                self._note_loss(message)
+                if assigned.attempt < ATTEMPTS:
+                    self._again.append(assigned._replace(attempt=assigned.attempt + 1))
+                else:
+                    yield assigned.job, self._failed(assigned, message.worker, _lost(message.reason))
+            else:
+                del self._running[message.worker]
+                self._lost_in_a_row = 0
+                if message.arrays is not None:
+                    self._ledger.add(assigned.key, message.arrays)
+                    self._progress.advance(max(0, assigned.unit.size - self._advanced[message.worker]))
+                    yield (
+                        assigned.job,
+                        Outcome(assigned.number, assigned.unit, message.arrays, attempts=assigned.attempt),
+                    )
+                elif message.problem is not None:
+                    yield assigned.job, self._failed(assigned, message.worker, message.problem)
+
+    def _failed(self, assigned: _Assigned, worker: int, problem: CoalmineError) -> Outcome:
+        self._progress.advance(max(0, assigned.unit.size - self._advanced[worker]))
+        return Outcome(assigned.number, assigned.unit, None, problem, assigned.attempt)
+
+    def _note_loss(self, message: Message) -> None:
+        """Workers that are lost one after the other, with no unit in between that ended, will not do better."""
+        if isinstance(message, Lost):
+            self._lost_in_a_row += 1
+            if self._lost_in_a_row > ATTEMPTS * self._pool.workers:
+                raise _lost(message.reason)
+
+    def _stop(self) -> None:
+        """Ask the running units to end, and record what they send in time; a worker that does not answer is left to the pool."""
+        self._pool.stop_units()
+        end = time.monotonic() + STOP_SECONDS
+        while self._running and time.monotonic() < end:
+            for message in self._pool.messages(LOOK_SECONDS):
+                assigned = self._running.get(message.worker)
+                if assigned is None or isinstance(message, Advanced):
+                    continue
+                if isinstance(message, Kept):
+                    self._ledger.keep(assigned.key, message.arrays)
+                    continue
+                if isinstance(message, Ended) and message.arrays is not None:
+                    self._ledger.add(assigned.key, message.arrays)
+                del self._running[message.worker]
+
+
+def _lost(reason: str) -> WorkerLostError:
+    return WorkerLostError(
+        f"a unit of work was tried {ATTEMPTS} times, and its worker was lost each time ({reason}); give the workers more memory or use "
+        "fewer of them, and run the same command to resume"
+    )

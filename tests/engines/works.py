@@ -1,0 +1,104 @@
+"""Works of the tests of engines: small, deterministic, and able to fail in every way that a unit can."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from coalmine.engines.units import Unit
+from coalmine.errors import InputError, NotMeasurableError
+
+
+class Squares(NamedTuple):
+    """Squares of the numbers in a range; `folder` has a file for each unit that was run, `scale` is what the results depend on."""
+
+    scale: int = 1
+    folder: str | None = None
+    name: str = "squares/1"
+    memory_bytes: int = 0
+
+    @property
+    def facts(self):
+        return {"scale": self.scale}
+
+    def prepare(self):
+        self._note("prepared")
+        return self._run
+
+    def _run(self, unit, running):
+        start, stop = unit.inputs
+        self._note(f"unit-{start}")
+        running.advance(0)
+        return {"squares": np.arange(start, stop, dtype=np.int64) ** 2 * self.scale}
+
+    def _note(self, what):
+        if self.folder is not None:
+            Path(self.folder, f"{what}-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+class Poisoned(NamedTuple):
+    """Fails at the units that are named: by an error, or by the death of its process, always or the first time only."""
+
+    folder: str
+    refused: tuple[int, ...] = ()
+    deadly: tuple[int, ...] = ()
+    deadly_once: tuple[int, ...] = ()
+    unprepared: bool = False
+    name: str = "poisoned/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        if self.unprepared:
+            raise InputError("the model cannot be read here; check the path")
+        return self._run
+
+    def _run(self, unit, _running):
+        number = unit.inputs
+        if number in self.refused:
+            raise NotMeasurableError(f"unit {number} has no honest number")
+        if number in self.deadly_once and not Path(self.folder, f"died-{number}").exists():
+            Path(self.folder, f"died-{number}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number in self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"number": np.array(number)}
+
+
+class Counting(NamedTuple):
+    """Counts to a number in steps, keeps how far it is, and at one step waits until the file `gate` is there, if there is one to come."""
+
+    folder: str
+    stops_at: int | None = None
+    name: str = "counting/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        return self._run
+
+    def _run(self, unit, running):
+        kept = running.kept()
+        at = 0 if kept is None else int(kept["at"])
+        if kept is not None:
+            Path(self.folder, f"resumed-{unit.inputs}-at-{at}").touch()
+        total = 0 if kept is None else int(kept["total"])
+        while at < 20:
+            at, total = at + 1, total + at
+            state = {"at": np.array(at), "total": np.array(total)}
+            running.keep(state.copy)
+            running.advance()
+            if at == self.stops_at and kept is None:
+                Path(self.folder, f"reached-{unit.inputs}").touch()
+                while True:  # until it is stopped or killed
+                    running.keep(state.copy)
+                    time.sleep(0.01)
+        return {"total": np.array(total)}
+
+
+def squares(number, each=10):
+    """Units of ten numbers each."""
+    return [Unit((start, start + each), size=each) for start in range(0, number * each, each)]
