@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from coalmine.engines.ledger import Ledger
+from coalmine.engines.options import NAMES
 from coalmine.engines.threads import computing_threads
 from coalmine.engines.units import Outcome, Unit, Work
 from coalmine.errors import InputError
 from coalmine.progress import Progress
-
-NAMES = "here, processes, processes:N, ray or ray:ADDRESS"
 
 
 class Job(NamedTuple):
