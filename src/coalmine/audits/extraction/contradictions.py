@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from coalmine.errors import InputError
+from coalmine.formats.format import Format
 from coalmine.records.contradictions import count_problems, in_range, twice, whole_number
 
 if TYPE_CHECKING:
@@ -24,8 +26,27 @@ def extraction_problems(extraction: Extraction) -> Iterator[str]:
     if size is None:
         yield "the size of its format is not a whole number of at least 1"
         return
+    yield from _format_problems(extraction, size)
     yield from _found_problems(extraction, size)
     yield from _certificate_problems(extraction, size)
+
+
+def _format_problems(extraction: Extraction, size: int) -> Iterator[str]:
+    """Whether the texts are members of the format; of one with a word list, only the manifest knows the words."""
+    try:
+        form = Format(extraction.format_template)
+    except InputError:
+        if extraction.words_sha256 is None and "{word" not in extraction.format_template:
+            yield "its format does not compile"
+        return
+    if size > form.size or (not extraction.given and size != form.size):
+        yield f"its size is {size:,}, and its format has {form.size:,} members"
+    if any(one.text not in form for one in extraction.found):
+        yield "it found a text that is not a member of its format"
+    if extraction.method != "prompt" and not all(
+        one.text.startswith(extraction.given) for one in extraction.found
+    ):
+        yield "it found a text that does not begin with what was given"
 
 
 def _found_problems(extraction: Extraction, size: int) -> Iterator[str]:
