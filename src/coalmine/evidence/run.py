@@ -81,7 +81,7 @@ class Run:
         return frozenset(
             digest
             for kind, these in self.documents.items()
-            if kind.origin.manifest_problems is not None
+            if kind.origin.measures_canaries
             for one in these
             for digest in kind.origin.manifests(one.document)
             if digest is not None

@@ -113,6 +113,7 @@ class Origin(Generic[Record]):
         manifests: the SHA-256 of each manifest that it was made with, or that it describes.
         manifest_problems: what the manifest contradicts in it, one sentence each; None where it says nothing about single canaries.
         manifest_beside: what the files beside it and the manifest together contradict in it, given its path, one sentence each.
+        is_measurement: whether it measures the canaries of its manifests in the finished model; what was seen during a training does not.
         facts: what it and the run.json written by the same command both record, by the names that run.json uses.
         source: the document that it was computed from, and the SHA-256 of that file; None where the model was asked itself.
 
@@ -124,8 +125,14 @@ class Origin(Generic[Record]):
     manifests: Callable[[Record], Iterable[str | None]] = lambda _: ()
     manifest_problems: Callable[[Record, Any], Iterable[str]] | None = None
     manifest_beside: Callable[[Path, Record, Any], Iterable[str]] = lambda _path, _record, _manifest: ()
+    is_measurement: bool = True
     facts: Callable[[Record], Mapping[str, Any]] = lambda _: {}
     source: Source[Record] | None = None
+
+    @property
+    def measures_canaries(self) -> bool:
+        """Whether it is a measurement of single canaries of its manifests."""
+        return self.is_measurement and self.manifest_problems is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from coalmine.errors import InputError
-from coalmine.records.contradictions import count_problems, estimate_problems, refuse_contradictions, twice
+from coalmine.records.contradictions import (
+    count_problems,
+    estimate_problems,
+    in_range,
+    refuse_contradictions,
+    twice,
+)
 from coalmine.records.estimate import Estimate, Status
 from coalmine.storage.decoding import without_values
+
+# Methods whose estimates may end beyond what a space allows, because a curve does not know the size of the space.
+BEYOND_THE_SPACE = frozenset({"extrapolated"})
 
 When = Literal["start", "step", "epoch", "end"]
 
@@ -22,6 +32,8 @@ class SeenCanary(msgspec.Struct, frozen=True, kw_only=True):
 
     canary_id: str
     repetitions: int
+    # None in what earlier versions wrote.
+    format_id: str | None = None
     status: Status
     exposure: float | None
     low: float | None
@@ -77,6 +89,46 @@ def _moment_problems(steps: Sequence[int], seen_at: Sequence[Sequence[SeenCanary
             name = f"step {step}: canary {one.canary_id!r}"
             yield from estimate_problems(name, one.estimate, 0)
             yield from count_problems(f"{name}: the number of copies", one.repetitions)
+
+
+class Limits(NamedTuple):
+    """What the exposure of a canary can be at most, in bits.
+
+    `value` is for its value and its lower limit, `high` for its upper limit.
+    """
+
+    value: float
+    high: float = math.inf
+
+
+def limit_problems(
+    watch: Mapping[str, Any] | None,
+    moments: Sequence[Moment],
+    limits_of: Callable[[SeenCanary], Limits | None],
+) -> Iterator[str]:
+    """Exposures during a training that are above what is possible; `limits_of` returns None where that is not known."""
+    if (watch or {}).get("method") in BEYOND_THE_SPACE:
+        return
+    for moment in moments:
+        for one in seen_at(moment):
+            limits = limits_of(one)
+            if limits is None:
+                continue
+            name = f"step {moment.step}: canary {one.canary_id!r}"
+            for part, number, most in (
+                ("value", one.exposure, limits.value),
+                ("lower limit", one.low, limits.value),
+                ("upper limit", one.high, limits.high),
+            ):
+                yield from in_range(f"{name}: the {part}", number, 0, most)
+
+
+def seen_at(moment: Moment) -> list[SeenCanary]:
+    """What was seen at a moment; nothing where a report could not read it, which `check_moments` refuses."""
+    try:
+        return msgspec.convert(moment.seen, list[SeenCanary])
+    except msgspec.ValidationError:
+        return []
 
 
 def manifests_of_watch(watch: Mapping[str, Any] | None) -> list[str]:

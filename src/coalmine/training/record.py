@@ -25,6 +25,7 @@ from coalmine.records.documents import Document, Origin
 from coalmine.records.watching import Moment, check_moments, manifests_of_watch
 from coalmine.storage.files import PUBLIC, to_json
 from coalmine.training.options import TrainingOptions
+from coalmine.training.watched_canaries import watched_manifest_problems
 
 RECORD_FILE = TRAINING_FILE
 SCHEMA = TRAINING_SCHEMA
@@ -127,6 +128,10 @@ TRAININGS = Document(
     written_by="train",
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),
+        manifest_problems=lambda record, canaries: watched_manifest_problems(
+            record.watch, record.watched, canaries
+        ),
+        is_measurement=False,
         facts=lambda record: {"data_sha256": record.data_sha256, "seed": record.options.seed},
     ),
 )

@@ -22,11 +22,7 @@ def written_with(record: Mapping[str, Any]) -> str | None:
     name = command[1] if isinstance(command, list) and len(command) > 1 else None
     written = [kind for kind in all_documents() if name is not None and kind.written_by == name]
     # A command that leaves one of several documents: that of canaries is the one with a manifest.
-    of_canaries = [
-        kind
-        for kind in written
-        if (kind.origin.manifest_problems is not None) == ("manifest_sha256" in record)
-    ]
+    of_canaries = [kind for kind in written if kind.origin.measures_canaries == ("manifest_sha256" in record)]
     chosen = written if len(written) == 1 else of_canaries
     return chosen[0].file if chosen else None
 
