@@ -39,8 +39,9 @@ from coalmine import (
     train,
 )
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, Exposures, Run, Suspicion, verify_extraction
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.policy import measured_canaries
-from coalmine.audits.exposure.results import CandidateScores, FormatFacts
+from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.membership.table import membership_in_plain_words
 from coalmine.audits.registry import audits

@@ -8,7 +8,8 @@ from coalmine import Estimate, ExposureResult
 from coalmine.audits import Exposures
 from coalmine.audits.comparison.results import Strategy
 from coalmine.audits.comparison.sources import given_utility
-from coalmine.audits.exposure.results import CandidateScores, FormatFacts
+from coalmine.audits.exposure.candidate_scores import CandidateScores
+from coalmine.audits.exposure.results import FormatFacts
 from coalmine.randomness import arrays
 from coalmine.statistics import reference_exposures, sampled_exposures
 

@@ -10,7 +10,7 @@ import pytest
 
 from coalmine import read_run, read_runs
 from coalmine.audits import RECITATIONS
-from coalmine.audits.exposure.results import CandidateScores
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.recitation.curves import draw_recitation
 from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays

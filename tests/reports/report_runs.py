@@ -7,7 +7,8 @@ import numpy as np
 
 from coalmine import Canary, CanarySet, ExposureResult, Format, ScriptedModel, expose, membership
 from coalmine.audits import EXPOSURES, Exposures, Recitation, RecitationOptions, Run, verify_extraction
-from coalmine.audits.exposure.results import FormatFacts, write_scores
+from coalmine.audits.exposure.candidate_scores import write_scores
+from coalmine.audits.exposure.results import FormatFacts
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.recitation.results import Example, Group, ModelFacts, RecitationTrend, share_estimate
 from coalmine.evidence.run import Located

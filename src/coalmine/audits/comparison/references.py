@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.comparison.results import Strategy
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.results import CandidateScores, ExposureResult
+from coalmine.audits.exposure.results import ExposureResult
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.statistics.differences import Difference

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.results import CandidateScores, Exposures
+from coalmine.audits.exposure.candidate_scores import CandidateScores
+from coalmine.audits.exposure.results import Exposures
 from coalmine.records import Estimate
 from coalmine.records.contradictions import count_problems, estimate_problems, level_problems, share_problems
 from coalmine.records.documents import Document

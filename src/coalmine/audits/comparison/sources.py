@@ -17,8 +17,9 @@ import numpy as np
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.options import ComparisonOptions
 from coalmine.audits.comparison.results import Comparison, Strategy, UtilityMeasure
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.results import EXPOSURES, CandidateScores
+from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.sources import load_source
 from coalmine.audits.runs import read_run
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError

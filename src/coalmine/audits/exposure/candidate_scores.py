@@ -1,20 +1,32 @@
-"""The scores of candidates that `expose` keeps in scores.parquet, read back and checked."""
+"""The scores of candidates that `expose` keeps in scores.parquet: written, read back and checked."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.estimators import CandidateKind
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import InputError, MissingExtraError
+from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 
 # A few bytes of Parquet can encode any number of rows; `expose` never writes as many as these.
 MOST_ROWS = 100_000_000
+
+
+class CandidateScores(NamedTuple):
+    """Scores of members of a format that canaries were compared with."""
+
+    format_id: str
+    kind: CandidateKind
+    indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
+    log_perplexities_bits: NDArray[np.float64]  # (candidates,)
+    # Minus log2 of the probability with which each was drawn, where these probabilities differ.
+    log2_weights: NDArray[np.float64] | None = None
 
 
 class _Columns(NamedTuple):
@@ -24,6 +36,43 @@ class _Columns(NamedTuple):
     kinds: tuple[NDArray[np.int32], list[str]]
     bits: NDArray[np.float64]
     indices: NDArray[np.object_] | None
+
+
+def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
+    """One row per candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
+
+    Returns the SHA-256 of the file.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("writing scores.parquet", "pyarrow", "tables") from None
+    schema = pa.schema(
+        [
+            ("format_id", pa.dictionary(pa.int32(), pa.string())),
+            ("kind", pa.dictionary(pa.int32(), pa.string())),
+            # Text where a space is too large for 64 bits would change the type from file to file, so always text.
+            ("index", pa.string()),
+            ("log_perplexity_bits", pa.float64()),
+            ("log2_weight", pa.float64()),
+        ]
+    )
+    with whole_file(path, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream, pq.ParquetWriter(stream, schema) as writer:
+            for scores in candidates:
+                n = len(scores.indices)
+                columns = [
+                    pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
+                    pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
+                    pa.array(scores.indices.astype(str), pa.string()),
+                    pa.array(scores.log_perplexities_bits, pa.float64()),
+                    pa.nulls(n, pa.float64())
+                    if scores.log2_weights is None
+                    else pa.array(scores.log2_weights),
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        return sha256_of_file(temporary)
 
 
 def read_candidates(path: Path, *, indices: bool = True) -> list[CandidateScores]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import Estimator
 from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.ranked import KEEP_UP_TO
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
 from coalmine.formats.naming import format_name
 from coalmine.interrupts import deferred_interrupt

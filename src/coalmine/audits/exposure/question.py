@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import ModelOutputError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import (
     Compared,
     Measured,
@@ -15,7 +16,6 @@ from coalmine.audits.exposure.question import (
     compare_walked,
     methods_without_walking,
 )
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import NotMeasurableError
 from coalmine.interrupts import deferred_interrupt
 from coalmine.search.walks.enumeration import enumerate_unit, split_into_units

@@ -7,21 +7,22 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, Self, overload
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates, write_scores
 from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
-from coalmine.audits.exposure.estimators import CandidateKind, estimator_of, preference
-from coalmine.errors import MissingExtraError, NotMeasurableError
+from coalmine.audits.exposure.estimators import estimator_of, preference
+from coalmine.audits.exposure.kept_scores import score_problems
+from coalmine.errors import NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
+from coalmine.records.contradictions import refuse_contradictions
 from coalmine.records.documents import Document, Origin
 from coalmine.search.walks.resolution import Resolution
 from coalmine.statistics.exposure.extrapolation import TailFit
-from coalmine.storage.files import PRIVATE, sha256_of_file, together, whole_file
+from coalmine.storage.files import sha256_of_file, together
 
 SCHEMA = "coalmine.exposure/1"
 RESULTS_FILE = "exposure.json"
@@ -145,17 +146,6 @@ def duration(seconds: float) -> str:
     return f"{minutes:,g} {'minute' if minutes == 1 else 'minutes'}"
 
 
-class CandidateScores(NamedTuple):
-    """Scores of members of a format that canaries were compared with."""
-
-    format_id: str
-    kind: CandidateKind
-    indices: NDArray[Any]  # (candidates,), places in the format's order: `Format.at` gives the text
-    log_perplexities_bits: NDArray[np.float64]  # (candidates,)
-    # Minus log2 of the probability with which each was drawn, where these probabilities differ.
-    log2_weights: NDArray[np.float64] | None = None
-
-
 class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The exposure of every canary in the order of the manifest, with what it rests on; the content of exposure.json.
 
@@ -242,6 +232,16 @@ def _preference(document: Exposures) -> tuple[int, int]:
     return unmeasured, max((preference(facts.method) for facts in document.formats), default=preference(""))
 
 
+def _check_scores(path: Path, document: Exposures) -> None:
+    """Reject an exposure.json that contradicts the scores.parquet beside it."""
+    scores = scores_beside(path)
+    if scores is not None:
+        kept = read_candidates(scores, indices=False)
+        refuse_contradictions(
+            path, score_problems(document, kept), EXPOSURES.what, f"the {SCORES_FILE} beside it"
+        )
+
+
 EXPOSURES = Document(
     record=Exposures,
     schema=SCHEMA,
@@ -249,6 +249,7 @@ EXPOSURES = Document(
     what="the result of `coalmine expose`",
     title="exposures",
     problems=exposure_problems,
+    check_beside=_check_scores,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},
     companion_names=re.escape(SCORES_FILE),
     work_files=r"unfinished-(?!extraction-).+\.npz",
@@ -281,40 +282,3 @@ def scores_beside(path: Path) -> Path | None:
     """The scores.parquet beside an exposure.json, if it exists."""
     scores = path.with_name(SCORES_FILE)
     return scores if scores.is_file() else None
-
-
-def write_scores(path: Path, candidates: Sequence[CandidateScores]) -> str:
-    """One row per candidate: format_id, kind, index (decimal text), log_perplexity_bits, and log2_weight of guided draws.
-
-    Returns the SHA-256 of the file.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("writing scores.parquet", "pyarrow", "tables") from None
-    schema = pa.schema(
-        [
-            ("format_id", pa.dictionary(pa.int32(), pa.string())),
-            ("kind", pa.dictionary(pa.int32(), pa.string())),
-            # Text where a space is too large for 64 bits would change the type from file to file, so always text.
-            ("index", pa.string()),
-            ("log_perplexity_bits", pa.float64()),
-            ("log2_weight", pa.float64()),
-        ]
-    )
-    with whole_file(path, mode=PRIVATE) as temporary:
-        with open(temporary, "wb") as stream, pq.ParquetWriter(stream, schema) as writer:
-            for scores in candidates:
-                n = len(scores.indices)
-                columns = [
-                    pa.array([scores.format_id] * n, pa.string()).dictionary_encode(),
-                    pa.array([scores.kind] * n, pa.string()).dictionary_encode(),
-                    pa.array(scores.indices.astype(str), pa.string()),
-                    pa.array(scores.log_perplexities_bits, pa.float64()),
-                    pa.nulls(n, pa.float64())
-                    if scores.log2_weights is None
-                    else pa.array(scores.log2_weights),
-                ]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-        return sha256_of_file(temporary)

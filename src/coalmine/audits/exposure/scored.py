@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import Measured, Question
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import format_name
 from coalmine.statistics.exposure.extrapolation import fit_tail

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import Compared, Measured, Question, compare_walked
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.interrupts import deferred_interrupt
 from coalmine.randomness import arrays
 from coalmine.records import Estimate

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
 from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.ranked import exact
-from coalmine.audits.exposure.results import CandidateScores
 from coalmine.interrupts import deferred_interrupt
 from coalmine.randomness import integers
 from coalmine.search.walks.splitting import MOVES, ScoreBook, Splitting

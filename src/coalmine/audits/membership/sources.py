@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.candidate_scores import read_candidates
+from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates
 from coalmine.audits.exposure.contradictions import manifest_problems
 from coalmine.audits.exposure.estimators import estimator_of, is_known
 from coalmine.audits.exposure.results import (
     RESULTS_FILE,
     SCORES_FILE,
-    CandidateScores,
     ExposureResult,
     Exposures,
     FormatFacts,

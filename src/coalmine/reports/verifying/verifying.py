@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
-from coalmine.errors import AlteredError, ContradictionError, InputError
+from coalmine.errors import AlteredError, ContradictionError, InputError, MissingExtraError
 from coalmine.evidence.directories import audit_directory, audited_model, beside, model_of_result
 from coalmine.evidence.originals import check_manifest, measured_weights
 from coalmine.evidence.run import Located
@@ -231,28 +231,38 @@ class _Files:
         self._note(path, what, state, str(problem))
 
     def _check_companions(self, path: Path, kind: Document[Any], document: Any) -> None:
-        for name, sha256 in kind.companions(document).items():
+        as_written = [
             self._check_companion(path, companion(path, name), sha256)
+            for name, sha256 in kind.companions(document).items()
+        ]
+        if not all(as_written):
+            return  # what it says of a file that was exchanged is not its own fault
         try:
             kind.check_beside(path, document)
         except ContradictionError as problem:
             self._refused(path, kind.title, problem)
+        except MissingExtraError:
+            raise
         except InputError:
             pass  # a file beside it that cannot be read has a row of its own
 
-    def _check_companion(self, document: Path, path: Path, sha256: str | None) -> None:
+    def _check_companion(self, document: Path, path: Path, sha256: str | None) -> bool:
+        """Whether a file that was written with a document is absent, or still what it was."""
         what = f"written with {document.name}"
         try:
             if not is_there(path):
                 if sha256 is not None:
                     self._note(path, what, "missing", f"{document} was written with it; restore it")
-            elif sha256 is None or self._digest(path) != sha256:
+                return True
+            if sha256 is None or self._digest(path) != sha256:
                 why = f"its SHA-256 is not the one in {document}; restore it, or make it again"
                 self._note(path, what, "altered", why)
-            else:
-                self._note(path, what, "as written")
+                return False
+            self._note(path, what, "as written")
         except InputError as problem:
             self._note(path, what, "unreadable", str(problem))
+            return False
+        return True
 
     def _check_origin(self, path: Path, kind: Document[Any], document: Any) -> None:
         """Whether a result is about the weights, and was computed from the results, that are there."""
@@ -347,14 +357,14 @@ class _Files:
             for name, sha256 in MANIFESTS.companions(found).items():
                 self._check_companion(path, companion(path, name), sha256)
         for path, (kind, document) in self._documents.items():
-            if kind.origin.manifest_problems is None:
-                continue
             try:
                 check_manifest(kind, Located(path, document), known)
             except ContradictionError as problem:
                 self._refused(path, "", problem)
             except InputError:
                 pass  # a file beside it that cannot be read has a row of its own
+            if not kind.origin.measures_canaries:
+                continue
             made_with = {digest for digest in kind.origin.manifests(document) if digest is not None}
             if unused and made_with and not made_with & set(known):
                 others = next(path for path, found in self._manifests.items() if found.sha256 in unused)

@@ -1,0 +1,211 @@
+"""Exposures that differ from the scores.parquet beside them are noticed; those of every method, and near-ties, are not."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from coalmine import CanarySet, Format, ScriptedModel, expose, read_run, verify_run
+from coalmine.audits import read_exposures
+from coalmine.audits.exposure.candidate_scores import CandidateScores, read_candidates, write_scores
+from coalmine.audits.exposure.estimators import ESTIMATORS
+from coalmine.audits.exposure.kept_scores import score_problems
+from coalmine.errors import ContradictionError
+from coalmine.statistics import exact_exposure, exposure_bits, reference_exposure, sampled_exposure
+from resealing import resealed, vouch_again
+
+FORM = Format("pin {digits:4}")
+OPTIONS = {
+    "exact": {},
+    "bounded": {"budget": 40},
+    "guided": {"budget": 20, "samples": 400},
+    "splitting": {"samples": 160},
+    "sampled": {"samples": 300},
+    "extrapolated": {"samples": 400},
+    "references": {},
+}
+
+
+@pytest.fixture(scope="module")
+def canaries():
+    texts = FORM.sample(60, seed=4, replace=False)
+    return CanarySet.of(FORM, texts[:5], repetitions=3, withheld=texts[5:9], references=texts[9:])
+
+
+@pytest.fixture(scope="module")
+def model(canaries):
+    return ScriptedModel(
+        "pin 0123456789",
+        memory={canaries[0].text: 0.2, canaries[1].text: 0.001},
+        frequencies={str(digit): 3 + digit for digit in range(10)},
+    )
+
+
+@pytest.fixture
+def saved(canaries, model, tmp_path):
+    def save(method):
+        expose(model, canaries, method=method, **OPTIONS[method]).save(tmp_path)
+        return tmp_path / "exposure.json"
+
+    return save
+
+
+def refused(path):
+    """The refusal of the gate and of reports, which `verify` notices too."""
+    with pytest.raises(
+        ContradictionError, match=r"exposure\.json contradicts the scores\.parquet beside it"
+    ) as found:
+        read_run(path.parent)
+    states = {Path(row.path).name: row.state for row in verify_run(path.parent).files}
+    assert states["exposure.json"] == "contradictory"
+    return str(found.value)
+
+
+def test_every_method_is_tried():
+    assert set(OPTIONS) == {one.name for one in ESTIMATORS}
+
+
+@pytest.mark.parametrize("method", OPTIONS)
+def test_what_a_method_writes_is_without_contradiction(saved, method):
+    path = saved(method)
+    assert read_run(path.parent)
+    assert verify_run(path.parent).sound
+
+
+@pytest.mark.parametrize("method", OPTIONS)
+def test_a_log_perplexity_that_is_not_the_score(saved, method):
+    path = saved(method)
+    with resealed(path) as document:
+        # The most surprising canary, so that the order of ranks stays as it is.
+        most = max(document["results"], key=lambda one: one["log_perplexity_bits"])
+        most["log_perplexity_bits"] += 1e-3
+    assert f"canary {most['canary_id']!r} has a log-perplexity of " in refused(path)
+
+
+def plain(estimate):
+    return msgspec.to_builtins(estimate)
+
+
+def test_an_exact_rank_that_the_members_do_not_give(saved):
+    """Rank, size and value agree, and so does the order of canaries: only the scores say otherwise."""
+    path = saved("exact")
+    with resealed(path) as document:
+        worst = max(document["results"], key=lambda one: one["rank"])
+        rank = worst["rank"] + 1
+        worst.update(rank=rank, estimate=plain(exact_exposure(rank, FORM.size)))
+    assert f"canary {worst['canary_id']!r} has rank {rank:,}, and {rank - 1:,} of the scores" in refused(path)
+
+
+@pytest.mark.parametrize(("name", "part"), [("low", "lower limit"), ("high", "upper limit")])
+def test_a_limit_that_the_members_do_not_give(saved, name, part):
+    path = saved("exact")
+    with resealed(path) as document:
+        one = next(one for one in document["results"] if 10 < one["rank"] < 9_000)
+        other = one["rank"] + (1_000 if name == "low" else -9)
+        one["estimate"][name] = exposure_bits(other, FORM.size)
+    assert f"canary {one['canary_id']!r} has the {part} " in refused(path)
+
+
+def test_a_rank_among_references_that_they_do_not_give(saved, canaries):
+    path = saved("references")
+    with resealed(path) as document:
+        best = min(document["results"], key=lambda one: one["log_perplexity_bits"])
+        assert best["rank"] == 1
+        others = np.arange(1.0, 1 + len(canaries.references["f0"]))
+        for one in document["results"]:  # all of them one rank worse, so that their order is as it was
+            rank = min(one["rank"] + 1, len(others) + 1)
+            one.update(rank=rank, estimate=plain(reference_exposure(rank - 0.5, others)))
+    assert "among 51 references, and their scores give " in refused(path)
+
+
+def test_a_limit_among_references_that_they_do_not_give(saved):
+    path = saved("references")
+    with resealed(path) as document:
+        best = min(document["results"], key=lambda one: one["log_perplexity_bits"])
+        best["estimate"]["low"] /= 2
+    assert "has an exposure that the scores of 51 references do not give" in refused(path)
+
+
+def test_a_share_of_samples_that_they_do_not_give(saved):
+    path = saved("sampled")
+    with resealed(path) as document:
+        one = next(one for one in document["results"] if one["estimate"]["value"])
+        samples = np.arange(300.0)
+        count = round(300 / 2 ** one["estimate"]["value"]) - 1
+        one["estimate"] = plain(sampled_exposure(count - 0.5, samples, FORM.size))
+    assert "has an exposure that the scores of 300 samples do not give" in refused(path)
+
+
+@pytest.mark.parametrize("method", ["exact", "references", "sampled"])
+def test_scores_that_were_changed_instead(saved, method):
+    """The same contradiction from the other side: the table was edited, and every checksum computed again."""
+    path = saved(method)
+    table = path.with_name("scores.parquet")
+    kept = [
+        one if one.kind == "canary" else one._replace(log_perplexities_bits=one.log_perplexities_bits - 1.0)
+        for one in read_candidates(table)
+    ]
+    write_scores(table, [one._replace(indices=one.indices.astype(str)) for one in kept])
+    vouch_again(table)
+    refused(path)
+
+
+@pytest.mark.parametrize("change", ["fewer canaries", "fewer members", "another format"])
+def test_rows_that_are_missing_or_of_another_format(saved, change):
+    path = saved("exact")
+    table = path.with_name("scores.parquet")
+
+    def changed(one):
+        kind = {"fewer canaries": "canary", "fewer members": "member", "another format": "reference"}[change]
+        if one.kind != kind:
+            return one
+        if change == "another format":
+            return one._replace(format_id="f9")
+        return one._replace(indices=one.indices[1:], log_perplexities_bits=one.log_perplexities_bits[1:])
+
+    write_scores(table, [changed(one) for one in read_candidates(table)])
+    vouch_again(table)
+    refused(path)
+
+
+def test_without_the_table_nothing_is_compared(saved):
+    path = saved("exact")
+    with resealed(path) as document:
+        document["scores_sha256"] = None
+        worst = max(document["results"], key=lambda one: one["rank"])
+        rank = worst["rank"] + 1
+        worst.update(rank=rank, estimate=plain(exact_exposure(rank, FORM.size)))
+    path.with_name("scores.parquet").unlink()
+    assert read_exposures(path)
+
+
+def test_a_table_that_was_exchanged_is_not_the_fault_of_the_exposures(saved):
+    path = saved("exact")
+    table = path.with_name("scores.parquet")
+    write_scores(table, [CandidateScores("f0", "canary", np.arange(2), np.array([1.0, 2.0]))])
+    states = {Path(row.path).name: row.state for row in verify_run(path.parent).files}
+    assert states == {"exposure.json": "as written", "scores.parquet": "altered"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_near_ties_are_within_the_limits(canaries, seed):
+    """A model of low precision, whose members are within the resolution of each other by the hundred."""
+    rounding = np.random.default_rng(seed)
+    frequencies = {str(digit): 1 + float(rounding.normal(0, 1e-6)) for digit in range(10)}
+    model = ScriptedModel("pin 0123456789", memory={canaries[0].text: 0.01}, frequencies=frequencies)
+    found = expose(model, canaries, method="exact")
+    assert list(score_problems(found, found.candidates)) == []
+
+
+def test_a_table_of_a_large_space_is_read_in_columns(saved):
+    """Indices, which are text, are not read for the check."""
+    path = saved("exact")
+    table = pq.read_table(path.with_name("scores.parquet"))
+    assert table.num_rows == FORM.size + 51 + 9
+    assert all(
+        len(one.indices) == 0 for one in read_candidates(path.with_name("scores.parquet"), indices=False)
+    )
+    assert math.isclose(read_exposures(path).results[0].estimate.value, math.log2(FORM.size))
