@@ -22,13 +22,16 @@ LEGEND_WIDTH, LETTER_WIDTH, SYMBOL_WIDTH = 268, 6.6, 28
 LONGEST_NAME = int((LEGEND_WIDTH - SYMBOL_WIDTH) / LETTER_WIDTH)
 
 Spec = dict[str, Any]
+Points = list[dict[str, Any]]
+# The mark of intervals; what it shows is read out with the points.
+INTERVAL: Spec = {"type": "rule", "strokeWidth": 1.5, "aria": False}
 Cell = str | int | float | bool | None
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """One drawing of a figure, such as that of one format; `specs` draw the same numbers on other axes, the usual ones first.
 
-    >>> point = {"data": data([{"x": 1}]), "mark": "point", "encoding": {"x": axis("x", "broken toys")}}
+    >>> point = layer([{"x": 1}], dots(60), x=axis("x", "broken toys"))
     >>> list(Panel(specs={"": spec([point], description="Broken toys.")}).specs)
     ['']
     """
@@ -44,7 +47,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure with the numbers that it shows; its panels have the same axes to choose from.
 
-    >>> point = {"data": data([{"x": 1}]), "mark": "point", "encoding": {"x": axis("x", "broken toys")}}
+    >>> point = layer([{"x": 1}], dots(60), x=axis("x", "broken toys"))
     >>> panel = Panel(specs={"": spec([point], description="Broken toys.")})
     >>> figure = Figure(
     ...     figure_id="toys", title="Toys", caption="How many broke.", panels=(panel,), columns=("x",), rows=((1,),)
@@ -123,9 +126,22 @@ def data(rows: Sequence[dict[str, Any]]) -> Spec:
     return {"values": list(rows)}
 
 
-def named(name: str) -> Spec:
-    """Rows in the `datasets` of the panel."""
-    return {"name": name}
+def layer(rows: Sequence[dict[str, Any]] | str, mark: Spec, *filters: str, **channels: Any) -> Spec:
+    """Marks for rows, which are given, or are in the `datasets` of the panel by this name; a channel may be just a field.
+
+    >>> layer("points", dots(60), x=axis("at", "parameters"), y2="high")["encoding"]["y2"]
+    {'field': 'high'}
+    """
+    found: Spec = {"data": {"name": rows} if isinstance(rows, str) else data(rows)}
+    if filters:
+        found["transform"] = [{"filter": one} for one in filters]
+    encoding = {name: {"field": one} if isinstance(one, str) else one for name, one in channels.items()}
+    return found | {"mark": mark, "encoding": encoding}
+
+
+def dots(size: int, **parts: Any) -> Spec:
+    """The mark of points."""
+    return {"type": "point", "filled": True, "size": size, **parts}
 
 
 def axis(field: str, title: str, kind: str = "quantitative", **parts: Any) -> Spec:
@@ -137,9 +153,31 @@ def axis(field: str, title: str, kind: str = "quantitative", **parts: Any) -> Sp
     return {"field": field, "type": kind, "title": title, **parts}
 
 
-def tooltips(**titles: str) -> list[Spec]:
-    """Fields with the titles that a reader sees when pointing at a mark."""
-    return [{"field": field, "title": title} for field, title in titles.items()]
+def tooltips(*fields: str | tuple[str, str]) -> list[Spec]:
+    """Fields with the titles that a reader sees when pointing at a mark; the title is the field itself where only that is given.
+
+    >>> tooltips("canary", ("bits", "exposure (bits)"))
+    [{'field': 'canary', 'title': 'canary'}, {'field': 'bits', 'title': 'exposure (bits)'}]
+    """
+    pairs = [(one, one) if isinstance(one, str) else one for one in fields]
+    return [{"field": field, "title": title} for field, title in pairs]
+
+
+def by_format(points: Points) -> dict[str, Points]:
+    """Points by the name of their format, in the order in which the formats come."""
+    found: dict[str, Points] = {}
+    for point in points:
+        found.setdefault(str(point["format"]), []).append(point)
+    return found
+
+
+def rows_of(points: Points, *fields: str) -> tuple[tuple[Cell, ...], ...]:
+    """These fields of each point, as the rows of a figure.
+
+    >>> rows_of([{"canary": "f0-x1-0", "bits": 9.97, "place": 1}], "canary", "bits")
+    (('f0-x1-0', 9.97),)
+    """
+    return tuple(tuple(point[field] for field in fields) for point in points)
 
 
 def ordered_colors(count: int) -> list[str]:

@@ -6,28 +6,41 @@ After Figure 5 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 201
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from coalmine.audits.comparison.figures import ON_FRONTIER, points_of
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Comparison, Strategy
 from coalmine.audits.comparison.sources import own_utility, scored_others
-from coalmine.audits.exposure.format_panels import by_format
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.evidence.figures import (
+    INTERVAL,
     RULE,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
+    by_format,
     colors_of,
-    data,
+    dots,
+    layer,
     rounded,
+    rows_of,
     short_names,
     spec,
     tooltips,
 )
 from coalmine.evidence.run import Run, names_of
+
+_COLUMNS = {
+    "format": "format",
+    "run": "run",
+    "loss": "validation loss (bits per token)",
+    "bits": "median exposure (bits)",
+    "low": "low",
+    "high": "high",
+    "canaries": "canaries",
+}
 
 
 def compared(runs: Sequence[Run]) -> Comparison | None:
@@ -72,67 +85,28 @@ def utility_figure(comparison: Comparison) -> Figure | None:
             Panel(title=name, note=_frontier_in_words(own), specs={"": _drawing(own, list(names.values()))})
             for name, own in panels.items()
         ),
-        columns=(
-            "format",
-            "run",
-            "validation loss (bits per token)",
-            "median exposure (bits)",
-            "low",
-            "high",
-            "canaries",
-        ),
-        rows=tuple(
-            (p["format"], p["run"], p["loss"], p["bits"], p["low"], p["high"], p["canaries"])
-            for own in panels.values()
-            for p in own
-        ),
+        columns=tuple(_COLUMNS.values()),
+        rows=rows_of([point for own in panels.values() for point in own], *_COLUMNS),
     )
 
 
-def _frontier_in_words(points: Sequence[dict[str, Any]]) -> str:
+def _frontier_in_words(points: Points) -> str:
     best = [str(point["run"]) for point in sorted(points, key=lambda one: one["loss"]) if point["on"]]
     return f"On the frontier: {', '.join(best)}." if best else ""
 
 
-def _drawing(points: list[dict[str, Any]], names: list[str]) -> Spec:
+def _drawing(points: Points, names: list[str]) -> Spec:
     frontier = sorted((point for point in points if point["on"]), key=lambda point: point["loss"])
     x = axis(
         "loss", "validation loss (bits per token)", scale={"zero": False, "padding": 14}, axis={"grid": False}
     )
     color = colors_of(names, None, "name")
-    layers: list[Spec] = [
-        {
-            "data": data(frontier),
-            "mark": {
-                "type": "line",
-                "strokeDash": [5, 4],
-                "color": RULE,
-                "interpolate": "step-after",
-                "aria": False,
-            },
-            "encoding": {"x": x, "y": axis("bits", "median exposure (bits)")},
-        },
-        {
-            "data": data(points),
-            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
-            "encoding": {
-                "x": x,
-                "y": axis("low", "median exposure (bits)"),
-                "y2": {"field": "high"},
-                "color": color,
-            },
-        },
-        {
-            "data": data(points),
-            "mark": {"type": "point", "filled": True, "size": 90},
-            "encoding": {
-                "x": x,
-                "y": axis("bits", "median exposure (bits)"),
-                "color": color,
-                "tooltip": tooltips(
-                    run="run", loss="validation loss", bits="median exposure", low="low", high="high"
-                ),
-            },
-        },
+    low, bits = (axis(field, "median exposure (bits)") for field in ("low", "bits"))
+    shown = tooltips("run", ("loss", "validation loss"), ("bits", "median exposure"), "low", "high")
+    steps = {"type": "line", "strokeDash": [5, 4], "color": RULE, "interpolate": "step-after", "aria": False}
+    layers = [
+        layer(frontier, steps, x=x, y=bits),
+        layer(points, INTERVAL, x=x, y=low, y2="high", color=color),
+        layer(points, dots(90), x=x, y=bits, color=color, tooltip=shown),
     ]
     return spec(layers, description="Median exposure against validation loss of each run.", height=280)

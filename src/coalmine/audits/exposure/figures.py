@@ -9,22 +9,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-from coalmine.audits.exposure.format_panels import by_format
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
 from coalmine.audits.exposure.table import exposure_in_words, interval_in_words
 from coalmine.evidence.figures import (
     BAND,
+    INTERVAL,
     RULE,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
+    by_format,
     copies_channel,
     copies_colors,
-    data,
-    named,
+    dots,
+    layer,
     rounded,
     shape_channel,
     spec,
@@ -72,7 +73,7 @@ def exposure_figure(run: Run) -> Figure | None:
     )
 
 
-def _panels(document: Exposures, names: FormatNames, points: list[dict[str, Any]]) -> tuple[Panel, ...]:
+def _panels(document: Exposures, names: FormatNames, points: Points) -> tuple[Panel, ...]:
     """One panel per format, all with the same numbers of copies on their axis."""
     times = sorted({point["times"] for point in points})
     colors = copies_colors(times)
@@ -141,7 +142,7 @@ def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | 
     )
 
 
-def _points(document: Exposures, names: FormatNames) -> list[dict[str, Any]]:
+def _points(document: Exposures, names: FormatNames) -> Points:
     measured = [result for result in document.results if result.estimate.status != "not_measured"]
     ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
     chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]
@@ -187,48 +188,19 @@ def _drawing(
 ) -> Spec:
     x = _copies_axis(times, log=log)
     y = axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
-    chosen = {"filter": "repetitions == null || datum.times == repetitions"}
+    chosen = "repetitions == null || datum.times == repetitions"
     # The axis has the numbers; the colors are those of the other figures.
     color = copies_channel(times, colors, None, "trained on") | {"legend": None}
-    layers: list[Spec] = [
-        {
-            "data": data([{"from": 0, "to": rounded(GUESSING_BITS)}]),
-            "mark": {"type": "rect", "color": BAND, "opacity": 0.22, "aria": False},
-            "encoding": {"y": axis("from", "exposure (bits)"), "y2": {"field": "to"}},
-        },
-        {
-            "data": data([{"most": rounded(most)}]),
-            "mark": {"type": "rule", "strokeDash": [5, 4], "color": RULE, "aria": False},
-            "encoding": {"y": {"field": "most", "type": "quantitative"}},
-        },
-        {
-            "data": named("points"),
-            "transform": [chosen],
-            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
-            "encoding": {
-                "x": x,
-                "y": axis("low", "exposure (bits)"),
-                "y2": {"field": "high"},
-                "color": color,
-            },
-        },
-        {
-            "data": named("points"),
-            "transform": [chosen],
-            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": color,
-                "shape": shape_channel({"measured": "circle", "at least": "triangle-up"}, "known"),
-                "tooltip": tooltips(
-                    canary="canary",
-                    **{"trained on": "trained on"},
-                    exposure="exposure (bits)",
-                    interval="interval",
-                ),
-            },
-        },
+    shape = shape_channel({"measured": "circle", "at least": "triangle-up"}, "known")
+    shown = tooltips("canary", "trained on", ("exposure", "exposure (bits)"), "interval")
+    guessing, low = axis("from", "exposure (bits)"), axis("low", "exposure (bits)")
+    band = {"type": "rect", "color": BAND, "opacity": 0.22, "aria": False}
+    dashed = {"type": "rule", "strokeDash": [5, 4], "color": RULE, "aria": False}
+    layers = [
+        layer([{"from": 0, "to": rounded(GUESSING_BITS)}], band, y=guessing, y2="to"),
+        layer([{"most": rounded(most)}], dashed, y={"field": "most", "type": "quantitative"}),
+        layer("points", INTERVAL, chosen, x=x, y=low, y2="high", color=color),
+        layer("points", dots(55, opacity=0.9), chosen, x=x, y=y, color=color, shape=shape, tooltip=shown),
     ]
     return spec(layers, description=description, params=[_choice(times)], height=300)
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names
-
-Points = list[dict[str, Any]]
 
 
 def names_of_formats(run: Run) -> FormatNames:
@@ -29,12 +24,4 @@ def formats_of_canaries(run: Run) -> dict[str, str]:
         found |= {canary.canary_id: canary.format_id for canary in run.canaries}
     for located in reversed(run.all(EXPOSURES)):
         found |= {result.canary_id: result.format_id for result in located.document.results}
-    return found
-
-
-def by_format(points: Sequence[dict[str, Any]]) -> dict[str, Points]:
-    """Points by the name of their format, in the order in which the formats come."""
-    found: dict[str, Points] = {}
-    for point in points:
-        found.setdefault(str(point["format"]), []).append(point)
     return found

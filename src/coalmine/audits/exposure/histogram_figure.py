@@ -6,7 +6,7 @@ After Figure 3 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 201
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,17 @@ from coalmine.evidence.figures import (
     Cell,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
     copies_channel,
     copies_colors,
-    named,
+    layer,
     rounded,
     spec,
     tooltips,
 )
-from coalmine.evidence.run import Located, Run
+from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.randomness import arrays
 from coalmine.statistics.exposure.skew_normal import SkewNormal
@@ -67,22 +68,25 @@ def read_uniform_scores(path: Path) -> list[UniformScores]:
     ]
 
 
-def histogram_figure(run: Run) -> Figure | None:
-    """One histogram per format with scored members; of several sets of scores, the largest."""
-    best: dict[str, tuple[Located[Exposures], UniformScores]] = {}
+def largest_scores(run: Run) -> dict[str, tuple[Exposures, UniformScores]]:
+    """The largest set of scores for each format that has any, with the exposures that it was written with."""
+    best: dict[str, tuple[Exposures, UniformScores]] = {}
     for located in run.all(EXPOSURES):
         path = scores_beside(located.path)
         for scores in [] if path is None else read_uniform_scores(path):
             if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
-                best[scores.format_id] = (located, scores)
-    names = names_of_formats(run)
-    colors = copies_colors(
-        one.repetitions for located, _ in best.values() for one in located.document.results
-    )
+                best[scores.format_id] = (located.document, scores)
+    return dict(sorted(best.items()))
+
+
+def histogram_figure(run: Run) -> Figure | None:
+    """One histogram per format with scored members; of several sets of scores, the largest."""
+    best, names = largest_scores(run), names_of_formats(run)
+    colors = copies_colors(one.repetitions for document, _ in best.values() for one in document.results)
     panels: list[Panel] = []
     rows: list[tuple[Cell, ...]] = []
-    for format_id, (located, scores) in sorted(best.items()):
-        panel = _panel(run, located.document, scores, names[format_id], colors)
+    for format_id, (document, scores) in best.items():
+        panel = _panel(run, document, scores, names[format_id], colors)
         if panel is not None:
             panels.append(panel)
             rows += [(panel.title, bar["from"], bar["to"], bar["members"]) for bar in panel.datasets["bars"]]
@@ -147,7 +151,7 @@ def _curve(run: Run, format_id: str, bits: NDArray[np.float64]) -> tuple[SkewNor
     return curve, ", with a skew-normal curve for the eye that no test was made of"
 
 
-def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float) -> list[dict[str, Any]]:
+def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float) -> Points:
     if curve is None:
         return []
     places = np.linspace(low, high, 160)
@@ -155,7 +159,7 @@ def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float
     return [{"bits": rounded(x), "members": rounded(y)} for x, y in zip(places, heights, strict=True)]
 
 
-def _lines(document: Exposures, format_id: str) -> tuple[list[dict[str, Any]], str]:
+def _lines(document: Exposures, format_id: str) -> tuple[Points, str]:
     canaries = [
         one
         for one in document.results
@@ -181,49 +185,20 @@ def _lines(document: Exposures, format_id: str) -> tuple[list[dict[str, Any]], s
     ], left_out
 
 
-def _drawing(
-    lines: list[dict[str, Any]], colors: dict[int, str], description: str, *, scale: str, curve: bool
-) -> Spec:
-    x: Spec = {"scale": {"zero": False, "nice": False, "padding": 12}, "axis": {"grid": False}}
+def _drawing(lines: Points, colors: dict[int, str], description: str, *, scale: str, curve: bool) -> Spec:
+    on_x: Spec = {"scale": {"zero": False, "nice": False, "padding": 12}, "axis": {"grid": False}}
+    binned = axis("from", "log-perplexity (bits)", bin="binned", **on_x)
+    x = axis("bits", "log-perplexity (bits)", **on_x)
     y = axis("members", "members per bin", scale={"type": scale, "domainMin": 0})
-    layers: list[Spec] = [
-        {
-            "data": named("bars"),
-            "mark": {"type": "bar", "color": BAND, "opacity": 0.55, "binSpacing": 1},
-            "encoding": {
-                "x": axis("from", "log-perplexity (bits)", bin="binned", **x),
-                "x2": {"field": "to"},
-                "y": y,
-                "tooltip": tooltips(**{"from": "from (bits)"}, to="to (bits)", members="members"),
-            },
-        },
-        {
-            "data": named("lines"),
-            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.85},
-            "encoding": {
-                "x": axis("bits", "log-perplexity (bits)", **x),
-                "color": copies_channel(
-                    (line["times"] for line in lines), colors, "canaries trained on", "trained on"
-                ),
-                "tooltip": tooltips(
-                    canary="canary", **{"trained on": "trained on"}, bits="log-perplexity (bits)"
-                ),
-            },
-        },
+    color = copies_channel((line["times"] for line in lines), colors, "canaries trained on", "trained on")
+    in_bar = tooltips(("from", "from (bits)"), ("to", "to (bits)"), "members")
+    on_line = tooltips("canary", "trained on", ("bits", "log-perplexity (bits)"))
+    bars = {"type": "bar", "color": BAND, "opacity": 0.55, "binSpacing": 1}
+    fitted = {"type": "line", "color": "#000000", "opacity": 0.55, "strokeWidth": 1.5, "aria": False}
+    rules = {"type": "rule", "strokeWidth": 2, "opacity": 0.85}
+    layers = [
+        layer("bars", bars, x=binned, x2="to", y=y, tooltip=in_bar),
+        *([layer("curve", fitted, x=x, y=y)] if curve else []),
+        layer("lines", rules, x=x, color=color, tooltip=on_line),
     ]
-    if curve:
-        layers.insert(
-            1,
-            {
-                "data": named("curve"),
-                "mark": {
-                    "type": "line",
-                    "color": "#000000",
-                    "opacity": 0.55,
-                    "strokeWidth": 1.5,
-                    "aria": False,
-                },
-                "encoding": {"x": axis("bits", "log-perplexity (bits)", **x), "y": y},
-            },
-        )
     return spec(layers, description=description, height=260)

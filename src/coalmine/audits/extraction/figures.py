@@ -6,21 +6,23 @@ After Figures 10 and 11 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from coalmine.audits.exposure.format_panels import by_format, names_of_formats
+from coalmine.audits.exposure.format_panels import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
 from coalmine.evidence.figures import (
     PALETTE,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
+    by_format,
     color_channel,
-    data,
-    legend,
+    dots,
+    layer,
     rounded,
+    rows_of,
     spec,
     thinned,
     tooltips,
@@ -62,19 +64,14 @@ def extraction_figure(run: Run) -> Figure | None:
             for name, own in panels.items()
         ),
         columns=("canary", "format", "exposure (bits)", "trained on", "queries", "came out", "place"),
-        rows=tuple(
-            (p["canary"], p["format"], p["bits"], p["trained on"], p["queries"], p["came out"], p["place"])
-            for p in points
-        ),
+        rows=rows_of(points, "canary", "format", "bits", "trained on", "queries", "came out", "place"),
     )
 
 
-def _points(
-    verified: Verified, measured: Exposures, names: FormatNames, spent: Mapping[str, int]
-) -> list[dict[str, Any]]:
+def _points(verified: Verified, measured: Exposures, names: FormatNames, spent: Mapping[str, int]) -> Points:
     """Each canary that was searched for and has an exposure."""
     exposures = {result.canary_id: result for result in measured.results}
-    points: list[dict[str, Any]] = []
+    points: Points = []
     for one in verified.canaries:
         result = exposures.get(one.canary_id)
         if result is None or result.estimate.status == "not_measured":
@@ -112,33 +109,19 @@ def _spent(run: Run) -> dict[str, int]:
     }
 
 
-def _drawing(points: list[dict[str, Any]]) -> Spec:
+def _drawing(points: Points) -> Spec:
     drawn = sorted(points, key=lambda point: (str(point["came out"]), float(point["bits"])))
     drawn = [drawn[place] for place in thinned(len(drawn), MOST_POINTS)]
     shown = [name for name in CAME_OUT if any(point["came out"] == name for point in drawn)]
-    layer: Spec = {
-        "data": data(drawn),
-        "mark": {"type": "point", "filled": True, "size": 65, "opacity": 0.85},
-        "encoding": {
-            "x": axis("bits", "exposure (bits)", axis={"grid": False}),
-            "y": axis("queries", "queries (log)", scale={"type": "log"}),
-            "color": color_channel({name: CAME_OUT[name][0] for name in shown}, "came out", "came out"),
-            "shape": {
-                "field": "came out",
-                "type": "nominal",
-                "title": "came out",
-                "sort": shown,
-                "scale": {"domain": shown, "range": [CAME_OUT[name][1] for name in shown]},
-                "legend": legend(shown),
-            },
-            "tooltip": tooltips(
-                canary="canary",
-                **{"trained on": "trained on", "came out": "came out"},
-                bits="exposure (bits)",
-                queries="queries",
-            ),
-        },
-    }
-    return spec(
-        [layer], description="Queries spent against exposure, by whether a canary came out.", height=240
+    points_layer = layer(
+        drawn,
+        dots(65, opacity=0.85),
+        x=axis("bits", "exposure (bits)", axis={"grid": False}),
+        y=axis("queries", "queries (log)", scale={"type": "log"}),
+        color=color_channel({name: CAME_OUT[name][0] for name in shown}, "came out", "came out"),
+        # The same channel with shapes in place of colors, so that both have one legend.
+        shape=color_channel({name: CAME_OUT[name][1] for name in shown}, "came out", "came out"),
+        tooltip=tooltips("canary", "trained on", "came out", ("bits", "exposure (bits)"), "queries"),
     )
+    description = "Queries spent against exposure, by whether a canary came out."
+    return spec([points_layer], description=description, height=240)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from coalmine.audits.exposure.format_panels import Points
 from coalmine.audits.membership.results import Membership, Population
 from coalmine.audits.membership.sources import times_planted
 from coalmine.evidence.figures import (
     PALETTE,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
+    by_format,
     color_channel,
     copies_colors,
-    data,
+    dots,
+    layer,
     rounded,
+    rows_of,
     spec,
     tooltips,
 )
@@ -70,10 +73,10 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Fi
         f"median is a point estimate and not a bound.{said}",
         panels=tuple(
             Panel(title=name, specs={"": _drawing(own, copies, most, document)})
-            for name, own in _by_panel(rows).items()
+            for name, own in (by_format(rows) or {"": []}).items()
         ),
         columns=tuple(_COLUMNS.values()),
-        rows=tuple(tuple(row[name] for name in _COLUMNS) for row in rows),
+        rows=rows_of(rows, *_COLUMNS),
     )
 
 
@@ -108,13 +111,6 @@ def _rows(document: Membership, population: Population, names: FormatNames) -> P
     return rows
 
 
-def _by_panel(rows: Points) -> dict[str, Points]:
-    found: dict[str, Points] = {}
-    for row in rows:
-        found.setdefault(str(row["format"]), []).append(row)
-    return found or {"": []}
-
-
 def _drawing(rows: Points, copies: dict[int, str], most: float, document: Membership) -> Spec:
     colors = {row["planted"]: POOLED if row["copies"] is None else copies[row["copies"]] for row in rows}
     labels = list(dict.fromkeys(row["label"] for row in rows))
@@ -130,47 +126,18 @@ def _drawing(rows: Points, copies: dict[int, str], most: float, document: Member
         "color": color_channel(colors, "planted", "planted", LEGEND_ROOM),
     }
     x = axis("low", "epsilon", scale={"domain": [0, most], "nice": False}, axis={"tickCount": 5})
-    layers: list[Spec] = [
-        {
-            "data": data(rows),
-            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "aria": False},
-            "encoding": {"x": x, "x2": {"field": "high"}, **channels},
-        },
-        {
-            "data": data(rows),
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-            "encoding": {
-                "x": x,
-                **channels,
-                "shape": {
-                    "field": "kind",
-                    "type": "nominal",
-                    "legend": None,
-                    "scale": {"domain": list(_SHAPES), "range": list(_SHAPES.values())},
-                },
-                "tooltip": tooltips(
-                    planted="planted",
-                    method="method",
-                    low="epsilon at least",
-                    copy="for one copy",
-                    ceiling="most that could be shown",
-                ),
-            },
-        },
+    scale = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
+    shape = {"field": "kind", "type": "nominal", "legend": None, "scale": scale}
+    shown = tooltips(*((name, _COLUMNS[name]) for name in ("planted", "method", "low", "copy", "ceiling")))
+    rules = {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "aria": False}
+    layers = [
+        layer(rows, rules, x=x, x2="high", **channels),
+        layer(rows, dots(60, opacity=1), x=x, **channels, shape=shape, tooltip=shown),
     ]
     if document.verdict is not None:
-        layers.append(_claimed(document.verdict.claimed_epsilon))
+        dashed = {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": PALETTE[7]}
+        claimed = {"field": "claimed", "type": "quantitative"}
+        told = tooltips(("claimed", "claimed epsilon"))
+        layers.append(layer([{"claimed": document.verdict.claimed_epsilon}], dashed, x=claimed, tooltip=told))
     height = max(160, 13 * len(rows) + 20, 60 * len(labels))
     return spec(layers, description="Bounds on epsilon by method and population.", height=height)
-
-
-def _claimed(epsilon: float) -> Spec:
-    """The line of the claimed epsilon."""
-    return {
-        "data": data([{"claimed": epsilon}]),
-        "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": PALETTE[7]},
-        "encoding": {
-            "x": {"field": "claimed", "type": "quantitative"},
-            "tooltip": tooltips(claimed="claimed epsilon"),
-        },
-    }

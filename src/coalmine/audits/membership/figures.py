@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.format_panels import Points, names_of_formats
-from coalmine.audits.exposure.histogram_figure import UniformScores, read_uniform_scores
-from coalmine.audits.exposure.results import EXPOSURES, Exposures, scores_beside
+from coalmine.audits.exposure.format_panels import names_of_formats
+from coalmine.audits.exposure.histogram_figure import UniformScores, largest_scores
+from coalmine.audits.exposure.results import Exposures
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
 from coalmine.audits.membership.results import MEMBERSHIPS
 from coalmine.evidence.figures import (
@@ -18,12 +18,12 @@ from coalmine.evidence.figures import (
     Cell,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
     copies_channel,
     copies_colors,
-    data,
-    named,
+    layer,
     rounded,
     spec,
     tooltips,
@@ -52,13 +52,7 @@ class _Curves(NamedTuple):
 
 def membership_figures(run: Run) -> Iterator[Figure]:
     """The ROC of each format that has scores, and the bounds on epsilon if `membership` was run."""
-    best: dict[str, tuple[Exposures, UniformScores]] = {}
-    for located in run.all(EXPOSURES):
-        path = scores_beside(located.path)
-        for scores in [] if path is None else read_uniform_scores(path):
-            if scores.format_id not in best or len(scores.bits) > len(best[scores.format_id][1].bits):
-                best[scores.format_id] = (located.document, scores)
-    found = {format_id: _curves(*one) for format_id, one in sorted(best.items())}
+    found = {format_id: _curves(*one) for format_id, one in largest_scores(run).items()}
     curves = {format_id: one for format_id, one in found.items() if one is not None}
     if curves:
         yield _roc(run, curves)
@@ -225,60 +219,25 @@ def _drawing(one: _Curves, colors: dict[int, str], *, log: bool) -> Spec:
     x = axis("drawn" if log else "fpr", "false-positive rate", scale=scale, axis=ticks)
     diagonal = np.logspace(np.log10(least), 0, 40) if log else np.linspace(0, 1, 2)
     color = copies_channel(one.copies, colors, "trained on", "trained on")
-    return spec(
-        [_guessing(diagonal, x, up, ticks), *_measured(x, up, ticks, color)],
-        description="True-positive rate against false-positive rate, by how often canaries were trained on.",
-    )
-
-
-def _guessing(diagonal: Sequence[float] | FloatArray, x: Spec, up: Spec, ticks: Spec) -> Spec:
-    return {
-        "data": data(
-            [{"drawn": rounded(p, 7), "fpr": rounded(p, 7), "tpr": rounded(p, 7)} for p in diagonal]
-        ),
-        "mark": {
-            "type": "line",
-            "strokeDash": [4, 4],
-            "color": RULE,
-            "strokeWidth": 1,
-            "aria": False,
-            "clip": True,
-        },
-        "encoding": {"x": x, "y": axis("tpr", "true-positive rate", scale=up, axis=ticks)},
+    low, tpr = (axis(field, "true-positive rate", scale=up, axis=ticks) for field in ("low", "tpr"))
+    guessing = [dict.fromkeys(("drawn", "fpr", "tpr"), rounded(p, 7)) for p in diagonal]
+    dashed = {
+        "type": "line",
+        "strokeDash": [4, 4],
+        "color": RULE,
+        "strokeWidth": 1,
+        "aria": False,
+        "clip": True,
     }
-
-
-def _measured(x: Spec, up: Spec, ticks: Spec, color: Spec) -> list[Spec]:
-    return [
-        {
-            "data": named("bands"),
-            "mark": {"type": "area", "opacity": 0.1, "aria": False, "clip": True},
-            "encoding": {
-                "x": x,
-                "y": axis("low", "true-positive rate", scale=up, axis=ticks),
-                "y2": {"field": "high"},
-                "color": color,
-            },
-        },
-        {
-            "data": named("curves"),
-            "mark": {
-                "type": "line",
-                "interpolate": "step-after",
-                "strokeWidth": 2,
-                "clip": True,
-                "point": {"size": 40, "opacity": 0},
-            },
-            "encoding": {
-                "x": x,
-                "y": axis("tpr", "true-positive rate", scale=up, axis=ticks),
-                "color": color,
-                "tooltip": tooltips(
-                    **{"trained on": "trained on"},
-                    fpr="false-positive rate",
-                    tpr="true-positive rate",
-                    canaries="canaries",
-                ),
-            },
-        },
+    steps = {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True}
+    shown = tooltips("trained on", ("fpr", "false-positive rate"), ("tpr", "true-positive rate"), "canaries")
+    band = {"type": "area", "opacity": 0.1, "aria": False, "clip": True}
+    layers = [
+        layer(guessing, dashed, x=x, y=tpr),
+        layer("bands", band, x=x, y=low, y2="high", color=color),
+        layer(
+            "curves", steps | {"point": {"size": 40, "opacity": 0}}, x=x, y=tpr, color=color, tooltip=shown
+        ),
     ]
+    description = "True-positive rate against false-positive rate, by how often canaries were trained on."
+    return spec(layers, description=description)

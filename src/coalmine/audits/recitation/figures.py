@@ -13,14 +13,18 @@ import numpy as np
 
 from coalmine.audits.recitation.results import RECITATIONS, Group, Recitation
 from coalmine.evidence.figures import (
+    INTERVAL,
     RULE,
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
     colors_of,
-    data,
+    dots,
+    layer,
     rounded,
+    rows_of,
     short_names,
     spec,
     tooltips,
@@ -79,7 +83,7 @@ def _figure(document: Recitation, by: By) -> Figure | None:
             ),
         ),
         columns=("model", x_title, "share recited", "low", "high", "sequences"),
-        rows=tuple((p["model"], p["x"], p["share"], p["low"], p["high"], p["sequences"]) for p in points),
+        rows=rows_of(points, "model", "x", "share", "low", "high", "sequences"),
     )
 
 
@@ -112,7 +116,7 @@ def _place(document: Recitation, group: Group, by: By) -> float | None:
     return None if facts is None or facts.role == "baseline" else facts.parameters
 
 
-def _lines(document: Recitation, by: By, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _lines(document: Recitation, by: By, points: Points) -> Points:
     drawn = []
     for one in document.trends:
         if one.by != by or (by == "repetitions" and one.context != document.main_context):
@@ -142,9 +146,7 @@ def _fit_words(document: Recitation, by: By) -> Iterator[str]:
             yield f"{one.model or 'All models'}: {one.trend.slope.statement}{fit}."
 
 
-def _apart(
-    points: list[dict[str, Any]], models: list[str], scale: str, *, apart: bool
-) -> list[dict[str, Any]]:
+def _apart(points: Points, models: list[str], scale: str, *, apart: bool) -> Points:
     """Points with the place they are drawn at: models at the same place are drawn a little apart, so that none hides another."""
     least, most = min(point["x"] for point in points), max(point["x"] for point in points)
 
@@ -157,9 +159,7 @@ def _apart(
     return [{**point, "at": rounded(place(point), 4)} for point in points]
 
 
-def _drawing(
-    points: list[dict[str, Any]], lines: list[dict[str, Any]], models: list[str], x_title: str, scale: str
-) -> Spec:
+def _drawing(points: Points, lines: Points, models: list[str], x_title: str, scale: str) -> Spec:
     x = axis(
         "at",
         x_title,
@@ -170,41 +170,16 @@ def _drawing(
     points = [{**point, "name": names[point["model"]]} for point in points]
     lines = [{**line, "name": names.get(line["model"], line["model"])} for line in lines]
     color = colors_of([names[model] for model in models], None, "name")
-    y_title, percent = "share recited", {"format": "~%"}
-    layers: list[Spec] = [
-        {
-            "data": data(points),
-            "mark": {"type": "rule", "strokeWidth": 1.5, "aria": False},
-            "encoding": {
-                "x": x,
-                "y": axis("low", y_title, axis=percent),
-                "y2": {"field": "high"},
-                "color": color,
-            },
-        },
-        {
-            "data": data(points),
-            "mark": {"type": "point", "filled": True, "size": 60},
-            "encoding": {
-                "x": x,
-                "y": axis("share", y_title, axis=percent),
-                "color": color,
-                "tooltip": tooltips(
-                    model="model",
-                    x=x_title,
-                    share="share recited",
-                    low="low",
-                    high="high",
-                    sequences="sequences",
-                ),
-            },
-        },
+    low, share = (axis(field, "share recited", axis={"format": "~%"}) for field in ("low", "share"))
+    shown = tooltips("model", ("x", x_title), ("share", "share recited"), "low", "high", "sequences")
+    layers = [
+        layer(points, INTERVAL, x=x, y=low, y2="high", color=color),
+        layer(points, dots(60), x=x, y=share, color=color, tooltip=shown),
     ]
     line_mark = {"type": "line", "strokeDash": [5, 4], "opacity": 0.8, "aria": False, "color": RULE}
-    y = axis("share", y_title, axis=percent)
     # The line of all models together has no color of its own, and is below those of single models.
-    fitted: list[Spec] = [
-        {"data": data(these), "mark": line_mark, "encoding": {"x": x, "y": y} | extra}
+    fitted = [
+        layer(these, line_mark, x=x, y=share, **extra)
         for own, extra in ((False, {}), (True, {"color": color}))
         if (these := [line for line in lines if (line["model"] in models) == own])
     ]

@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 from statistics import median
-from typing import Any
 
-from coalmine.audits.exposure.format_panels import by_format, formats_of_canaries, names_of_formats
+from coalmine.audits.exposure.format_panels import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.findings import watched_training
 from coalmine.evidence.figures import (
     Figure,
     Panel,
+    Points,
     Spec,
     axis,
+    by_format,
     colors_of,
     copies_channel,
     copies_colors,
-    data,
+    layer,
     rounded,
+    rows_of,
     spec,
     thinned,
     tooltips,
@@ -44,7 +46,7 @@ def _losses(run: Run) -> Figure | None:
     if record is None or not record.epochs:
         return None
     ends = list(accumulate(epoch.steps for epoch in record.epochs))
-    points: list[dict[str, Any]] = []
+    points: Points = []
     for epoch, step in zip(record.epochs, ends, strict=True):
         losses = {"training": epoch.training_loss_bits, "validation": epoch.validation_loss_bits}
         points += [
@@ -55,22 +57,20 @@ def _losses(run: Run) -> Figure | None:
     description = (
         f"Training and validation loss in bits per token at the end of each of {len(record.epochs)} epochs."
     )
-    layer: Spec = {
-        "data": data(points),
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": axis("step", "batches", axis={"grid": False}),
-            "y": axis("loss", "loss (bits per token)", scale={"zero": False}),
-            "color": colors_of(["training", "validation"], None, "data"),
-            "tooltip": tooltips(data="loss on", epoch="epoch", step="batches", loss="bits per token"),
-        },
-    }
+    lines = layer(
+        points,
+        {"type": "line", "point": True},
+        x=axis("step", "batches", axis={"grid": False}),
+        y=axis("loss", "loss (bits per token)", scale={"zero": False}),
+        color=colors_of(["training", "validation"], None, "data"),
+        tooltip=tooltips(("data", "loss on"), "epoch", ("step", "batches"), ("loss", "bits per token")),
+    )
     return Figure(
         figure_id="losses",
         title="Losses during training",
         caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
         "those of single documents are not kept.",
-        panels=(Panel(specs={"": spec([layer], description=description, height=220)}),),
+        panels=(Panel(specs={"": spec([lines], description=description, height=220)}),),
         columns=("epoch", "batches", "training (bits per token)", "validation (bits per token)"),
         rows=tuple(
             (one.epoch, step, rounded(one.training_loss_bits), rounded(one.validation_loss_bits))
@@ -97,23 +97,11 @@ def _exposures(run: Run) -> Figure | None:
             Panel(title=name, specs={"": _drawing(own, colors)}) for name, own in by_format(points).items()
         ),
         columns=("format", "batches", "epoch", "trained on", "median (bits)", "least", "most", "canaries"),
-        rows=tuple(
-            (
-                p["format"],
-                p["step"],
-                p["epoch"],
-                p["times"],
-                p["median"],
-                p["least"],
-                p["most"],
-                p["canaries"],
-            )
-            for p in points
-        ),
+        rows=rows_of(points, "format", "step", "epoch", "times", "median", "least", "most", "canaries"),
     )
 
 
-def _medians(run: Run) -> list[dict[str, Any]]:
+def _medians(run: Run) -> Points:
     """The median of each format and number of copies at each look; formats are never mixed."""
     names, formats = names_of_formats(run), formats_of_canaries(run)
     watched = watched_training(run)
@@ -146,37 +134,16 @@ def _medians(run: Run) -> list[dict[str, Any]]:
     return points
 
 
-def _drawing(points: list[dict[str, Any]], colors: dict[int, str]) -> Spec:
+def _drawing(points: Points, colors: dict[int, str]) -> Spec:
     x = axis("step", "batches", axis={"grid": False})
     color = copies_channel(
         (int(point["times"]) for point in points), colors, "trained on (per epoch)", "trained on"
     )
-    layers: list[Spec] = [
-        {
-            "data": data(points),
-            "mark": {"type": "area", "opacity": 0.18, "aria": False},
-            "encoding": {
-                "x": x,
-                "y": axis("least", "exposure (bits)"),
-                "y2": {"field": "most"},
-                "color": color,
-            },
-        },
-        {
-            "data": data(points),
-            "mark": {"type": "line", "point": {"size": 30}},
-            "encoding": {
-                "x": x,
-                "y": axis("median", "exposure (bits)"),
-                "color": color,
-                "tooltip": tooltips(
-                    **{"trained on": "trained on"},
-                    step="batches",
-                    median="median (bits)",
-                    least="least",
-                    most="most",
-                ),
-            },
-        },
+    least, middle = axis("least", "exposure (bits)"), axis("median", "exposure (bits)")
+    shown = tooltips("trained on", ("step", "batches"), ("median", "median (bits)"), "least", "most")
+    lines = {"type": "line", "point": {"size": 30}}
+    layers = [
+        layer(points, {"type": "area", "opacity": 0.18, "aria": False}, x=x, y=least, y2="most", color=color),
+        layer(points, lines, x=x, y=middle, color=color, tooltip=shown),
     ]
     return spec(layers, description="Exposure in bits by the number of batches trained.", height=240)
