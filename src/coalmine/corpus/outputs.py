@@ -1,11 +1,13 @@
-"""Output directories: whether something is in the way of what a command would write."""
+"""Output directories: whether something is in the way of what a command would write, and writing there alone."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coalmine.errors import CorpusError
-from coalmine.storage.unfinished import left_unfinished
+from coalmine.storage.unfinished import left_unfinished, noted_as_unfinished, sole_use
 
 
 def first_in_the_way(*paths: Path) -> Path | None:
@@ -20,3 +22,14 @@ def exists_already(path: Path) -> CorpusError:
     return CorpusError(
         f"{path} exists already; write to another directory, or allow it to be replaced with overwrite"
     )
+
+
+@contextlib.contextmanager
+def sole_writing(folder: Path, names: Sequence[str], free: Sequence[Path]) -> Iterator[None]:
+    """Let no other process write to a directory, and note these names as unfinished; a CorpusError unless the `free` places are."""
+    with sole_use(folder):
+        blocked = first_in_the_way(*free)
+        if blocked is not None:
+            raise exists_already(blocked)  # which another process has made meanwhile
+        with noted_as_unfinished(folder, names):
+            yield

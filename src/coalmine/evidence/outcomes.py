@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -70,35 +70,13 @@ def together(
     chance: float,
     level: float,
     fewest: int = 1,
-    warnings: Sequence[str] = (),
 ) -> RuleOutcome:
     """One outcome from many: broken if one is above and chance does not explain it, holds only if all hold and there are enough.
 
     `chance` is the probability of evidence as strong without memorization, and `level` what it may be at most.
     """
-    broken = [one for one in judged if one.outcome == "broken"]
-    open_ones = [one for one in judged if one.outcome == "not_shown"]
-    outcome: Outcome = "not_shown"
-    settle = ""
-    if broken:
-        outcome = "broken"
-        worst = max(broken, key=lambda one: one.worst)
-        evidence = f"{len(broken)} of {len(judged)} {what} above it; worst: {worst.name}, {worst.evidence}"
-        if open_ones:
-            evidence += f"; {len(open_ones)} more are not shown either way"
-    elif open_ones:
-        first = max(open_ones, key=lambda one: one.worst)
-        evidence = (
-            f"{len(open_ones)} of {len(judged)} {what} not shown either way; {first.name}: {first.evidence}"
-        )
-        settle = first.settle
-    elif len(judged) < fewest:
-        evidence = f"{len(judged)} {what} were judged, and the policy asks for at least {fewest}"
-        settle = f"plant at least {fewest} canaries of this kind"
-    else:
-        outcome = "holds"
-        worst = max(judged, key=lambda one: one.worst)
-        evidence = f"{len(judged)} of {len(judged)} {what} within it; nearest: {worst.name}, {worst.evidence}"
+    parts = {outcome: [one for one in judged if one.outcome == outcome] for outcome in WORDS}
+    outcome, evidence, settle = _of_all(parts, len(judged), what, fewest)
     found = RuleOutcome(
         rule=rule,
         asks=asks,
@@ -107,10 +85,27 @@ def together(
         judged=len(judged),
         settle=settle,
         chance=chance,
-        details=tuple(f"{one.name}: {one.evidence}" for one in (*broken, *open_ones)),
-        warnings=tuple(warnings),
+        details=tuple(f"{one.name}: {one.evidence}" for one in (*parts["broken"], *parts["not_shown"])),
     )
     return within(found, level)
+
+
+def _of_all(
+    parts: Mapping[Outcome, Sequence[PartOutcome]], total: int, what: str, fewest: int
+) -> tuple[Outcome, str, str]:
+    """The outcome of a rule from those of its parts, the evidence for it, and what would settle it."""
+    outcome: Outcome = "broken" if parts["broken"] else "not_shown" if parts["not_shown"] else "holds"
+    if total < fewest and outcome == "holds":
+        why = f"{total} {what} were judged, and the policy asks for at least {fewest}"
+        return "not_shown", why, f"plant at least {fewest} canaries of this kind"
+    many, worst = len(parts[outcome]), max(parts[outcome], key=lambda one: one.worst)
+    if outcome == "not_shown":
+        why = f"{many} of {total} {what} not shown either way; {worst.name}: {worst.evidence}"
+        return outcome, why, worst.settle
+    where = "above it; worst" if outcome == "broken" else "within it; nearest"
+    evidence = f"{many} of {total} {what} {where}: {worst.name}, {worst.evidence}"
+    open_ones = len(parts["not_shown"])
+    return outcome, evidence + (f"; {open_ones} more are not shown either way" if open_ones else ""), ""
 
 
 def within(found: RuleOutcome, level: float) -> RuleOutcome:

@@ -83,14 +83,20 @@ def canary_array(scores: ArrayLike, canary_ids: Sequence[str] | None = None) -> 
     bad = np.flatnonzero(~np.isfinite(array))
     if len(bad):
         first = int(bad[0])
-        name = (
-            f"canary {canary_ids[first]!r}" if canary_ids is not None else f"the canary at position {first}"
-        )
         raise ModelOutputError(
-            f"the log-perplexity of {name} is {array[first]}, which is not a finite number of bits; "
+            f"the log-perplexity of {canary_name(first, canary_ids)} is {array[first]}, which is not a finite number of bits; "
             "check the model's log-probabilities for this text"
         )
     return array
+
+
+def canary_name(place: int, canary_ids: Sequence[str] | None) -> str:
+    """What messages call the canary at a place.
+
+    >>> canary_name(0, ["f0-x1-0"]), canary_name(0, None)
+    ("canary 'f0-x1-0'", 'the canary at position 0')
+    """
+    return f"the canary at position {place}" if canary_ids is None else f"canary {canary_ids[place]!r}"
 
 
 def sample_array(scores: ArrayLike, what: str) -> FloatArray:

@@ -14,7 +14,13 @@ from coalmine.audits.membership.options import MembershipOptions
 from coalmine.audits.membership.population import measured_populations
 from coalmine.audits.membership.results import Calibration, Membership, Population
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.audits.membership.sources import ScoredPopulation, load_source, populations, times_planted
+from coalmine.audits.membership.sources import (
+    ScoredExposures,
+    ScoredPopulation,
+    load_source,
+    populations,
+    times_planted,
+)
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.statistics.epsilon.claimed import Verdict, verdict_statement, verdict_words
@@ -58,33 +64,38 @@ def membership(
     source = load_source(results)
     if asked.inclusion is None:
         asked = msgspec.structs.replace(asked, inclusion=_known_inclusion(source.document.inclusion))
-    base = None if reference is None else load_source(reference)
-    plain, warnings = populations(source, None, canaries)
-    used = plain
-    if base is not None:
-        used, warnings = populations(source, base, canaries)
-    found = _measured(
-        used,
-        asked,
-        "minus log-perplexity, in bits"
-        if base is None
-        else "log-perplexity of the reference model minus that of the model, in bits",
-        warnings=dict.fromkeys(warnings),
-    )
+    found = _of_exposures(source, None if reference is None else load_source(reference), canaries, asked)
     return msgspec.structs.replace(
         found,
-        calibration=() if base is None else _calibrations(plain, used),
         model=source.document.model,
-        reference_model=None if base is None else base.document.model,
         manifest_sha256=source.document.manifest_sha256,
         exposures_sha256=source.sha256,
-        reference_exposures_sha256=None if base is None else base.sha256,
     )
 
 
 # In `coalmine.audits`, `membership` is the room.
 membership_of_results = membership
 """`coalmine.membership`, by a name that is not that of the folder."""
+
+
+def _of_exposures(
+    source: ScoredExposures,
+    base: ScoredExposures | None,
+    canaries: CanarySet | str | os.PathLike[str] | None,
+    asked: MembershipOptions,
+) -> Membership:
+    """What the scores of exposures say, compared with those of a reference model where there is one."""
+    plain, warnings = populations(source, None, canaries)
+    if base is None:
+        return _measured(plain, asked, "minus log-perplexity, in bits", warnings=dict.fromkeys(warnings))
+    used, warnings = populations(source, base, canaries)
+    score = "log-perplexity of the reference model minus that of the model, in bits"
+    return msgspec.structs.replace(
+        _measured(used, asked, score, warnings=dict.fromkeys(warnings)),
+        calibration=_calibrations(plain, used),
+        reference_model=base.document.model,
+        reference_exposures_sha256=base.sha256,
+    )
 
 
 def membership_of_scores(

@@ -29,7 +29,7 @@ from coalmine.corpus.deduplication.report import (
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import open_corpus, reported
-from coalmine.corpus.outputs import exists_already, first_in_the_way
+from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet
 from coalmine.corpus.planting.recounting import (
     KnownManifest,
@@ -49,7 +49,7 @@ from coalmine.storage.files import (
     together,
     whole_file,
 )
-from coalmine.storage.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
+from coalmine.storage.unfinished import UNFINISHED_FILE
 from coalmine.storage.work_files import work_directory
 
 
@@ -93,29 +93,40 @@ def deduplicate(
     (1, 27)
     """
     chosen = DedupOptions.of(options, changes)
-    source, folder, progress = Path(corpus), Path(out), progress or Silent()
+    source, folder = Path(corpus), Path(out)
     target = folder / f"corpus{kind_of(source).full_suffix}"
     _check_places(source, target)
-    with open_corpus(source, chosen.fields):
+    return _deduplicated(source, target, canaries, chosen, progress or Silent(), record, overwrite=overwrite)
+
+
+def _deduplicated(
+    source: Path,
+    target: Path,
+    canaries: CanarySet | str | os.PathLike[str] | None,
+    options: DedupOptions,
+    progress: Progress,
+    record: Callable[[Deduplication], None] | None,
+    *,
+    overwrite: bool,
+) -> Deduplication:
+    """Write the corpus again, unless the very same call did that before."""
+    with open_corpus(source, options.fields):
         known = manifest_of(source, canaries)
-    manifests = () if known.canaries is None else (MANIFEST_NAME,)
+    folder, manifests = target.parent, () if known.canaries is None else (MANIFEST_NAME,)
     written = (target.name, *manifests, REMOVED_FILE, REPORT_FILE)
-    places = [folder / name for name in written if name != REMOVED_FILE]
-    if not overwrite and (there := first_in_the_way(*places)) is not None:
-        done = finished_before(source, target, chosen, planted=known.canaries is not None)
+    places = [] if overwrite else [folder / name for name in written if name != REMOVED_FILE]
+    if (there := first_in_the_way(*places)) is not None:
+        done = finished_before(source, target, options, planted=known.canaries is not None)
         if done is None:
             raise exists_already(there)
         return done
     # The corpus can be opened, so there will be something to put there.
-    with sole_use(folder):
-        if not overwrite and (there := first_in_the_way(*places)) is not None:
-            raise exists_already(there)  # which another process has made meanwhile
-        with noted_as_unfinished(folder, written):
-            found = _search(source, folder, chosen, progress)
-            with together() as group:
-                report = _write_all(found, target, known, group, progress)
-                if record is not None:
-                    record(report)
+    with sole_writing(folder, written, places):
+        found = _search(source, folder, options, progress)
+        with together() as group:
+            report = _write_all(found, target, known, group, progress)
+            if record is not None:
+                record(report)
     return report
 
 

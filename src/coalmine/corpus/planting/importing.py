@@ -26,11 +26,10 @@ from coalmine.corpus.planting.foreign_files import (
     shaped,
     side_of,
 )
-from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.corpus.planting.manifest import CanarySet, numbered
 from coalmine.corpus.planting.options import ImportOptions
 from coalmine.errors import FormatError, InputError, ManifestError
 from coalmine.formats.format import Format
-from coalmine.records import Canary
 
 TEXT_COLUMNS = ("text", "canary", "secret", "sequence")
 ID_COLUMNS = ("canary_id", "id", "name")
@@ -124,21 +123,28 @@ def import_canaries(
     [('pin 12', 4), ('pin 93', 0)]
     """
     chosen = ImportOptions.of(options, changes)
-    place, withhold = Path(path), chosen.withhold
-    found = _read(place)
-    if withhold is not None:
-        if found.withhold is not None and found.withhold != withhold:
-            raise InputError(
-                f"{place} says that a coin withheld with probability {found.withhold:g}, and {withhold:g} was given; leave it out"
-            )
-        found = found._replace(withhold=withhold)
-    notes = list(found.notes)
-    texts = [text for _, text, _, _ in found.canaries]
     given = Format(chosen.format) if isinstance(chosen.format, str) else chosen.format
-    form: Format | None = found.secret if given is None else given
+    place = Path(path)
+    return _imported(place, _with_coin(place, _read(place), chosen.withhold), given)
+
+
+def _with_coin(path: Path, found: _FoundCanaries, withhold: float | None) -> _FoundCanaries:
+    """What a file says, with the probability that was given where it says none."""
+    if withhold is None:
+        return found
+    if found.withhold not in {None, withhold}:
+        raise InputError(
+            f"{path} says that a coin withheld with probability {found.withhold:g}, and {withhold:g} was given; leave it out"
+        )
+    return found._replace(withhold=withhold)
+
+
+def _imported(path: Path, found: _FoundCanaries, given: Format | None) -> Imported:
+    notes = list(found.notes)
+    form = found.secret if given is None else given
     listed = form is None
     if form is None:
-        form = _list_of(place, [*texts, *found.references])
+        form = _list_of(path, [*(text for _, text, _, _ in found.canaries), *found.references])
         notes.append(
             "no format is known, so the texts are a list: membership and exposure among references can be measured, but ranks among all "
             "possible secrets and extraction cannot; give --format if the texts were drawn from one"
@@ -150,14 +156,14 @@ def import_canaries(
         )
     try:
         canaries = CanarySet(
-            _with_ids(found.canaries),
+            numbered(found.canaries),
             {"f0": form},
             references={"f0": list(found.references)},
             withhold=found.withhold,
             listed=["f0"] if listed else [],
         )
     except ManifestError as error:
-        raise ManifestError(f"{place}: {error}") from None
+        raise ManifestError(f"{path}: {error}") from None
     return Imported(canaries=canaries, tool=found.tool, notes=tuple(notes))
 
 
@@ -272,21 +278,3 @@ def _list_of(path: Path, texts: Sequence[str]) -> Format:
 
 def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
-
-
-def _with_ids(found: Sequence[tuple[str | None, str, int, bool]]) -> list[Canary]:
-    numbers: dict[int, int] = {}
-    canaries = []
-    for name, text, copies, planted in found:
-        number = numbers.get(copies, 0)
-        numbers[copies] = number + 1
-        canaries.append(
-            Canary(
-                canary_id=name or f"f0-x{copies}-{number}",
-                format_id="f0",
-                text=text,
-                repetitions=copies,
-                planted=planted,
-            )
-        )
-    return canaries

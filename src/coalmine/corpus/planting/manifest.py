@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 import coalmine
+from coalmine.corpus.planting.manifest_checks import check_canaries
 from coalmine.corpus.planting.manifest_records import (
     SCHEMA,
     CanaryManifest,
@@ -83,7 +85,7 @@ class CanarySet(Sequence[Canary]):
         self.listed = frozenset(listed)
         self.path: Path | None = None
         self._content = b""
-        self._check(set(given))
+        check_canaries(self, set(given))
 
     @classmethod
     def of(
@@ -125,20 +127,11 @@ class CanarySet(Sequence[Canary]):
                 )
             withheld_repetitions = counts[0] if counts else 1
         meant = _one_for_each(withheld, withheld_repetitions, "withheld texts", "withheld_repetitions")
-        seen: dict[int, int] = {}
-        canaries = []
-        for text, count, planted in [
-            *zip(texts, counts, [True] * len(texts), strict=True),
-            *zip(withheld, meant, [False] * len(withheld), strict=True),
-        ]:
-            number = seen.get(count, 0)
-            seen[count] = number + 1
-            canary_id = f"f0-x{count}-{number}"
-            canaries.append(
-                Canary(canary_id=canary_id, format_id="f0", text=text, repetitions=count, planted=planted)
-            )
+        trained = [(None, text, count, True) for text, count in zip(texts, counts, strict=True)]
+        others = [(None, text, count, False) for text, count in zip(withheld, meant, strict=True)]
         if isinstance(references, int):
-            references = _other_members(secret, {canary.text for canary in canaries}, references, seed)
+            references = _other_members(secret, {*texts, *withheld}, references, seed)
+        canaries = numbered([*trained, *others])
         return cls(canaries, {"f0": secret}, references={"f0": references}, withhold=withhold)
 
     @classmethod
@@ -259,66 +252,6 @@ class CanarySet(Sequence[Canary]):
             f"from {len(self.formats)} format{'' if len(self.formats) == 1 else 's'}>"
         )
 
-    def _check(self, referenced: set[str]) -> None:
-        """Raise a ManifestError unless ids and texts are unique and each text is a member of its format."""
-        known = set(self.formats)
-        for format_id in sorted((referenced | set(self.source_formats) | self.listed) - known):
-            raise ManifestError(f"format {format_id!r} is used but not defined; plant again")
-        if len(self._by_id) < len(self._canaries):
-            ids = [canary.canary_id for canary in self._canaries]
-            twice = next(canary_id for canary_id in ids if ids.count(canary_id) > 1)
-            raise ManifestError(f"two canaries have the id {twice!r}; give each its own, or plant again")
-        names: dict[str, str] = {}
-        for name, format_id, text in self.named_texts():
-            if format_id not in known:
-                raise ManifestError(
-                    f"{name} belongs to format {format_id!r}, which is not defined; plant again"
-                )
-            if text not in self.formats[format_id]:
-                raise ManifestError(
-                    f"{name} is not a member of its format, {format_id!r}; correct it, or plant again"
-                )
-            if text in names:
-                raise ManifestError(
-                    f"{names[text]} and {name} have the same text; keep one of them, or draw again with another seed"
-                )
-            names[text] = name
-        for canary in self._canaries:
-            self._check_canary(canary)
-
-    def _check_canary(self, canary: Canary) -> None:
-        if canary.repetitions < 1:
-            raise ManifestError(
-                f"canary {canary.canary_id!r} has {canary.repetitions} repetitions; "
-                "give at least 1, and mark one that was not trained on as not planted"
-            )
-        if canary.counted is not UNSET and canary.counted < 0:
-            raise ManifestError(
-                f"canary {canary.canary_id!r} was counted {canary.counted} times; give at least 0, or plant again"
-            )
-        source_format = self.source_formats.get(canary.format_id)
-        expected = None
-        if source_format is not None:
-            try:
-                expected = source_format.fill(self.formats[canary.format_id].fillings(canary.text))
-            except InputError:  # which names no canary
-                raise ManifestError(
-                    f"canary {canary.canary_id!r} does not fit the source template of its format, {canary.format_id!r}; correct it, or "
-                    "plant again"
-                ) from None
-        if canary.source != expected:
-            raise ManifestError(
-                f"canary {canary.canary_id!r} has {_in_words(canary.source)}, but its formats make {_in_words(expected, canary.source)}; "
-                "correct it, or plant again"
-            )
-
-
-def _in_words(source: str | None, other: str | None = None) -> str:
-    """Whether there is a source, and whether it is the other one; never the source itself, which holds the secret."""
-    if source is None:
-        return "no source"
-    return "a source" if other is None else "another one"
-
 
 def _as_document(canaries: CanarySet) -> CanaryManifest:
     formats = []
@@ -385,6 +318,19 @@ def _read(content: bytes) -> CanarySet:
         corpus=manifest.corpus,
         listed=[entry.format_id for entry in manifest.formats if entry.listed is True],
     )
+
+
+def numbered(found: Iterable[tuple[str | None, str, int, bool]]) -> list[Canary]:
+    """Canaries of one format from (id, text, copies, planted); those without an id get one."""
+    numbers: Counter[int] = Counter()
+    canaries = []
+    for name, text, copies, planted in found:
+        canary_id = name or f"f0-x{copies}-{numbers[copies]}"
+        numbers[copies] += 1
+        canaries.append(
+            Canary(canary_id=canary_id, format_id="f0", text=text, repetitions=copies, planted=planted)
+        )
+    return canaries
 
 
 def _one_for_each(texts: Sequence[str], counts: int | Sequence[int], what: str, name: str) -> list[int]:

@@ -13,7 +13,7 @@ from coalmine.corpus.files.corpora import Edits, Insertion
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.kinds import all_suffixes, kind_of
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus, reported
-from coalmine.corpus.outputs import exists_already, first_in_the_way
+from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.drawing import (
     as_formats,
     as_source_formats,
@@ -39,7 +39,7 @@ from coalmine.randomness import integers
 from coalmine.records import Canary
 from coalmine.storage import files
 from coalmine.storage.links import real_path
-from coalmine.storage.unfinished import UNFINISHED_FILE, noted_as_unfinished, sole_use
+from coalmine.storage.unfinished import UNFINISHED_FILE
 
 
 class Planted(msgspec.Struct, frozen=True):
@@ -143,36 +143,53 @@ def plant(
     [('f0-x1-0', 1), ('f0-x4-0', 4)]
     """
     chosen = PlantOptions.of(options, changes)
-    original, folder, progress = Path(corpus), Path(out), progress or Silent()
+    target = _target(Path(corpus), Path(out))
+    drawn = draw_canaries(as_formats(formats), as_source_formats(source_formats, chosen.fields), chosen)
+    return _planted(Path(corpus), target, drawn, chosen, progress or Silent(), record, overwrite=overwrite)
+
+
+def _target(original: Path, folder: Path) -> Path:
+    """Where the planted corpus goes; a CorpusError where that would replace or remove the original."""
     if ".." in folder.parts:
         # Until its parents exist, "new/.." cannot be looked up, and what it would overwrite is not seen.
         folder = real_path(folder)
     target = folder / f"corpus{kind_of(original).full_suffix}"
     _check_not_itself(original, target)
     _earlier_corpus(original, target)  # refuses to remove the corpus itself, before it is read
-    drawn = draw_canaries(as_formats(formats), as_source_formats(source_formats, chosen.fields), chosen)
-    places = (folder / MANIFEST_NAME, target)
+    return target
+
+
+def _planted(
+    original: Path,
+    target: Path,
+    drawn: CanarySet,
+    options: PlantOptions,
+    progress: Progress,
+    record: Callable[[Planted], None] | None,
+    *,
+    overwrite: bool,
+) -> Planted:
+    """Plant what was drawn, unless the very same call did that before."""
+    folder, places = target.parent, (target.with_name(MANIFEST_NAME), target)
     blocked = None if overwrite else first_in_the_way(*places)
     there = None if blocked is None else _planted_with(folder, drawn)
     if blocked is not None and there is None:
         raise exists_already(blocked)
-    plan = _plan(original, target, drawn, chosen, progress)
+    plan = _plan(original, target, drawn, options, progress)
     if blocked is not None and there is not None:
         if not _is_done(plan, there):
             raise exists_already(blocked)
         return plan.planted(there, _recount_there(plan))
-    with files.no_empty_directory(folder), sole_use(folder):
-        blocked = None if overwrite else first_in_the_way(*places)
-        if blocked is not None:
-            raise exists_already(blocked)  # which another process has made meanwhile
-        # Nothing of an earlier run is touched before all of this one is on the disk.
-        with (
-            noted_as_unfinished(folder, (target.name, EARLIER_NAME, MANIFEST_NAME)),
-            files.together() as written,
-        ):
-            planted = _write_all(plan, written, progress)
-            if record is not None:
-                record(planted)
+    names = (target.name, EARLIER_NAME, MANIFEST_NAME)
+    # Nothing of an earlier run is touched before all of this one is on the disk.
+    with (
+        files.no_empty_directory(folder),
+        sole_writing(folder, names, () if overwrite else places),
+        files.together() as written,
+    ):
+        planted = _write_all(plan, written, progress)
+        if record is not None:
+            record(planted)
     return planted
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from coalmine.corpus.files.corpora import Corpus
 from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import open_corpus, reported
@@ -102,19 +103,11 @@ def recounted(
         fields: which fields of a row hold what.
         progress: gets the bytes read.
     """
-    path, progress = Path(corpus), progress or Silent()
+    path = Path(corpus)
     fields = fields or (Fields() if canaries.corpus is None else canaries.corpus.fields)
     name, sha256, documents_before = before
-    search, found, documents = search_for(canaries), Counter[str](), 0
-    with (
-        open_corpus(content or path, fields, hashed=True, kind=kind_of(path)) as source,
-        reported(source, progress, "counting canaries") as advance,
-    ):
-        for block in source.blocks():
-            found.update(text for _, _, text in search.longest(block.haystack()))
-            documents += block.count
-            advance()
-        sha256_after = source.sha256()
+    with open_corpus(content or path, fields, hashed=True, kind=kind_of(path)) as source:
+        found, documents, sha256_after = _counted(canaries, source, progress or Silent())
     rewritten = Rewritten(
         by=by, corpus_sha256=sha256, manifest_sha256=canaries.sha256, documents=documents_before
     )
@@ -131,6 +124,17 @@ def recounted(
         planted, name=path.name, sha256_after=sha256_after, documents_after=documents, rewritten=rewritten
     )
     return canaries.with_counts({canary.canary_id: found[canary.text] for canary in canaries}, record)
+
+
+def _counted(canaries: CanarySet, source: Corpus, progress: Progress) -> tuple[Counter[str], int, str]:
+    """How often each text of a canary is in a corpus, how many documents that has, and its SHA-256."""
+    search, found, documents = search_for(canaries), Counter[str](), 0
+    with reported(source, progress, "counting canaries") as advance:
+        for block in source.blocks():
+            found.update(text for _, _, text in search.longest(block.haystack()))
+            documents += block.count
+            advance()
+        return found, documents, source.sha256()
 
 
 def recount_summary(before: CanarySet, after: CanarySet, manifest: str) -> Recount:

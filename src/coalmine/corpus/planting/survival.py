@@ -113,7 +113,7 @@ class _Row(NamedTuple):
 
 
 class _CopyCounts:
-    """The copies of one canary so far."""
+    """The copies of one canary so far, by the names that `CanarySurvival` has for them."""
 
     def __init__(self) -> None:
         self.reached = self.partly = self.masked = self.split = self.at_row_start = self.other_tokens = 0
@@ -152,45 +152,65 @@ def check_survival(
     >>> print(check_survival("planted/canaries.json", examples, tokenizer))  # doctest: +SKIP
     336 of 336 copies of 48 planted canaries reach the loss (1,204 rows, 77,056 tokens, 75,852 in the loss).
     """
-    chosen = as_canary_set(canaries)
-    reader = _reader(tokenizer)
-    pieces = [_NO_TEXT if piece is None else piece for piece in reader.pieces(first=False)]
-    forms, unwritable = _forms(chosen, reader, tokenizer)
-    search = OccurrenceSearch([list(forms)] if forms else [])
-    longest = max((len(form.encode()) for form in forms), default=0)
-    known = {form: _Form(reader.encode(form), _holes(chosen, form, names)) for form, names in forms.items()}
-    counts = {canary.canary_id: _CopyCounts() for canary in chosen}
-    rows = tokens = tokens_in_loss = 0
-    before = b""
+    counter = _CopyCounter(as_canary_set(canaries), tokenizer)
     for row in itertools.chain.from_iterable(map(_rows, batches)):
-        rows, tokens = rows + 1, tokens + len(row.tokens)
-        tokens_in_loss += sum(row.in_loss[1:])  # nothing predicts the first
-        written = [pieces[token] if 0 <= token < len(pieces) else _NO_TEXT for token in row.tokens]
-        text = b"".join(written)
-        for start, end, form in search.longest(text):
-            for canary_id in forms[form]:
-                _count(counts[canary_id], row, written, start, end, known[form])
-        # Only a canary that begins before the border between two rows and ends after it was split by it.
-        tail, head = before, text[:longest]
-        for start, end, form in search.longest(tail + head):
-            if start < len(tail) < end:
-                for canary_id in forms[form]:
-                    counts[canary_id].split += 1
-        before = (before + text)[-longest:] if longest else b""
-    if rows == 0:
-        raise InputError("there are no rows to examine; give the examples that the model is trained on")
-    altered = {name for form, names in forms.items() for name in names if chosen.by_id(name).text != form}
-    entries = [_entry(canary, counts[canary.canary_id], altered) for canary in chosen]
-    found = Survival(
-        canaries=entries,
-        rows=rows,
-        tokens=tokens,
-        tokens_in_loss=tokens_in_loss,
-        warnings=_warnings(entries, forms, unwritable),
-    )
+        counter.add(row)
+    found = counter.survival()
     if found.never:
         warnings.warn(f"canaries never reach the loss: {_named(found.never)}", stacklevel=2)
     return found
+
+
+class _CopyCounter:
+    """One pass over the rows that a model will be trained on."""
+
+    def __init__(self, canaries: CanarySet, tokenizer: Any) -> None:
+        reader = _reader(tokenizer)
+        self.canaries = canaries
+        self.pieces = [_NO_TEXT if piece is None else piece for piece in reader.pieces(first=False)]
+        self.forms, self.unwritable = _forms(canaries, reader, tokenizer)
+        self.search = OccurrenceSearch([list(self.forms)] if self.forms else [])
+        self.longest = max((len(form.encode()) for form in self.forms), default=0)
+        self.known = {
+            form: _Form(reader.encode(form), _holes(canaries, form, names))
+            for form, names in self.forms.items()
+        }
+        self.counts = {canary.canary_id: _CopyCounts() for canary in canaries}
+        self.rows = self.tokens = self.tokens_in_loss = 0
+        # The end of the row before.
+        self.tail = b""
+
+    def add(self, row: _Row) -> None:
+        """Look at the next row."""
+        self.rows, self.tokens = self.rows + 1, self.tokens + len(row.tokens)
+        self.tokens_in_loss += sum(row.in_loss[1:])  # nothing predicts the first
+        pieces, tail = self.pieces, self.tail
+        written = [pieces[token] if 0 <= token < len(pieces) else _NO_TEXT for token in row.tokens]
+        text = b"".join(written)
+        for start, end, form in self.search.longest(text):
+            for canary_id in self.forms[form]:
+                _count(self.counts[canary_id], row, written, start, end, self.known[form])
+        # Only a canary that begins before the border between two rows and ends after it was split by it.
+        for start, end, form in self.search.longest(tail + text[: self.longest]):
+            if start < len(tail) < end:
+                for canary_id in self.forms[form]:
+                    self.counts[canary_id].split += 1
+        self.tail = (tail + text)[-self.longest :] if self.longest else b""
+
+    def survival(self) -> Survival:
+        """What was found in all rows."""
+        if self.rows == 0:
+            raise InputError("there are no rows to examine; give the examples that the model is trained on")
+        by_id, forms = self.canaries.by_id, self.forms
+        altered = {name for form, names in forms.items() for name in names if by_id(name).text != form}
+        entries = [_entry(canary, self.counts[canary.canary_id], altered) for canary in self.canaries]
+        return Survival(
+            canaries=entries,
+            rows=self.rows,
+            tokens=self.tokens,
+            tokens_in_loss=self.tokens_in_loss,
+            warnings=_warnings(entries, forms, self.unwritable),
+        )
 
 
 def _holes(canaries: CanarySet, form: str, names: Sequence[str]) -> list[tuple[int, int]]:
@@ -323,19 +343,8 @@ def _tokens_at(ends: list[int], start: int, end: int) -> tuple[int, int]:
 
 
 def _entry(canary: Canary, counts: _CopyCounts, altered: set[str]) -> CanarySurvival:
-    return CanarySurvival(
-        canary_id=canary.canary_id,
-        repetitions=canary.times_trained_on,
-        reached=counts.reached,
-        partly=counts.partly,
-        masked=counts.masked,
-        split=counts.split,
-        at_row_start=counts.at_row_start,
-        other_tokens=counts.other_tokens,
-        altered=canary.canary_id in altered,
-        hole_tokens=counts.hole_tokens,
-        hole_tokens_in_loss=counts.hole_tokens_in_loss,
-    )
+    name, times = canary.canary_id, canary.times_trained_on
+    return CanarySurvival(canary_id=name, repetitions=times, altered=name in altered, **vars(counts))
 
 
 def _warnings(entries: list[CanarySurvival], forms: dict[str, list[str]], unwritable: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -103,19 +104,8 @@ def judge_claim(
     test = headline_test(scores, coins, delta, seed, runs, why_no_coins)
     p_value = _p_value(test, epsilon, delta, copies)
     alternative = max(2.0 * epsilon, epsilon + 1.0)
-
-    def power_of_test() -> float:
-        return claim_power(
-            scores,
-            coins,
-            claim=(epsilon, delta),
-            alternative=(alternative, delta),
-            copies=copies,
-            confidence=level,
-            seed=seed,
-            runs=runs,
-        )
-
+    power_of = partial(claim_power, scores, coins, copies=copies, confidence=level, seed=seed, runs=runs)
+    power_of_test = partial(power_of, claim=(epsilon, delta), alternative=(alternative, delta))
     outcome, power, why = _outcome(p_value, level, test.problem, power_of_test, alternative)
     words = verdict_words(outcome, level)
     return Verdict(

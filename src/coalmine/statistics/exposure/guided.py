@@ -31,6 +31,7 @@ from coalmine.statistics.exposure.ranks import exposure_bits
 from coalmine.statistics.scores import (
     FloatArray,
     canary_array,
+    canary_name,
     checked_confidence,
     checked_count,
     sample_array,
@@ -132,17 +133,13 @@ def guided_exposures(
     (2.0, ('based on an effective sample of only 2.0 draws',))
     """
     limits = canary_array(thresholds, canary_ids)
-    names = [
-        f"canary {canary_ids[j]!r}" if canary_ids is not None else f"the canary at position {j}"
-        for j in range(len(limits))
-    ]
+    names = [canary_name(place, canary_ids) for place in range(len(limits))]
     largest = _one_for_each(log2_most_weight, len(limits), "log2_most_weight", "canary")
     proven = _proven_ranks(known, most_rank, known_near, size, names)
     level = checked_confidence(confidence)
     draws, weights = _checked_draws(costs, log2_weights)
-    widths = np.zeros(len(limits))
-    if resolutions is not None:
-        widths = _one_for_each(resolutions, len(limits), "resolutions", "canary")
+    given = np.zeros(len(limits)) if resolutions is None else resolutions
+    widths = _one_for_each(given, len(limits), "resolutions", "canary")
     estimates = []
     for j, ranks in enumerate(proven):
         if ranks.nearest == ranks.most:
