@@ -6,6 +6,7 @@ from coalmine.models.conformance import (
 from coalmine.models.contexts import Context as Context, Contexts as Contexts
 from coalmine.models.endpoints.connecting import Endpoint as Endpoint, connect as connect
 from coalmine.models.loading import load_model as load_model
+from coalmine.models.options import LoadOptions as LoadOptions
 from coalmine.models.protocols import (
     BoundedModel as BoundedModel,
     ContextualModel as ContextualModel,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any
 
 from coalmine.errors import InputError, ModelError
-from coalmine.models.contexts import NOTHING, Context, check_choice, with_text
+from coalmine.models.contexts import NOTHING, Context, with_text
 from coalmine.models.offline import offline
+from coalmine.models.options import LoadOptions
 from coalmine.models.plugins import PREFIX, is_plugin, plugin_model
 from coalmine.models.protocols import PairModel
 from coalmine.models.reference.checkpoint import (
@@ -24,49 +25,17 @@ from coalmine.models.transformers.model_files import CONFIG_FILE, Held, architec
 if TYPE_CHECKING:
     from coalmine.models.protocols import Model
 
-Kind = Literal["auto", "causal", "pairs", "masked"]
-PRECISIONS = ("float32", "float64", "bfloat16")
-
-
-class _Options(NamedTuple):
-    """How to load a model, as `load_model` takes it."""
-
-    kind: str = "auto"
-    device: str = "cpu"
-    precision: str = "float32"
-    context: str = "auto"
-    context_text: str | None = None
-
-    def check(self) -> None:
-        """Reject values that no model takes."""
-        if self.kind not in get_args(Kind):
-            raise InputError(f"a model is used as one of {', '.join(get_args(Kind))}, got {self.kind!r}")
-        if self.precision not in PRECISIONS:
-            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
-        check_choice(self.context, self.context_text)
-
-    def given(self) -> dict[str, Any]:
-        """The options that are not the defaults, by name."""
-        usual = _Options()._asdict()
-        return {name: value for name, value in self._asdict().items() if value != usual[name]}
-
-    @property
-    def chooses_context(self) -> bool:
-        """Whether another context than that of the training was chosen."""
-        return (self.context, self.context_text) != ("auto", None)
-
 
 def load_model(
     where: str | os.PathLike[str],
+    options: LoadOptions | None = None,
     *,
-    kind: Kind = "auto",
-    device: str = "cpu",
-    precision: str = "float32",
-    context: str = "auto",
-    context_text: str | None = None,
     answers: str | os.PathLike[str] | None = None,
+    **changes: Any,
 ) -> Any:
     """Load a model, ready to be audited.
+
+    The fields of `LoadOptions` can be given as keywords, such as `precision="float64"`, instead of a record or on top of one.
 
     >>> model = load_model("model/")  # doctest: +SKIP
     >>> load_model("http://127.0.0.1:8000/v1", answers="answers.sqlite").describe()["capability"]  # doctest: +SKIP
@@ -76,22 +45,17 @@ def load_model(
         where: a local directory (what `coalmine train` wrote, a transformers checkpoint or a PEFT adapter), the URL of an
             OpenAI-compatible endpoint such as http://127.0.0.1:8000/v1, a TOML file that describes one, `python:module:function`, which
             runs that function to make the model, or `NAME:WHERE`, which runs the adapter that an installed package registers as NAME.
-        kind: how to use a transformers checkpoint whose config leaves a choice: "auto", "causal", "pairs" or "masked". T5 is a model
-            of pairs, and with "masked" one that fills gaps.
-        device: where it runs, such as "cpu" or "cuda".
-        precision: "float32", "float64" (scores agree to about 1e-9 bits whatever the batch, at about twice the cost) or "bfloat16"
-            (half the memory; ranks are coarser).
-        context: what a text is scored after, for causal models: "auto" (what came before each document in the usual preparation: BOS,
-            or end of text where there is no BOS), "bos", "eot" or "none".
-        context_text: a text that comes after that context.
+        options: how to use the model, where it runs, in which precision, and what texts are scored after; the default is
+            `LoadOptions()`.
         answers: a file that keeps the answers of an endpoint, so that nothing is asked twice.
+        changes: fields of `LoadOptions` by name.
     """
-    options = _Options(kind, device, precision, context, context_text)
-    options.check()
+    chosen = LoadOptions.of(options, changes)
+    chosen.check()
     if is_endpoint(where):
-        return _endpoint(where, options, answers)
+        return _endpoint(where, chosen, answers)
     if is_plugin(where):
-        return _plugin(where, options)
+        return _plugin(where, chosen)
     directory = Path(where)
     if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on names that are too long
         raise ModelError(
@@ -101,7 +65,7 @@ def load_model(
     check_readable_name(directory)
     require_torch("loading a model")
     with offline():
-        return _load_directory(directory, options)
+        return _load_directory(directory, chosen)
 
 
 def is_endpoint(where: str | os.PathLike[str]) -> bool:
@@ -113,7 +77,7 @@ def is_endpoint(where: str | os.PathLike[str]) -> bool:
 
 
 def _endpoint(
-    where: str | os.PathLike[str], options: _Options, answers: str | os.PathLike[str] | None
+    where: str | os.PathLike[str], options: LoadOptions, answers: str | os.PathLike[str] | None
 ) -> Model:
     if options.chooses_context:
         raise InputError(
@@ -129,8 +93,8 @@ def _endpoint(
     return connect(read_endpoint(where), cache=answers)
 
 
-def _plugin(where: str | os.PathLike[str], options: _Options) -> Any:
-    given = options.given()
+def _plugin(where: str | os.PathLike[str], options: LoadOptions) -> Any:
+    given = options.changed()
     if given and os.fspath(where).startswith(PREFIX):
         raise InputError(
             f"{os.fspath(where)} itself decides on the kind, device, precision and context of its model; leave out --kind, --device, "
@@ -139,12 +103,12 @@ def _plugin(where: str | os.PathLike[str], options: _Options) -> Any:
     return plugin_model(where, **given)
 
 
-def _load_directory(directory: Path, options: _Options) -> Any:
+def _load_directory(directory: Path, options: LoadOptions) -> Any:
     config = _transformers_config(directory)
     if config is None:
         refuse_adapters_below(directory)
         return _trained_here(directory, options)
-    kind = options.kind
+    kind: str = options.kind
     if kind == "auto":
         masked = any(name.endswith("ForMaskedLM") for name in architectures_of(config))
         kind = "pairs" if config.get("is_encoder_decoder") else "masked" if masked else "causal"
@@ -170,7 +134,7 @@ def _load_directory(directory: Path, options: _Options) -> Any:
     )
 
 
-def _trained_here(directory: Path, options: _Options) -> Any:
+def _trained_here(directory: Path, options: LoadOptions) -> Any:
     """A model of `coalmine train`, with the separator that it was trained with or with another context."""
     own: Any = _reference_model(directory, device=options.device, precision=options.precision)
     kind = "pairs" if isinstance(own, PairModel) else "causal"
@@ -223,7 +187,7 @@ def _check_shape(path: Path, held: Held) -> None:
             )
 
 
-def _refuse_context(kind: str, options: _Options) -> None:
+def _refuse_context(kind: str, options: LoadOptions) -> None:
     if options.chooses_context:
         what = (
             "model of pairs reads the source and the start of its decoder before a text"
