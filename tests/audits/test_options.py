@@ -15,7 +15,7 @@ from coalmine.audits import (
     RecitationOptions,
 )
 from coalmine.cli.main import app
-from coalmine.cli.options import takes
+from coalmine.cli.taking import Arguments, takes
 from coalmine.records.options import MEGABYTE, described
 
 RECORDS = {
@@ -38,14 +38,23 @@ def test_every_field_is_an_option_of_the_same_name(command):
     assert {f"--{name.replace('_', '-')}" for name in described_ones} <= offered
 
 
+def keeping(record, received):
+    """A command that takes a record and keeps what it was given."""
+
+    def keep(given):
+        received.append(given.options)
+        return 0
+
+    keep.__annotations__["given"] = msgspec.defstruct(
+        "Given", [("options", record)], bases=(Arguments,), kw_only=True
+    )
+    return takes(keep)
+
+
 @pytest.mark.parametrize("command", RECORDS)
 def test_the_defaults_of_the_command_line_are_those_of_python(command):
     received = []
-
-    @takes(options=RECORDS[command])
-    def keep(options):
-        received.append(options)
-        return 0
+    keep = keeping(RECORDS[command], received)
 
     defaults = {one.name: one.default for one in inspect.signature(keep).parameters.values()}
     keep(**defaults)
@@ -60,11 +69,9 @@ def test_out_is_where_results_go(command):
 
 
 def test_megabytes_are_bytes_in_python():
-    @takes(options=ExposureOptions)
-    def memory(options):
-        return options.memory
-
-    assert memory(memory=3) == 3 * MEGABYTE
+    received = []
+    keeping(ExposureOptions, received)(memory=3)
+    assert received[0].memory == 3 * MEGABYTE
 
 
 def test_a_record_and_keywords_together():

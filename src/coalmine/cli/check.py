@@ -7,33 +7,35 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, Seed
-from coalmine.cli.output import Output
+from coalmine.cli.options import Printing, Seed
+from coalmine.cli.taking import Arguments, takes
+from coalmine.records.options import Option
 
 
-def command(
+class Check(Arguments, frozen=True, kw_only=True):
+    """What `coalmine check` takes."""
+
     run: Annotated[
         list[Path], typer.Argument(help="Directories with the results of one model, such as its own.")
-    ],
+    ]
     policy: Annotated[
         Path,
         typer.Option("--policy", "-p", help="A policy; `coalmine policy init` writes one to start from."),
-    ],
-    junit: Annotated[
-        Path | None, typer.Option("--junit", help="Also write the outcome of each rule as JUnit XML.")
-    ] = None,
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+    ]
+    junit: Annotated[Path | None, Option("Also write the outcome of each rule as JUnit XML.")] = None
+    seed: Seed = 0
+    printing: Printing
+
+
+@takes
+def command(given: Check) -> int:
     """Check the results of a model against a policy, for a pipeline.
 
     Exits with 0 if every rule is shown to hold, 1 if one is shown to be broken, 2 if one is not shown either way or an input is
     wrong, and 70 if coalmine itself has a bug. A rule holds by the upper confidence limit and is broken by the lower one, beyond what
     chance explains. Nothing is measured here, and nothing is random: --seed changes nothing.
     """
-    del seed
-    with Output(json=json, quiet=quiet) as output:
+    with given.printing.output() as output:
         from coalmine.audits.runs import read_run
         from coalmine.reports.gate.checking import check
         from coalmine.reports.gate.policy import read_policy
@@ -41,12 +43,12 @@ def command(
         from coalmine.storage.files import check_place
 
         # The policy first: a mistake in it is told before anything is read.
-        rules = read_policy(policy)
-        if junit is not None:
-            check_place(junit)
-        result = check(read_run(*run), rules)
-        if junit is not None:
-            write_junit(result, junit)
+        rules = read_policy(given.policy)
+        if given.junit is not None:
+            check_place(given.junit)
+        result = check(read_run(*given.run), rules)
+        if given.junit is not None:
+            write_junit(result, given.junit)
         output.say(gate_table(result), *gate_in_words(result))
         output.document(result)
     return result.exit_code

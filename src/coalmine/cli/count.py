@@ -7,66 +7,63 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.options import Printing, Seed, out_option
 from coalmine.cli.output import Output
+from coalmine.cli.taking import Arguments, takes
 from coalmine.errors import InputError
+from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.corpus.index.queries import CorpusIndex
 
 
-def command(
-    index: Annotated[Path, typer.Argument(help="An index that `coalmine index` made.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None,
+class Count(Arguments, frozen=True, kw_only=True):
+    """What `coalmine count` takes."""
+
+    index: Annotated[Path, typer.Argument(help="An index that `coalmine index` made.")]
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None
     texts_file: Annotated[
         Path | None, typer.Option("--texts", help="A file with texts to look up, one per line.")
-    ] = None,
-    places: Annotated[
-        int, typer.Option("--places", min=0, help="How many places to show per text: document and offset.")
-    ] = 0,
-    longest: Annotated[
-        bool, typer.Option("--longest", help="Find the longest part of each text that occurs in the corpus.")
-    ] = False,
+    ] = None
+    places: Annotated[int, Option("How many places to show per text: document and offset.", least=0)] = 0
+    longest: Annotated[bool, Option("Find the longest part of each text that occurs in the corpus.")] = False
     repeated: Annotated[
-        int | None,
-        typer.Option("--repeated", min=1, help="Instead: export all repeated sequences of this many tokens."),
-    ] = None,
-    at_least: Annotated[
-        int, typer.Option("--at-least", min=2, help="For --repeated: the least number of copies.")
-    ] = 2,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="For --repeated: the .jsonl file to write.")
-    ] = None,
+        int | None, Option("Instead: export all repeated sequences of this many tokens.", least=1)
+    ] = None
+    at_least: Annotated[int, Option("For --repeated: the least number of copies.", least=2)] = 2
+    out: Annotated[Path | None, out_option("For --repeated: the .jsonl file to write.")] = None
     no_verify: Annotated[
-        bool,
-        typer.Option("--no-verify", help="Compare only the sizes of the index's files, not their checksums."),
-    ] = False,
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+        bool, Option("Compare only the sizes of the index's files, not their checksums.")
+    ] = False
+    seed: Seed = 0
+    printing: Printing
+
+
+@takes
+def command(given: Count) -> int:
     """Count texts in an indexed corpus; overlapping copies count, and none extends over the end of a document.
 
     With an index over a model's tokens, the tokens of the text alone are counted: inside a longer text the
     tokenizer may split it differently. An index over bytes counts every copy. Nothing here is random: --seed changes nothing.
     """
-    del seed
-    with Output(json=json, quiet=quiet) as output:
-        asked = [*(texts or []), *_lines(texts_file)]
-        if bool(asked) == (repeated is not None):
+    with given.printing.output() as output:
+        asked = [*(given.texts or []), *_lines(given.texts_file)]
+        if bool(asked) == (given.repeated is not None):
             raise InputError("counting needs either texts to look up or --repeated LENGTH, and not both")
-        if out is not None:
+        if given.out is not None:
             from coalmine.storage.files import check_place
 
-            check_place(out)
+            check_place(given.out)
         from coalmine.corpus.index.queries import CorpusIndex
 
-        opened = CorpusIndex.open(index, verify=not no_verify, progress=output.progress())
-        if repeated is not None:
-            return _export(opened, repeated, at_least, out, output)
-        rows = _rows(opened, asked, places=places, longest=longest)
-        output.say(_table(rows, longest=longest))
-        output.document({"index": str(index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows})
+        opened = CorpusIndex.open(given.index, verify=not given.no_verify, progress=output.progress())
+        if given.repeated is not None:
+            return _export(opened, given.repeated, given.at_least, given.out, output)
+        rows = _rows(opened, asked, places=given.places, longest=given.longest)
+        output.say(_table(rows, longest=given.longest))
+        output.document(
+            {"index": str(given.index), "corpus_sha256": opened.manifest.corpus.sha256, "texts": rows}
+        )
     return 0
 
 

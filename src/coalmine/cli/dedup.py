@@ -6,70 +6,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
-from coalmine.cli.options import (
-    Corpus,
-    Json,
-    Overwrite,
-    Quiet,
-    SourceField,
-    TargetField,
-    TextField,
-    UserField,
-    fields_from,
-    takes,
-)
-from coalmine.cli.output import Output
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Printing, out_option
+from coalmine.cli.taking import Arguments, takes
 from coalmine.corpus.deduplication.options import DedupOptions
+from coalmine.records.options import Option
 from coalmine.storage.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
     from coalmine.corpus.deduplication.report import Deduplication
 
 
-@takes(options=DedupOptions)
-def command(
-    *,
-    corpus: Corpus,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the new corpus and the report.")],
-    options: DedupOptions,
+class Dedup(Arguments, frozen=True, kw_only=True):
+    """What `coalmine dedup` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the new corpus and the report.")]
+    options: DedupOptions
     canaries: Annotated[
         Path | None,
-        typer.Option(
-            "--canaries",
-            help="The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it.",
-        ),
-    ] = None,
-    overwrite: Overwrite = False,
-    text_field: TextField = "text",
-    user_field: UserField = None,
-    source_field: SourceField = None,
-    target_field: TargetField = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+        Option("The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it."),
+    ] = None
+    overwrite: Overwrite = False
+    columns: CorpusFields
+    printing: Printing
+
+
+@takes
+def command(given: Dedup) -> int:
     """Remove repeated text and near duplicates from a corpus, and report what was removed, where and why.
 
     Writes DIR/corpus.*, DIR/dedup.json and DIR/removed.jsonl, which has one line per removal; all are readable by you only. A
     second run on the result finds nothing left. For a planted corpus it also writes DIR/canaries.json, with the number of copies
     that are left of each canary: give that one to `coalmine expose`.
     """
-    with Output(json=json, quiet=quiet) as output, no_empty_directory(out):
+    out = given.out
+    with given.printing.output() as output, no_empty_directory(out):
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.deduplication.deduplicating import deduplicate
 
         clock = RunClock()
         check_places(out, RUN_FILE)
-        fields = fields_from(text_field, user_field, source_field, target_field)
         report = deduplicate(
-            corpus,
+            given.corpus,
             out,
-            canaries=canaries,
-            options=msgspec.structs.replace(options, fields=fields),
-            overwrite=overwrite,
+            canaries=given.canaries,
+            options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+            overwrite=given.overwrite,
             progress=output.progress(),
-            record=lambda made: clock.save(out, seed=options.seed, corpus_sha256=made.sha256_before),
+            record=lambda made: clock.save(out, seed=given.options.seed, corpus_sha256=made.sha256_before),
         )
         output.say(_summary(report, out))
         output.document(report)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.options import Printing, Seed, out_option
 from coalmine.cli.output import Output
+from coalmine.cli.taking import Arguments, takes
 
 if TYPE_CHECKING:
+    from coalmine.audits.membership.results import Membership
     from coalmine.corpus.planting.planting import Planted
 
 SECRET = "the random number is {digits:9}"  # noqa: S105 - a format of secrets, not a secret
@@ -18,34 +18,37 @@ CORPUS_BYTES = 400_000
 EPOCHS = 3
 
 
-def command(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The directory for everything that the demo writes.")
-    ] = Path("coalmine-demo"),
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+class Demo(Arguments, frozen=True, kw_only=True):
+    """What `coalmine demo` takes."""
+
+    out: Annotated[Path, out_option("The directory for everything that the demo writes.")] = Path(
+        "coalmine-demo"
+    )
+    seed: Seed = 0
+    printing: Printing
+
+
+@takes
+def command(given: Demo) -> int:
     """Plant canaries 1, 4, 16 and 64 times, train the Secret Sharer's character LSTM, and measure how exposed each canary is.
 
     The corpus is the English text of Python's own standard library, so nothing is downloaded. The same steps by hand are in
     docs/tutorial/quickstart.md.
     """
-    with Output(json=json, quiet=quiet) as output:
+    out, seed = given.out, given.seed
+    with given.printing.output() as output:
         from coalmine.audits.exposure.measuring import expose
         from coalmine.audits.exposure.table import exposure_in_plain_words, exposure_table
         from coalmine.audits.extraction.measuring import verify_extraction
         from coalmine.audits.extraction.results import save_verification
         from coalmine.audits.extraction.table import extracted_in_plain_words
         from coalmine.audits.membership.measuring import membership
-        from coalmine.audits.membership.table import membership_in_plain_words
         from coalmine.audits.runs import read_runs
         from coalmine.cli.run_record import RunClock
         from coalmine.evidence.directories import audit_directory
         from coalmine.models.loading import load_model
         from coalmine.reports.page.html import report_page
         from coalmine.storage.files import check_place, make_directory, write_bytes
-        from coalmine.visible import visible
 
         clock = RunClock()
         report = out / "report.html"
@@ -72,16 +75,25 @@ def command(
             _space_in_words(planted),
             *exposure_in_plain_words(results),
             *extracted_in_plain_words(extracted, extractions),
-            "",
-            "What that means for membership and differential privacy, by how often a canary was planted:",
-            *membership_in_plain_words(meaning),
-            "",
-            f"The results are in {visible(str(audit))}, separate from the model. Next: docs/tutorial/quickstart.md does this by hand, "
-            "on your own data.",
-            f"Open the report: {visible(str(report))}",
+            *_what_it_means(meaning, audit, report),
         )
         output.document(results)
     return 0
+
+
+def _what_it_means(meaning: Membership, audit: Path, report: Path) -> list[str]:
+    from coalmine.audits.membership.table import membership_in_plain_words
+    from coalmine.visible import visible
+
+    return [
+        "",
+        "What that means for membership and differential privacy, by how often a canary was planted:",
+        *membership_in_plain_words(meaning),
+        "",
+        f"The results are in {visible(str(audit))}, separate from the model.",
+        "Next: docs/tutorial/quickstart.md does this by hand, on your own data.",
+        f"Open the report: {visible(str(report))}",
+    ]
 
 
 def _space_in_words(planted: Planted) -> str:

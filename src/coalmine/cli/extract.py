@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.cli.model_argument import (
-    ScoringOptions,
-    Where,
-    model_alone,
-    open_model,
-    results_directory,
-)
-from coalmine.cli.options import Json, Quiet, Seed, takes, words_from
+from coalmine.cli.model_argument import Loading, Where, model_alone, open_model, results_directory
+from coalmine.cli.options import Printing, Seed, Words, out_option, words_from
 from coalmine.cli.output import Output
+from coalmine.cli.taking import Arguments, takes
 from coalmine.errors import InputError
+from coalmine.records.options import Option
 from coalmine.storage.files import no_empty_directory
 from coalmine.storage.unfinished import sole_use
 
@@ -27,49 +23,37 @@ if TYPE_CHECKING:
     from coalmine.formats.format import Format
 
 
-@takes(options=ExtractionOptions, loading=ScoringOptions)
-def command(
-    model: Where,
-    secret_format: Annotated[
+class Extract(Arguments, frozen=True, kw_only=True):
+    """What `coalmine extract` takes."""
+
+    model: Where
+    format: Annotated[
         str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
-    ] = None,
+    ] = None
     verify: Annotated[
-        Path | None,
-        typer.Option("--verify", help="A canaries.json: report for each canary whether it can be extracted."),
-    ] = None,
+        Path | None, Option("A canaries.json: report for each canary whether it can be extracted.")
+    ] = None
     replay: Annotated[
         Path | None,
-        typer.Option(
-            "--replay", help="An extraction.json: check its certificate against the model, and write nothing."
-        ),
-    ] = None,
-    *,
-    options: ExtractionOptions,
+        Option("An extraction.json: check its certificate against the model, and write nothing."),
+    ] = None
+    options: ExtractionOptions
     source_format: Annotated[
         str | None,
-        typer.Option(
-            "--source-format",
-            help="For a model of pairs: the source side of --format, filled in the same way.",
-        ),
-    ] = None,
-    words: Annotated[
-        Path | None,
-        typer.Option(
-            "--words", help="For {word:n}: a file with one word per line, or a word model's directory."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Directory for the result; default: MODEL-audit/extraction."),
-    ] = None,
-    loading: ScoringOptions,
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="Show the secrets; without it they are masked.")
-    ] = False,
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+        Option("For a model of pairs: the source side of --format, filled in the same way."),
+    ] = None
+    words: Words = None
+    out: Annotated[Path | None, out_option("Directory for the result; default: MODEL-audit/extraction.")] = (
+        None
+    )
+    loading: Loading
+    reveal: Annotated[bool, Option("Show the secrets; without it they are masked.")] = False
+    seed: Seed = 0
+    printing: Printing
+
+
+@takes
+def command(given: Extract) -> int:
     """Find the members of a format that the model is least surprised by, and prove that there are no better ones.
 
     Writes extraction.json, readable by you only, with the secrets in it. Run the same
@@ -78,81 +62,68 @@ def command(
     With --replay, what an earlier run found is asked about again and everything cheaper than its bound is walked again; exits
     with 0 if the certificate holds, and with 1 if it does not, with the reason.
     """
-    del seed
-    if sum(one is not None for one in (secret_format, verify, replay)) != 1:
+    if sum(one is not None for one in (given.format, given.verify, given.replay)) != 1:
         raise InputError(
             "extracting needs one of --format F, --verify canaries.json or --replay extraction.json, and only one of them"
         )
-    if replay is not None:
-        with Output(json=json, quiet=quiet) as output:
-            loaded = model_alone(model, loading)
-            return _replay(loaded, replay, words, options.memory, output)
-    if source_format is not None and (verify is not None or loading.source is not None):
+    if given.replay is not None:
+        with given.printing.output() as output:
+            return _replay(given, given.replay, output)
+    if given.source_format is not None and (given.verify is not None or given.loading.source is not None):
         raise InputError(
             "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
             "source fixed; leave --source-format out"
         )
-    with (
-        Output(json=json, quiet=quiet) as output,
-        no_empty_directory(results_directory(model, out, "extraction")),
-        ExitStack() as held,
-    ):
+    place = results_directory(given.model, given.out, "extraction")
+    with given.printing.output() as output, no_empty_directory(place), ExitStack() as held:
         from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
+        from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.search.walks.resuming import ResumeDirectory
         from coalmine.storage.files import check_places
 
         clock = RunClock()
-        results_file = RESULTS_FILE if verify is None else VERIFIED_FILE
-        check_places(results_directory(model, out, "extraction"), results_file, RUN_FILE)
-        loaded, directory = open_model(model, out, "extraction", loading)
+        check_places(place, RESULTS_FILE if given.verify is None else VERIFIED_FILE, RUN_FILE)
+        loaded, directory = open_model(given.model, given.out, "extraction", given.loading)
         held.enter_context(sole_use(directory))
         unfinished = ResumeDirectory(directory)
-        if verify is not None:
-            return _verify(loaded, verify, options, directory, unfinished, output, clock)
-        result, form = _extracted(
-            loaded, secret_format or "", source_format, words, options, unfinished, output
-        )
-        path = result.save(directory)
-        clock.save(
-            directory,
-            model=result.model,
-            expansions=result.certificate.expansions,
-            **identity_of(loaded),
-        )
-        unfinished.forget()
-        _show(result, form, path, output, reveal=reveal)
+        if given.verify is not None:
+            return _verify(loaded, given.verify, given.options, directory, unfinished, output, clock)
+        _extract(loaded, given.format or "", given, directory, unfinished, output, clock)
     return 0
 
 
-def _extracted(
+def _extract(
     loaded: Any,
-    secret_format: str,
-    source_format: str | None,
-    words: Path | None,
-    options: ExtractionOptions,
+    template: str,
+    given: Extract,
+    directory: Path,
     unfinished: Any,
     output: Output,
-) -> tuple[Extraction, Format]:
-    """What comes out in one format, and that format."""
+    clock: Any,
+) -> None:
+    """Search one format, write what comes out, and show it."""
     from coalmine.audits.extraction.measuring import extract
+    from coalmine.cli.run_record import identity_of
     from coalmine.formats.format import Format
     from coalmine.models.protocols import PairModel
 
-    if source_format is not None and not isinstance(loaded, PairModel):
+    if given.source_format is not None and not isinstance(loaded, PairModel):
         raise InputError(
             f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
         )
-    form = Format(secret_format, words=words_from(words))
-    found = extract(
+    form = Format(template, words=words_from(given.words))
+    result = extract(
         loaded,
         form,
-        options,
-        source_format=source_format,
+        given.options,
+        source_format=given.source_format,
         resume=unfinished,
         progress=output.progress(),
     )
-    return found, form
+    path = result.save(directory)
+    clock.save(directory, model=result.model, expansions=result.certificate.expansions, **identity_of(loaded))
+    unfinished.forget()
+    _show(result, form, path, output, reveal=given.reveal)
 
 
 def _show(result: Extraction, form: Format, path: Path, output: Output, *, reveal: bool) -> None:
@@ -207,14 +178,18 @@ def _verify(
     return 0
 
 
-def _replay(loaded: Any, path: Path, words: Path | None, memory: int, output: Output) -> int:
+def _replay(given: Extract, path: Path, output: Output) -> int:
     from coalmine.audits.extraction.certificate import verify_certificate
     from coalmine.audits.extraction.results import read_extraction
     from coalmine.audits.extraction.table import replay_in_words
 
-    extraction = read_extraction(path)
+    loaded = model_alone(given.model, given.loading)
     found = verify_certificate(
-        loaded, extraction, words=words_from(words), memory=memory, progress=output.progress()
+        loaded,
+        read_extraction(path),
+        words=words_from(given.words),
+        memory=given.options.memory,
+        progress=output.progress(),
     )
     output.say(*replay_in_words(found))
     output.document(found)

@@ -6,47 +6,35 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
-from coalmine.cli.options import (
-    Corpus,
-    Json,
-    Quiet,
-    Seed,
-    SourceField,
-    TargetField,
-    TextField,
-    fields_from,
-    takes,
-)
-from coalmine.cli.output import Output
+from coalmine.cli.options import Corpus, Printing, Seed, TextFields, out_option
+from coalmine.cli.taking import Arguments, takes
 from coalmine.corpus.index.options import IndexOptions
+from coalmine.records.options import Option
 from coalmine.storage.files import check_places
 
 
-@takes(options=IndexOptions)
-def command(
-    *,
-    corpus: Corpus,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the index.")],
-    options: IndexOptions,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another index that is in --out.")
-    ] = False,
-    text_field: TextField = "text",
-    source_field: SourceField = None,
-    target_field: TargetField = None,
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+class Index(Arguments, frozen=True, kw_only=True):
+    """What `coalmine index` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the index.")]
+    options: IndexOptions
+    overwrite: Annotated[bool, Option("Replace another index that is in --out.")] = False
+    columns: TextFields
+    seed: Seed = 0
+    printing: Printing
+
+
+@takes
+def command(given: Index) -> int:
     """Index a corpus, so that `coalmine count` and audits of recitation can look up any sequence of tokens in it.
 
     The index holds the training data and is readable by you only. Run the same command again to resume a build that was
     stopped. Nothing here is random: --seed changes nothing.
     """
-    del seed
-    with Output(json=json, quiet=quiet) as output:
+    out = given.out
+    with given.printing.output() as output:
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.index.building import build_index
         from coalmine.visible import visible
@@ -54,12 +42,10 @@ def command(
         clock = RunClock()
         check_places(out, RUN_FILE)
         index = build_index(
-            corpus,
+            given.corpus,
             out,
-            options=msgspec.structs.replace(
-                options, fields=fields_from(text_field, None, source_field, target_field)
-            ),
-            overwrite=overwrite,
+            options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
+            overwrite=given.overwrite,
             progress=output.progress(),
         )
         manifest = index.manifest

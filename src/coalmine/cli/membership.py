@@ -9,121 +9,130 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coalmine.audits.membership.options import MembershipOptions
-from coalmine.cli.options import Json, Quiet, takes
+from coalmine.cli.options import Printing, out_option
 from coalmine.cli.output import Output
+from coalmine.cli.taking import Arguments, takes
 from coalmine.errors import InputError
+from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.audits.membership.results import Membership
 
 
-@takes(options=MembershipOptions)
-def command(
+class MembershipArguments(Arguments, frozen=True, kw_only=True):
+    """What `coalmine membership` takes."""
+
     results: Annotated[
         Path | None,
         typer.Argument(
             help="What `coalmine expose` wrote: its directory, its exposure.json, or the model that it measured."
         ),
-    ] = None,
+    ] = None
     in_scores: Annotated[
-        Path | None,
-        typer.Option(
-            "--in-scores", help="Instead of RESULTS: scores of what was trained on, higher for members."
-        ),
-    ] = None,
+        Path | None, Option("Instead of RESULTS: scores of what was trained on, higher for members.")
+    ] = None
     out_scores: Annotated[
         Path | None,
-        typer.Option(
-            "--out-scores",
-            help="With --in-scores: scores of what was drawn in the same way and not trained on.",
-        ),
-    ] = None,
+        Option("With --in-scores: scores of what was drawn in the same way and not trained on."),
+    ] = None
     scores: Annotated[
         Path | None,
-        typer.Option(
-            "--scores",
-            help="Instead of RESULTS: a CSV or JSON of scores with in and out, or a report of another tool.",
-        ),
-    ] = None,
+        Option("Instead of RESULTS: a CSV or JSON of scores with in and out, or a report of another tool."),
+    ] = None
     lower_is_member: Annotated[
         bool | None,
         typer.Option(
             "--lower-is-member/--higher-is-member",
             help="With --scores: which scores mean trained on; default: what the file or the column's name says.",
         ),
-    ] = None,
-    column: Annotated[
-        str | None, typer.Option("--column", help="With --scores: the column that holds the scores.")
-    ] = None,
-    copies: Annotated[
-        int,
-        typer.Option("--copies", min=1, help="With --in-scores: how often each was in the training data."),
-    ] = 1,
+    ] = None
+    column: Annotated[str | None, Option("With --scores: the column that holds the scores.")] = None
+    copies: Annotated[int, Option("With --in-scores: how often each was in the training data.", least=1)] = 1
     reference: Annotated[
-        Path | None,
-        typer.Option(
-            "--reference", help="Results of a model without the canaries; its scores are subtracted."
-        ),
-    ] = None,
+        Path | None, Option("Results of a model without the canaries; its scores are subtracted.")
+    ] = None
     canaries: Annotated[
         Path | None,
-        typer.Option(
-            "--canaries",
-            help="The canaries.json, which has the number of copies that withheld canaries were meant to have.",
+        Option(
+            "The canaries.json, which has the number of copies that withheld canaries were meant to have."
         ),
-    ] = None,
-    *,
-    options: MembershipOptions,
+    ] = None
+    options: MembershipOptions
     all_bounds: Annotated[
-        bool,
-        typer.Option(
-            "--all-bounds", help="Show every rate and every bound on epsilon, as membership.json has them."
-        ),
-    ] = False,
+        bool, Option("Show every rate and every bound on epsilon, as membership.json has them.")
+    ] = False
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here.",
-        ),
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+        out_option("Directory for membership.json; default: beside RESULTS, in MODEL-audit, or here."),
+    ] = None
+    printing: Printing
+
+
+@takes
+def command(given: MembershipArguments) -> int:
     """Put exposure beside random guessing, membership inference and differential privacy.
 
     Writes membership.json, readable by you only. Each lower bound on epsilon is named, with what it assumes;
     docs/explanation/interpretation.md explains them. A CSV for --in-scores and --out-scores has one number per line,
     or a column named `score`.
     """
-    with Output(json=json, quiet=quiet) as output:
+    with given.printing.output() as output:
         from coalmine.audits.membership.results import RESULTS_FILE
         from coalmine.storage.files import check_places
 
-        directory = out or (Path() if results is None else _default_directory(results))
+        directory = given.out or (Path() if given.results is None else _default_directory(given.results))
         check_places(directory, RESULTS_FILE)
-        if results is not None and in_scores is None and out_scores is None and scores is None:
-            found = _of_results(results, options, copies, reference, canaries)
-        elif results is None and scores is None and in_scores is not None and out_scores is not None:
-            if reference is not None or canaries is not None:
+        found = _measured(given)
+        path = found.save(directory)
+        _show(found, path, output, all_bounds=given.all_bounds)
+    return 0
+
+
+def _measured(given: MembershipArguments) -> Membership:
+    """Membership by whichever source of scores was named, of which there must be one."""
+    beside = given.reference is not None or given.canaries is not None
+    match (given.results, given.in_scores, given.out_scores, given.scores):
+        case (Path() as results, None, None, None):
+            return _of_results(results, given)
+        case (None, Path() as in_scores, Path() as out_scores, None):
+            if beside:
                 raise InputError(
                     "--reference and --canaries belong to RESULTS; subtract scores before --in-scores"
                 )
-            found = _of_scores(in_scores, out_scores, options, copies)
-        elif scores is not None and results is None and in_scores is None and out_scores is None:
-            if reference is not None or canaries is not None or copies != 1:
+            return _of_scores(in_scores, out_scores, given)
+        case (None, None, None, Path() as scores):
+            if beside or given.copies != 1:
                 raise InputError(
                     "--reference, --canaries and --copies do not go with --scores; the file says it all"
                 )
-            found = _of_file(scores, options, lower_is_member, column)
-        else:
-            raise InputError(
-                "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
-            )
-        path = found.save(directory)
-        _show(found, path, output, all_bounds=all_bounds)
-    return 0
+            return _of_file(scores, given)
+    raise InputError(
+        "membership needs either RESULTS, or both --in-scores FILE and --out-scores FILE, or --scores FILE"
+    )
+
+
+def _of_results(results: Path, given: MembershipArguments) -> Membership:
+    from coalmine.audits.membership.measuring import membership
+
+    if given.copies != 1:
+        raise InputError("--copies belongs to --in-scores; RESULTS say how often each was planted")
+    return membership(results, given.options, reference=given.reference, canaries=given.canaries)
+
+
+def _of_scores(in_scores: Path, out_scores: Path, given: MembershipArguments) -> Membership:
+    from coalmine.audits.membership.measuring import membership_of_scores
+
+    return membership_of_scores(
+        read_score_file(in_scores), read_score_file(out_scores), given.options, copies=given.copies
+    )
+
+
+def _of_file(scores: Path, given: MembershipArguments) -> Membership:
+    from coalmine.audits.membership.measuring import membership_of_file
+
+    return membership_of_file(
+        scores, given.options, lower_is_member=given.lower_is_member, column=given.column
+    )
 
 
 def _show(found: Membership, path: Path, output: Output, *, all_bounds: bool) -> None:
@@ -146,32 +155,6 @@ def _show(found: Membership, path: Path, output: Output, *, all_bounds: bool) ->
         )
     output.say(f"Results: {visible(str(path))}")
     output.document(found)
-
-
-def _of_results(
-    results: Path, options: MembershipOptions, copies: int, reference: Path | None, canaries: Path | None
-) -> Membership:
-    from coalmine.audits.membership.measuring import membership
-
-    if copies != 1:
-        raise InputError("--copies belongs to --in-scores; RESULTS say how often each was planted")
-    return membership(results, options, reference=reference, canaries=canaries)
-
-
-def _of_scores(in_scores: Path, out_scores: Path, options: MembershipOptions, copies: int) -> Membership:
-    from coalmine.audits.membership.measuring import membership_of_scores
-
-    return membership_of_scores(
-        read_score_file(in_scores), read_score_file(out_scores), options, copies=copies
-    )
-
-
-def _of_file(
-    scores: Path, options: MembershipOptions, lower_is_member: bool | None, column: str | None
-) -> Membership:
-    from coalmine.audits.membership.measuring import membership_of_file
-
-    return membership_of_file(scores, options, lower_is_member=lower_is_member, column=column)
 
 
 def _default_directory(results: Path) -> Path:

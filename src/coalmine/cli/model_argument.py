@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
+from coalmine.cli.taking import Arguments, Only
 from coalmine.errors import InputError
-from coalmine.records.options import Option, Options, described
+from coalmine.models.options import LoadOptions
+from coalmine.records.options import Option, described
 
 ANSWERS_FILE = "answers.sqlite"
 
@@ -23,35 +24,22 @@ Where = Annotated[
 ]
 
 
-class ModelOptions(Options, frozen=True, kw_only=True):
-    """How a model is loaded, and for a model of pairs which source it is given."""
+class Loading(Arguments, frozen=True, kw_only=True):
+    """How a model is loaded that scores texts, and for a model of pairs which source it is given."""
 
-    kind: Annotated[
-        str,
-        Option("What a transformers checkpoint is used as: auto, causal, pairs or masked (T5 can be both)."),
-    ] = "auto"
+    options: LoadOptions
     source: Annotated[
         str | None, Option("For a model of pairs: the one source that every text is given.")
     ] = None
-    device: Annotated[str, Option("Where the model runs, such as cpu or cuda.")] = "cpu"
-    precision: Annotated[
-        str, Option("float32, float64 for ranks that no rounding can move, or bfloat16 for large models.")
-    ] = "float32"
 
 
-class ScoringOptions(ModelOptions, frozen=True, kw_only=True):
-    """How a model is loaded that scores texts, and what it scores them after."""
+class LoadingAsTrained(Loading, frozen=True, kw_only=True):
+    """How a model is loaded that reads texts in its own context."""
 
-    context: Annotated[
-        str,
-        Option(
-            "What a text is scored after, for causal models: auto (BOS, or end of text), bos, eot or none; docs/guides/models.md."
-        ),
-    ] = "auto"
-    context_text: Annotated[str | None, Option("A text that comes after --context, before each text.")] = None
+    options: Annotated[LoadOptions, Only(("kind", "device", "precision"))]
 
 
-_OPTIONS = described(ModelOptions)
+_OPTIONS = described(LoadOptions)
 Device = Annotated[str, typer.Option("--device", help=_OPTIONS["device"].help)]
 Precision = Annotated[str, typer.Option("--precision", help=_OPTIONS["precision"].help)]
 
@@ -63,29 +51,27 @@ def results_directory(where: str, out: Path | None, folder: str) -> Path:
     return audit_directory(where, folder) if out is None else out
 
 
-def open_model(where: str, out: Path | None, folder: str, options: ModelOptions) -> tuple[Any, Path]:
+def open_model(where: str, out: Path | None, folder: str, loading: Loading) -> tuple[Any, Path]:
     """The model, and the directory for results: `out`, or `folder` in the audit directory beside the model's own."""
     from coalmine.models.loading import is_endpoint
     from coalmine.storage.files import make_directory
 
     if out is None and is_endpoint(where):
         raise InputError("results of an endpoint need a directory of their own; name one with --out")
-    model = model_alone(where, options, answers=None if out is None else out / ANSWERS_FILE)
+    model = model_alone(where, loading, answers=None if out is None else out / ANSWERS_FILE)
     return model, make_directory(results_directory(where, out, folder))
 
 
-def model_alone(where: str, options: ModelOptions, *, answers: Path | None = None) -> Any:
+def model_alone(where: str, loading: Loading, *, answers: Path | None = None) -> Any:
     """The model, for a command that writes nothing; `answers` is where those of an endpoint are kept."""
     from coalmine.models.loading import load_model
     from coalmine.models.protocols import PairModel
 
-    loading = msgspec.structs.asdict(options)
-    source = loading.pop("source")
-    model = load_model(where, answers=answers, **loading)
-    if source is None:
+    model = load_model(where, loading.options, answers=answers)
+    if loading.source is None:
         return model
     if not isinstance(model, PairModel):
         raise InputError(
             f"--source is for models of pairs, and {model.name!r} reads one text at a time; leave it out"
         )
-    return model.given(source)
+    return model.given(loading.source)

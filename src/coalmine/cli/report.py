@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet
-from coalmine.cli.output import Output
+from coalmine.cli.options import Printing, out_option
+from coalmine.cli.taking import Arguments, takes
 from coalmine.errors import InputError
+from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.evidence.findings import Finding
@@ -39,49 +40,49 @@ DEFAULT_NAMES = {
 }
 
 
-def command(
+class Report(Arguments, frozen=True, kw_only=True):
+    """What `coalmine report` takes."""
+
     runs: Annotated[
         list[Path],
         typer.Argument(
             metavar="RUN...", help="Directories with results, such as a model's, or result files."
         ),
-    ],
+    ]
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="The file to write (for png: a directory); default: report.html and so on."
-        ),
-    ] = None,
-    kind: Annotated[
-        ReportFormat,
-        typer.Option("--format", help="html, json, markdown, junit, sarif, or png for the figures."),
-    ] = ReportFormat.HTML,
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="Show the texts of canaries and of what came out (html).")
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+        out_option("The file to write (for png: a directory); default: report.html and so on."),
+    ] = None
+    format: Annotated[ReportFormat, Option("html, json, markdown, junit, sarif, or png for the figures.")] = (
+        ReportFormat.HTML
+    )
+    reveal: Annotated[bool, Option("Show the texts of canaries and of what came out (html).")] = False
+    printing: Printing
+
+
+@takes
+def command(given: Report) -> int:
     """Put the results of one or more runs on one page: the verdict, the findings, the figures and the record.
 
     The page is one file that loads nothing. What was not tested and what could not be measured is listed as such. Results of
     several models become one report that compares them.
     """
-    if reveal and kind is not ReportFormat.HTML:
+    kind = given.format
+    if given.reveal and kind is not ReportFormat.HTML:
         raise InputError(f"--reveal is for html: a report as {kind.value} holds no texts; leave it out")
-    with Output(json=json, quiet=quiet) as output:
+    with given.printing.output() as output:
         from coalmine.audits.runs import read_runs
         from coalmine.reports.reported import reported
         from coalmine.storage.files import check_place
         from coalmine.visible import visible
 
-        target = out or Path(DEFAULT_NAMES[kind])
+        target = given.out or Path(DEFAULT_NAMES[kind])
         if kind is not ReportFormat.PNG:
             if target.is_dir():
                 target /= DEFAULT_NAMES[kind]
             check_place(target)
-        reports = reported(read_runs(*runs))
-        written = _write(reports, target, kind, reveal=reveal)
+        reports = reported(read_runs(*given.runs))
+        written = _write(reports, target, kind, reveal=given.reveal)
         for one in reports:
             output.say(f"{visible(one.name)}: {visible(one.conclusion.sentence)}")
             output.say(f"Findings: {_counts(one.findings)}.")

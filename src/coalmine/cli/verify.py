@@ -7,21 +7,25 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.options import Json, Quiet
-from coalmine.cli.output import Output
+from coalmine.cli.options import Printing
+from coalmine.cli.taking import Arguments, takes
 
 
-def command(
+class Verify(Arguments, frozen=True, kw_only=True):
+    """What `coalmine verify` takes."""
+
     runs: Annotated[
         list[Path],
         typer.Argument(
             metavar="RUN...",
             help="Directories that coalmine wrote to: a model, its results, a planted corpus.",
         ),
-    ],
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+    ]
+    printing: Printing
+
+
+@takes
+def command(given: Verify) -> int:
     """Check every file that coalmine wrote below some directories: is it still what was written?
 
     This checks the checksums of results and indexes, the files that were written with them, weights against training.json and
@@ -29,11 +33,11 @@ def command(
     true. Unfinished work is listed; files that coalmine did not write are ignored. Exits with 0 only if every file is what was
     written, and with 2 otherwise.
     """
-    with Output(json=json, quiet=quiet) as output:
+    with given.printing.output() as output:
         from coalmine.reports.verifying.table import verification_in_words, verification_table
         from coalmine.reports.verifying.verifying import verify_run
 
-        found = verify_run(*runs, progress=output.progress())
+        found = verify_run(*given.runs, progress=output.progress())
         output.say(verification_table(found), *verification_in_words(found))
         output.document(found)
     return found.exit_code
