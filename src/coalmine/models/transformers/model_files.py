@@ -16,13 +16,19 @@ WEIGHTS_FILE = "model.safetensors"
 ADAPTER_WEIGHTS_FILE = "adapter_model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+VOCABULARY_FILE = "vocab.json"
+# What tokenizers are saved in besides, or instead.
+_FURTHER_TOKENIZER_FILES = (
+    "added_tokens.json", "bpe.codes", "merges.txt", "sentencepiece.bpe.model", "source.spm", "special_tokens_map.json", "spiece.model",
+    "spm.model", "target.spm", "tekken.json", "tokenizer.model", "tokenizer_config.json", "vocab.bpe", "vocab.json", "vocab.txt",
+)  # fmt: skip
 # The other JSON files that the libraries read.
 _FURTHER_JSON = (
     "added_tokens.json",
     "chat_template.json",
     "generation_config.json",
     "special_tokens_map.json",
-    "vocab.json",
+    VOCABULARY_FILE,
 )
 _SAFE = ".safetensors"
 _INDEX = ".index.json"
@@ -77,6 +83,11 @@ def check_json(directory: Path) -> None:
     for name in names:
         if (directory / name).exists():
             read_object(directory / name)
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a directory has a tokenizer of its own, or a part of one."""
+    return any((directory / name).exists() for name in (TOKENIZER_FILE, *_FURTHER_TOKENIZER_FILES))
 
 
 def checkpoint_files(directory: Path) -> list[Path]:

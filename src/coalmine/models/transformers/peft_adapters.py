@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from coalmine.models.transformers.adapter_tensors import (
 from coalmine.models.transformers.building import no_larger_than
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.model_files import ADAPTER_FILE, Held, adapter_file, held_in, read_object
+from coalmine.models.transformers.name_patterns import LONGEST, is_bounded
 
 # Kinds whose tensors are all in one file. Others load further models by names in their config, or are not tested here.
 _KINDS = (
@@ -40,6 +42,9 @@ _SIZES = ("encoder_hidden_size", "init_r", "n_frequency", "num_virtual_tokens", 
 _SEVERAL_SIZES = ("n_frequency_pattern", "rank_pattern")
 # Options that name tokens with rows of their own.
 _TOKENS = ("trainable_token_indices", "token_indices")
+# Options whose text is a regular expression, and options whose names PEFT puts into one.
+_MATCHED = ("exclude_modules", "feedforward_modules", "target_modules")
+_PUT_INTO_PATTERNS = ("modules_to_save", "target_parameters")
 _MERGE = "merge it into its base (merge_and_unload), and save the whole model"
 
 
@@ -114,6 +119,7 @@ def _check_config(path: Path, held: Held) -> None:
             f"{path} sets init_lora_weights to {begun!r}, which changes the weights of the base, so that the two cannot be measured side "
             f"by side; {_MERGE}"
         )
+    _check_patterns(path, config)
     sizes = [config.get(name) for name in _SIZES]
     for name in _SEVERAL_SIZES:
         pattern = config.get(name)
@@ -123,6 +129,41 @@ def _check_config(path: Path, held: Held) -> None:
         raise ModelError(
             f"{path} describes an adapter far larger than its file, which holds {held.numbers:,} numbers; save the adapter again"
         )
+
+
+def _check_patterns(path: Path, config: dict[str, Any]) -> None:
+    """Refuse regular expressions for names of modules that PEFT might never finish to match."""
+    for option, value in config.items():
+        if option in _MATCHED and isinstance(value, str):
+            patterns = [value]
+        elif option in _PUT_INTO_PATTERNS or option.endswith("_pattern"):
+            # Names and keys, which PEFT puts into patterns of its own.
+            patterns = (
+                [value] if isinstance(value, str) else list(value) if isinstance(value, list | dict) else []
+            )
+        else:
+            continue
+        for pattern in patterns:
+            if isinstance(pattern, str):
+                _check_pattern(path, option, pattern)
+
+
+def _check_pattern(path: Path, option: str, pattern: str) -> None:
+    slow = ModelError(
+        f"{path} has a pattern of {len(pattern):,} characters in {option} that may take forever to match, because it repeats what repeats "
+        "or is too long; list the names of the modules instead"
+    )
+    if len(pattern) > LONGEST:
+        raise slow
+    try:
+        flags = re.compile(pattern).flags
+    except (re.error, OverflowError, RecursionError, ValueError):
+        raise ModelError(
+            f"the adapter in {path.parent} cannot be put on its base (a pattern in {option} is not a regular expression); check "
+            f"{path.name}"
+        ) from None
+    if flags & re.VERBOSE or not is_bounded(pattern):
+        raise slow
 
 
 def _check_known(path: Path, config: Any) -> None:

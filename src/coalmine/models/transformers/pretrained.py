@@ -19,6 +19,7 @@ from coalmine.models.transformers.model_files import (
     adapter_file,
     check_json,
     checkpoint_files,
+    has_tokenizer,
     held_in,
     read_object,
 )
@@ -71,8 +72,8 @@ def load_pretrained(
             files = [*files, adapter_file(directory)]
         with as_model_error(f"the model cannot be put on {device!r}", "use device='cpu'"):
             model.to(device)
-        own_tokenizer = base is None or (directory / TOKENIZER_FILE).is_file()
-        home = directory if own_tokenizer or base is None else base
+        # An adapter may be trained with a tokenizer of its own, in any of the files that transformers reads.
+        home = directory if base is None or has_tokenizer(directory) else base
         tokenizer = load_tokenizer(home)
         if getattr(tokenizer, "backend_tokenizer", None) is not None:
             check_written_ids(home, tokenizer.backend_tokenizer)

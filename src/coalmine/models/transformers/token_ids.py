@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.errors import ModelError
-from coalmine.models.transformers.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
+from coalmine.models.transformers.model_files import (
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    read_object,
+)
 
 # Far more than any vocabulary has, and few enough to list the text of each.
 _MOST_IDS = 1 << 24
@@ -30,12 +35,16 @@ def check_ids(backend: Any, rows: int | None = None, where: str = "the tokenizer
 
 def check_vocabulary(directory: Path) -> None:
     """The same for a tokenizer's file, before a library reads it: some libraries list every id up to the highest, or never finish."""
-    path = directory / TOKENIZER_FILE
+    path, plain = directory / TOKENIZER_FILE, directory / VOCABULARY_FILE
     if path.is_file():
         model = read_object(path).get("model")
         words = model.get("vocab") if isinstance(model, dict) else None
-        if isinstance(words, dict):
-            _checked(str(path), (token for token in words.values() if isinstance(token, int)))
+    elif plain.is_file():
+        path, words = plain, read_object(plain)
+    else:
+        return
+    if isinstance(words, dict):
+        _checked(str(path), (token for token in words.values() if isinstance(token, int)))
 
 
 def check_written_ids(directory: Path, backend: Any) -> None:
