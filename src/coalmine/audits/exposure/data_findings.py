@@ -16,6 +16,8 @@ from coalmine.evidence.words import format_names, times_in_words
 
 # With fewer canaries of one kind than this, intervals are wide whatever is found.
 FEW = 20
+# A server whose answers to one question differ by no more, in bits, gives the same identity each time.
+_EXACT_SERVER = 1e-4
 
 
 def data_findings(run: Run) -> Iterator[Finding]:
@@ -33,6 +35,7 @@ def data_findings(run: Run) -> Iterator[Finding]:
         yield finding("CM502", "info", "not_tested", evidence)
     if exposure is not None:
         yield from _apart(run, exposure)
+    yield from _other_answers(run)
     changed = other_weights(run)
     if changed is not None:
         yield finding("CM505", "high", "found", f"{changed[:1].upper()}{changed[1:]}.")
@@ -66,6 +69,32 @@ def _apart(run: Run, exposure: Exposures) -> Iterator[Finding]:
         if strange:
             evidence = f"{len(strange):,} canaries of the extraction are not those of the exposures: {', '.join(strange[:3])}."
             yield finding("CM503", "high", "found", evidence, subject=strange[:50])
+
+
+def _other_answers(run: Run) -> Iterator[Finding]:
+    """Results of one endpoint, asked in the same way, whose server answered the question that identifies it differently."""
+    asked: dict[str, dict[str, list[str]]] = {}
+    noisy = False
+    for _, one, model in run.about_models():
+        identity = model.get("identity_sha256")
+        if isinstance(identity, str) and identity:
+            # The question depends on what texts are scored after.
+            answers = asked.setdefault(str(model.get("context")), {})
+            answers.setdefault(identity, []).append(run.shown(one.path))
+            resolution = model.get("resolution_bits")
+            noisy |= isinstance(resolution, int | float) and resolution > _EXACT_SERVER
+    for answers in asked.values():
+        if len(answers) < 2:
+            continue
+        names = "; ".join(
+            f"{identity[:12]}...: {', '.join(paths[:2])}" for identity, paths in answers.items()
+        )
+        why = "another model was served in between"
+        evidence = (
+            f"The server answered the question that identifies its model in {len(answers)} ways ({names}), so "
+            f"{f'{why}, or the answers are noisy' if noisy else why}."
+        )
+        yield finding("CM503", "medium" if noisy else "high", "found", evidence)
 
 
 def _other_data(run: Run) -> Iterator[Finding]:

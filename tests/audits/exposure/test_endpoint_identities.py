@@ -1,0 +1,77 @@
+"""Results of one URL that different models answered do not belong together, and the report says so."""
+
+import pytest
+
+from coalmine import CanarySet, Format, expose, findings_of, membership, read_run, serve
+from coalmine.models import connect
+from models.switching import QUICK, scripted
+from reports import verdict_parts as made
+
+FORM = Format("my pin is {digits:4}")
+CANARIES = CanarySet.of(FORM, ["my pin is 4921", "my pin is 0042"], repetitions=4, references=30)
+
+
+def told(run):
+    return [one for one in findings_of(run) if one.code == "CM503"]
+
+
+def measured(directory, models):
+    """The exposures of each model at one URL, one after the other."""
+    port = 0
+    for number, model in enumerate(models):
+        with serve(model, port=port) as server:
+            port = int(server.url.split(":")[2].split("/")[0])
+            with connect(server.url, **QUICK) as endpoint:
+                method = "references" if number else "sampled"
+                expose(endpoint, CANARIES, method=method, samples=20).save(directory / str(number))
+    CANARIES.save(directory)
+    return read_run(directory)
+
+
+def test_one_model_asked_twice_is_not(tmp_path):
+    run = measured(tmp_path, [scripted(), scripted()])
+    assert len(run.all(made.KINDS["exposures"])) == 2
+    assert not told(run)
+
+
+def test_another_model_at_the_same_url_is_told(tmp_path):
+    run = measured(tmp_path, [scripted(), scripted(e=9)])
+    assert len(run.all(made.KINDS["exposures"])) == 2
+    (one,) = told(run)
+    assert (one.severity, one.status) == ("high", "found")
+    assert "in 2 ways (" in one.evidence
+    assert "0/exposure.json" in one.evidence
+    assert "1/exposure.json" in one.evidence
+    assert one.evidence.endswith("so another model was served in between.")
+
+
+def test_membership_keeps_the_identity_of_what_it_was_computed_from(tmp_path):
+    measured(tmp_path, [scripted(), scripted()])
+    membership(tmp_path / "1").save(tmp_path / "membership")
+    assert not told(read_run(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "severity"),
+    [
+        ({"identity_sha256": "a"}, {"identity_sha256": "a"}, None),
+        ({"identity_sha256": "a"}, {}, None),
+        ({"identity_sha256": ""}, {"identity_sha256": "a"}, None),
+        ({"identity_sha256": "a", "context": "one"}, {"identity_sha256": "b", "context": "two"}, None),
+        ({"identity_sha256": "a"}, {"identity_sha256": "b"}, "high"),
+        (
+            {"identity_sha256": "a", "resolution_bits": 1e-4},
+            {"identity_sha256": "b", "resolution_bits": 0.01},
+            "medium",
+        ),
+    ],
+)
+def test_which_identities_differ(first, second, severity):
+    documents = [
+        made.document([made.result("a", made.interval(1.0, 1.0, 1.0))], model={"url": "http://one", **model})
+        for model in (first, second)
+    ]
+    found = told(made.run_of(*documents))
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    if severity == "medium":
+        assert "or the answers are noisy" in found[0].evidence
