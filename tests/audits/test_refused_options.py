@@ -84,6 +84,7 @@ REFUSED = {
     "no chance": (lambda: recited(chance=0.0), "got 0.0"),
     "certainty": (lambda: recited(chance=1.0), "got 1.0"),
     "beams of none": (lambda: recited(beam=0), "got 0"),
+    "more beams than fit anywhere": (lambda: recited(beam=2**31), "from 1 to 1,000,000 wide, got 2,147,483,648"),
     "fewer edits than none": (lambda: recited(near=-1), "got -1"),
     "as many edits as tokens": (lambda: recited(near=6), "6 edits"),
     "nothing hidden": (lambda: recited(hidden_share=0.0), "got 0.0"),

@@ -30,7 +30,7 @@ from coalmine.models.protocols import (
     TokenSequence,
 )
 from coalmine.progress import Progress
-from coalmine.search.walks.beam import free_beam
+from coalmine.search.walks.beam import check_width, free_beam
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.visible import visible
 
@@ -159,6 +159,8 @@ def _check(model: Model, asked: RecitationOptions) -> None:
         raise NotMeasurableError(
             f"{model.name!r} does not support incremental decoding, so beam search is not possible; leave --beam out"
         )
+    if asked.beam is not None and isinstance(model, Stepper):
+        check_width(model, asked.beam)
 
 
 def _check_scores(model: Model, samplings: Sequence[Sampling]) -> None:

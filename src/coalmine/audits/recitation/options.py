@@ -12,6 +12,8 @@ from coalmine.errors import InputError
 SampleKind = Literal["normalized", "uniform"]
 # Beyond this, a float does not hold every whole number.
 MOST_TRIES = 2**53
+# With a vocabulary of bytes, half as many take all of the memory that a beam may have.
+MOST_BEAMS = 1_000_000
 
 
 class RecitationOptions(Options, frozen=True, kw_only=True):
@@ -99,8 +101,8 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
             raise InputError(f"tries must be from 1 to 2^53, got {list(self.tries)}; 100 is usual")
         if not 0 < self.chance < 1:
             raise InputError(f"chance must be above 0 and below 1, got {self.chance}; 0.5 is usual")
-        if self.beam is not None and self.beam < 1:
-            raise InputError(f"a beam must be at least 1 wide, got {self.beam}")
+        if self.beam is not None and not 1 <= self.beam <= MOST_BEAMS:
+            raise InputError(f"a beam must be from 1 to {MOST_BEAMS:,} wide, got {self.beam:,}; 100 is wide")
         if self.near is not None and self.near < 0:
             raise InputError(f"near must be a number of edits, at least 0, got {self.near}")
         if self.near is not None and self.near >= self.suffix > 0:

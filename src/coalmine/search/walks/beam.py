@@ -46,6 +46,8 @@ def _found(leaves: Nodes, expansions: int) -> list[FoundMember]:
 
 # The most log-probabilities at a time, over all prompts and beams.
 NUMBERS_AT_A_TIME = 1 << 23
+# The most for one prompt, which cannot be cut into parts: 1 GB.
+MOST_NUMBERS = 1 << 27
 
 
 class Beams(NamedTuple):
@@ -53,6 +55,16 @@ class Beams(NamedTuple):
 
     tokens: IntArray  # (beams, length)
     log2_probabilities: FloatArray  # (beams,)
+
+
+def check_width(model: Stepper, width: int) -> None:
+    """Reject a beam whose log-probabilities for a single prompt would not fit into memory."""
+    size = model.tokenizer.size
+    if width > max(1, MOST_NUMBERS // size):
+        raise InputError(
+            f"a beam of {width:,} over a vocabulary of {size:,} tokens takes more memory than is sensible; use a width of at most "
+            f"{max(1, MOST_NUMBERS // size):,}"
+        )
 
 
 def free_beam(model: Stepper, prompts: Sequence[Sequence[int]], *, length: int, width: int) -> list[Beams]:
@@ -63,6 +75,7 @@ def free_beam(model: Stepper, prompts: Sequence[Sequence[int]], *, length: int, 
     """
     if width < 1 or length < 1:
         raise InputError(f"a beam needs a width and a length of at least 1, got {width} and {length}")
+    check_width(model, width)
     results: list[Beams | None] = [None] * len(prompts)
     groups: dict[int, list[int]] = {}
     for place, prompt in enumerate(prompts):
