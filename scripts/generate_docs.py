@@ -31,6 +31,7 @@ from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.corpus.planting.manifest_records import CanaryManifest
 from coalmine.evidence.findings import Entry
 from coalmine.records.documents import Document
+from coalmine.storage.files import PRIVATE
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "coalmine"
@@ -119,18 +120,10 @@ def _cell(text: str) -> str:
 def files() -> str:
     """Every result file with its fields, and the records inside it; records of several files come last."""
     kinds = {kind: _records(AS_WRITTEN.get(kind.record, kind.record)) for kind in documents()}
-    rows = [
-        (
-            f"[`{kind.file}`](#{kind.file.replace('.', '')})",
-            kind.title,
-            f"`{kind.schema}`",
-            f"{kind.mode:04o}",
-        )
-        for kind in kinds
-    ]
+    rows = [row for kind in kinds for row in _rows(kind)]
     times = Counter(record for records in kinds.values() for record in records)
     shared = sorted((one for one, number in times.items() if number > 1), key=lambda one: one.__name__)
-    parts = [_table(("document", "what it holds", "schema", "mode"), rows)]
+    parts = [_table(("file", "written by", "mode", "what is in it"), rows)]
     parts += [
         part
         for kind, inside in kinds.items()
@@ -139,6 +132,14 @@ def files() -> str:
     parts.append("## Records in several files\n")
     parts += [part for record in shared for part in _record(record, f"### {record.__name__}\n")]
     return "\n".join(parts)
+
+
+def _rows(kind: Document[Any]) -> Iterator[tuple[str, ...]]:
+    """A document and the files that are written beside it."""
+    name = f"[`{kind.file}`](#{kind.file.replace('.', '')})"
+    yield name, kind.by, f"{kind.mode:04o}", f"{kind.holds}; schema `{kind.schema}`"
+    for other, holds in kind.others.items():
+        yield f"`{other}`", f"with `{kind.file}`", f"{PRIVATE:04o}", holds
 
 
 def documents() -> list[Document[Any]]:

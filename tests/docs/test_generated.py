@@ -24,8 +24,9 @@ def test_every_module_says_what_it_holds():
 
 def test_every_document_is_in_the_table_of_files_with_its_mode():
     page = (ROOT / "docs/reference/files.md").read_text("utf-8")
-    rows = re.findall(r"^\| (`[^|]+`) \|[^|]+\| (0\d{3}) \|", page, re.MULTILINE)
-    modes = {name.split("/")[-1]: mode for names, mode in rows for name in re.findall(r"`([^`]+)`", names)}
-    for document in documents():
-        name = document.file if document.file in modes else document.file.replace(".", "*.")
-        assert modes.get(name) == f"{document.mode:04o}", document.file
+    modes = dict(re.findall(r"^\| \[`([^`]+)`\]\S+ \|[^|]+\| (0\d{3}) \|", page, re.MULTILINE))
+    assert modes == {document.file: f"{document.mode:04o}" for document in documents()}
+
+
+def test_every_document_says_who_writes_it_and_what_is_in_it():
+    assert [document.file for document in documents() if not (document.by and document.holds)] == []

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -154,6 +154,8 @@ class Document(Generic[Record]):
         file: its usual name, such as "exposure.json".
         what: what error messages call it, such as "the extraction".
         title: what tables call it, such as "exposures".
+        by: who writes it, and `holds` what is in it, for the page of files.
+        others: what is in each file that is written beside it and readable by you only, by its name, in which * stands for any.
         mode: PRIVATE where it may hold secrets.
         names: a pattern of all names that it may have; by default the usual one.
         name_is_common: whether other programs use this name too, so that the content decides whose file it is.
@@ -186,6 +188,9 @@ class Document(Generic[Record]):
     file: str
     what: str
     title: str
+    by: str = ""
+    holds: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)
     mode: int = PRIVATE
     names: str = ""
     name_is_common: bool = False

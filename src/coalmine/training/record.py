@@ -52,15 +52,10 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     validation_loss_bits: float | None
 
 
-class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingRecord(TrainedFiles, frozen=True, kw_only=True):
     """How a model was trained; training.json beside its weights, with their checksums."""
 
-    schema: str = SCHEMA
     options: TrainingOptions
-    data_sha256: str
-    # Of the model.safetensors and the config.json that were written with it.
-    weights_sha256: str
-    config_sha256: str
     # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
     fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
@@ -73,15 +68,6 @@ class TrainingRecord(msgspec.Struct, frozen=True, kw_only=True):
     stopped_early: bool
     watch: dict[str, Any] | None = None
     watched: list[Moment] = msgspec.field(default_factory=list)
-
-    @property
-    def files(self) -> TrainedFiles:
-        """What it says of the files beside it."""
-        return TrainedFiles(
-            data_sha256=self.data_sha256,
-            weights_sha256=self.weights_sha256,
-            config_sha256=self.config_sha256,
-        )
 
 
 def training_problems(record: TrainingRecord) -> Iterator[str]:
@@ -118,6 +104,9 @@ TRAININGS = Document(
     file=RECORD_FILE,
     what="the record of a training",
     title="training",
+    by="`coalmine train`",
+    holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what `--watch` saw",
+    others={UNFINISHED_FILE: "a snapshot of a training that is not finished"},
     mode=PUBLIC,
     name_is_common=True,
     problems=training_problems,

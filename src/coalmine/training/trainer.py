@@ -105,5 +105,5 @@ def _finished(directory: Path) -> TrainingRecord | None:
     if not all((directory / name).is_file() for name in (RECORD_FILE, WEIGHTS_FILE, CONFIG_FILE)):
         return None
     record = read_training(directory)
-    check_trained(directory, record.files)
+    check_trained(directory, record)
     return record

@@ -248,6 +248,15 @@ EXPOSURES = Document(
     file=RESULTS_FILE,
     what="the result of `coalmine expose`",
     title="exposures",
+    by="`coalmine expose`",
+    holds="each canary's result with its estimate, the formats and why the method was chosen, the fitted curves, warnings, expansions, "
+    "the model's hash",
+    others={
+        SCORES_FILE: "one row for each string that canaries were compared with: `format_id`, `kind` (`member`, `guided`, `sample`, "
+        "`reference`, `canary`; the last two are there whatever the method), `index` (decimal text: `Format.at` gives the string), "
+        "`log_perplexity_bits`, `log2_weight` (of guided draws)",
+        "unfinished-*.npz": "what a search that is not finished has proven; a long one can take hundreds of megabytes",
+    },
     problems=exposure_problems,
     check_beside=_check_scores,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},

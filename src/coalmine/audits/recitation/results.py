@@ -159,6 +159,12 @@ RECITATIONS = Document(
     file=RESULT_FILE,
     what="the recitation",
     title="recitation",
+    by="`coalmine recite`",
+    holds="shares of recited sequences with their intervals and trends",
+    others={
+        SEQUENCES_FILE: "one row for each model, context and sequence: places, no text",
+        "resume-*.npz": "the answers of a recitation that is not finished",
+    },
     problems=recitation_problems,
     companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},
     companion_names=re.escape(SEQUENCES_FILE),

@@ -385,6 +385,13 @@ MANIFESTS = Document(
     file=MANIFEST_NAME,
     what="the manifest of planted canaries",
     title="canaries",
+    by="`coalmine plant`, `coalmine import`, `coalmine dedup`",
+    holds="the manifest: formats and their sizes, canaries with texts, repetitions and whether planted, references, hashes and counts of "
+    "the corpus before and after; from `coalmine dedup` of a planted corpus also the copies that are left (`counted`)",
+    others={
+        "corpus.*": "the corpus with canaries, with the file type and compression of the original",
+        "earlier-canaries.json": "the manifest of the canaries that the corpus already held, for the new corpus",
+    },
     companions=lambda canaries: (
         {} if canaries.corpus is None else {canaries.corpus.name: canaries.corpus.sha256_after}
     ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
-from coalmine.records.documents import Document, check_seal, is_sealed, read_record, write_sealed
+from coalmine.records.documents import Document, check_seal, is_sealed, read_record
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
 
@@ -35,16 +35,25 @@ TRAINING_SCHEMA = "coalmine.training/1"
 
 
 class TrainedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The hashes in a training.json: those of the files next to it, and of the data that they were trained on."""
+    """The beginning of a training.json, which is all that loading needs of it; training has the whole record."""
 
+    schema: str = TRAINING_SCHEMA
+    options: Any
     data_sha256: str
+    # Of the model.safetensors and the config.json that were written with it.
     weights_sha256: str
     config_sha256: str
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The hash in a config.json: that of the weights next to it."""
+    """What a model of `coalmine train` is made of; config.json beside its weights."""
 
+    schema: str = SCHEMA
+    # The architecture and its sizes.
+    network: dict[str, Any]
+    # Its kind, and the characters or words that it knows.
+    tokenizer: dict[str, Any]
+    # Of the model.safetensors that was written with it.
     weights_sha256: str
 
 
@@ -54,6 +63,9 @@ MODELS = Document(
     file=CONFIG_FILE,
     what="the model",
     title="model",
+    by="`coalmine train`",
+    holds="the shape of the network and the tokenizer, for a word model with all its words, and the SHA-256 of the weights",
+    others={WEIGHTS_FILE: "the weights"},
     name_is_common=True,
     companions=lambda config: {WEIGHTS_FILE: config.weights_sha256},
 )
@@ -68,17 +80,17 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
     from coalmine.models.reference.tokens import tokenizer_from_dict
 
     _refuse_unfinished(directory)
-    document = _read_config(directory / CONFIG_FILE)
+    config = _read_config(directory / CONFIG_FILE)
     weights = directory / WEIGHTS_FILE
     if not weights.is_file():
         raise ModelError(
             f"{directory} has no {WEIGHTS_FILE}; if its training was stopped, run the same command again"
         )
-    digest = digest_of_weights(directory, document)
+    digest = digest_of_weights(directory, config)
     trained_on = _trained_on(directory)
     try:
-        network = _fresh_network(document["network"])
-        tokenizer = tokenizer_from_dict(document["tokenizer"])
+        network = _fresh_network(config.network)
+        tokenizer = tokenizer_from_dict(config.tokenizer)
         network.load_state_dict(load_file(weights))
     except (KeyError, msgspec.ValidationError, InputError) as problem:
         raise ModelError(f"{directory / CONFIG_FILE} is damaged ({problem}); train the model again") from None
@@ -105,11 +117,11 @@ def load_checkpoint(directory: Path, *, device: str, precision: str) -> Stateful
     return model_of(network, tokenizer, name=directory.resolve().name, origin=origin)
 
 
-def digest_of_weights(directory: Path, document: dict[str, Any] | None = None) -> str:
+def digest_of_weights(directory: Path, config: ModelConfig | None = None) -> str:
     """The SHA-256 of a model's weights; an AlteredError if it is not the one in its config."""
     weights = directory / WEIGHTS_FILE
     digest = sha256_of_file(weights)
-    if digest != (document or _read_config(directory / CONFIG_FILE)).get("weights_sha256"):
+    if digest != (config or _read_config(directory / CONFIG_FILE)).weights_sha256:
         raise AlteredError(
             f"{weights} is not what was written: its SHA-256 is not the one in {CONFIG_FILE}; restore it, or train the model again"
         )
@@ -129,7 +141,7 @@ def model_of(
     return StatefulModel(network, tokenizer, name=name, origin=origin)
 
 
-def _fresh_network(config: Any) -> Network | EncoderDecoder:
+def _fresh_network(config: dict[str, Any]) -> Network | EncoderDecoder:
     """A network of the shape in a model's config.json; its weights are not loaded yet."""
     from coalmine.models.reference.networks import build_network, config_from_dict
     from coalmine.models.reference.pair_networks import (
@@ -138,7 +150,7 @@ def _fresh_network(config: Any) -> Network | EncoderDecoder:
         pair_config_from_dict,
     )
 
-    if isinstance(config, dict) and config.get("architecture") in PAIR_NETWORKS:
+    if config.get("architecture") in PAIR_NETWORKS:
         return build_pair_network(pair_config_from_dict(config))
     return build_network(config_from_dict(config))
 
@@ -151,18 +163,17 @@ def save_model(
 
     target = Path(directory)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    # What a model memorizes is in its weights, and its words may be canaries: both are private.
     content = save(weights)
-    document = {
-        "schema": SCHEMA,
-        "network": network.config,
-        "tokenizer": tokenizer.to_dict(),
-        "weights_sha256": hashlib.sha256(content).hexdigest(),
-    }
+    config = ModelConfig(
+        network=msgspec.to_builtins(network.config),
+        tokenizer=tokenizer.to_dict(),
+        weights_sha256=hashlib.sha256(content).hexdigest(),
+    )
     with together():
+        # What a model memorizes is in its weights, and its words may be canaries: both are private.
         write_bytes(target / WEIGHTS_FILE, content, mode=PRIVATE)
         # Last, because it has the hash of the weights.
-        write_sealed(target / CONFIG_FILE, document, mode=PRIVATE)
+        MODELS.save(target, config)
 
 
 def check_readable_name(directory: Path) -> None:
@@ -211,7 +222,8 @@ def check_trained(directory: Path, record: TrainedFiles) -> None:
             )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> ModelConfig:
+    """The config of a model of ours; other programs write files of this name too, and are told apart from damage."""
     content = read_bytes(path, "the model's config")
     try:
         document = decode_json(content)
@@ -223,13 +235,16 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ModelError(
             f"{path} is not a config of this version (schema {SCHEMA!r}); name a directory that `coalmine train` or transformers wrote"
         )
-    return document
+    try:
+        return decode_json(content, ModelConfig)
+    except UndecodableError as problem:
+        raise ModelError(f"{path} is damaged ({problem}); train the model again") from None
 
 
 def vocabulary_words(path: str | os.PathLike[str]) -> list[str]:
     """The words that a word model knows, for {word:n}; needs no torch."""
     config = Path(path) / CONFIG_FILE
-    words = _read_config(config).get("tokenizer", {}).get("words")
+    words = _read_config(config).tokenizer.get("words")
     if not isinstance(words, list):
         raise ModelError(
             f"{config} is of a model without a vocabulary of words; name a word model, or a list of words"
