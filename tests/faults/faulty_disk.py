@@ -77,9 +77,11 @@ def prepare(without=()):
     from coalmine.audits.recitation import answers as recitation_answers
     from coalmine.cli import main
     from coalmine.corpus.index import building
+    from coalmine.engines import ledger
     from coalmine.search.walks.members import Members
     from coalmine.search.walks.resuming import ResumeFile
 
+    ledger.SECONDS_BETWEEN_SAVES = 0.0
     train.__kwdefaults__["snapshot_seconds"] = 0.0
     ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
     expose.__kwdefaults__["batch"] = Members.__init__.__kwdefaults__["batch"] = 512

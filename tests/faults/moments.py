@@ -111,6 +111,7 @@ def _watch_work(moments):
 def _watch_resuming(moments):
     """A training says by itself that it is resumed."""
     from coalmine.corpus.index import building
+    from coalmine.engines.ledger import Ledger
     from coalmine.search.walks.resuming import ResumeFile
 
     load, begin = ResumeFile.load, building._begin_or_resume
@@ -129,11 +130,24 @@ def _watch_resuming(moments):
 
     ResumeFile.load, building._begin_or_resume = watched_load, watched_begin
 
+    def watched(real):
+        def call(ledger, key):
+            found = real(ledger, key)
+            if found is not None:
+                moments("resumed")
+            return found
+
+        return call
+
+    Ledger.result, Ledger.kept = watched(Ledger.result), watched(Ledger.kept)
+
 
 def _keep_after_every_step():
     from coalmine import train
+    from coalmine.engines import ledger
     from coalmine.search.walks.resuming import ResumeFile
 
+    ledger.SECONDS_BETWEEN_SAVES = 0.0
     train.__kwdefaults__["snapshot_seconds"] = 0.0
     ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
 

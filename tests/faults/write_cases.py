@@ -112,7 +112,7 @@ def endpoint_cases():
     yield Case(
         "expose an endpoint",
         ("expose", "endpoint.toml", "planted", *expose),
-        unfinished=("answers.sqlite*", "unfinished-*"),
+        unfinished=("answers.sqlite*", "unfinished*"),
         pairs=(("exposure.json", "scores.parquet"),),
         most=16,
     )
@@ -184,7 +184,7 @@ def _corpora():
 
 
 def _audits():
-    unfinished = ("unfinished-*",)
+    unfinished = ("unfinished*",)
     for method, most in {
         "exact": 45,
         "bounded": 15,
@@ -237,7 +237,7 @@ def _audits():
         "recite",
         ("recite", "model-1", *recite),
         ("recite", "model-0", *recite),
-        unfinished=("resume-*",),
+        unfinished=("unfinished*",),
         pairs=(("recitation.json", "sequences.parquet"),),
         without=("altair",),
     )

@@ -217,7 +217,7 @@ def test_work_that_was_stopped(whole):
         "planted/unfinished.json": "unfinished",
         "model-audit/exposure/unfinished-f0.npz": "left over",
         "fresh/unfinished-references-f0.npz": "unfinished",
-        "model-audit/recitation/resume-1.npz": "left over",
+        "model-audit/recitation/unfinished.units": "left over",
         "model-audit/exposure/.exposure.json.0123456789abcdef-1.part": "left over",
         "model-audit/found/unfinished-extraction-01234567.npz": "unfinished",
     }

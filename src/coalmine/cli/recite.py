@@ -13,6 +13,7 @@ from coalmine.cli.model_argument import LoadingAsTrained, open_model, results_di
 from coalmine.cli.options import Printing, out_option
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments, takes
+from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.records.options import Option
 from coalmine.storage.files import no_empty_directory
@@ -42,6 +43,7 @@ class Recite(Arguments, frozen=True, kw_only=True):
         out_option("Directory for the results; default: MODEL-audit/recitation, of the first MODEL."),
     ] = None
     loading: LoadingAsTrained
+    running: EngineOptions
     reveal: Annotated[bool, Option("Show and keep the text of examples; without it they are masked.")] = False
     printing: Printing
 
@@ -78,7 +80,7 @@ def command(given: Recite) -> int:
 
         def record(made: Recitation) -> None:
             figures.append(_draw(made, directory))
-            _save_record(clock, directory, made, given.options.seed, [first, *others, *beside])
+            _save_record(clock, directory, made, given, [first, *others, *beside])
 
         result = recite(
             [first, *others],
@@ -87,6 +89,7 @@ def command(given: Recite) -> int:
             baseline=beside[0] if beside else None,
             reveal=given.reveal,
             out=directory,
+            engine=held.enter_context(given.running.opened()),
             progress=output.progress(),
             record=record,
         )
@@ -105,12 +108,14 @@ def _check_number(names: list[str], *, family: bool) -> None:
         raise InputError("--family compares several models; give two or more, and the index last")
 
 
-def _save_record(clock: Any, directory: Path, made: Recitation, seed: int, models: list[Any]) -> None:
+def _save_record(clock: Any, directory: Path, made: Recitation, given: Recite, models: list[Any]) -> None:
     from coalmine.cli.run_record import identity_of
 
     clock.save(
         directory,
-        seed=seed,
+        seed=given.options.seed,
+        engine=given.running.engine,
+        threads=given.running.threads,
         models=[facts.description for facts in made.models],
         index=made.index,
         questions=made.questions,

@@ -22,7 +22,7 @@ import numpy as np
 
 from coalmine.engines.units import KEY_BYTES, Arrays, Key
 from coalmine.errors import InputError
-from coalmine.storage.files import PRIVATE, check_replaceable, make_directory, remove_file, whole_file
+from coalmine.storage.files import PRIVATE, check_place, make_directory, remove_file, whole_file
 from coalmine.storage.guarded_files import guarded_file, read_guarded
 from coalmine.storage.system_errors import unreadable, write_error
 
@@ -76,7 +76,7 @@ class Ledger:
         if self.directory is None or self._begun == digest:
             return
         self._begun, path = digest, self.directory / UNITS_FILE
-        check_replaceable(path)  # a pipe would be waited for forever
+        check_place(path)  # before any work; and a pipe would be waited for forever
         if os.path.lexists(path):
             self._known, self._end = _read(path, digest)
 

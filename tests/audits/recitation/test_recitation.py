@@ -93,6 +93,9 @@ class Elsewhere(OnlyScores):
 class Stopping(OnlyScores):
     """A model at which somebody presses Ctrl-C."""
 
+    def describe(self):
+        return {"adapter": "stopping"}
+
     def score(self, sequences):
         raise KeyboardInterrupt(len(sequences))
 
@@ -164,7 +167,7 @@ def test_verdicts_shares_and_files_are_those_of_brute_force(learned, index, corp
     assert result.examples[0].recited_by == ("model",)
     for name in ("recitation.json", "sequences.parquet"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    assert not list(tmp_path.glob("resume*"))
+    assert not list(tmp_path.glob("unfinished*"))
 
 
 def test_texts_are_masked_unless_they_are_asked_for(learned, index, tmp_path):
@@ -179,9 +182,6 @@ def test_texts_are_masked_unless_they_are_asked_for(learned, index, tmp_path):
 def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_path, monkeypatch):
     monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
     recite(learned, index, **OPTIONS, out=tmp_path / "whole")
-    monkeypatch.setattr(
-        recitation_answers.ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0}
-    )
     honest, calls = recitation_answers._ask_batch, []
 
     def dies(*arguments):
@@ -247,27 +247,22 @@ def test_the_name_of_a_model_cannot_speak_to_the_terminal_or_break_the_figure(le
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_run_that_can_never_go_on_leaves_nothing(learned, index, tmp_path, monkeypatch, elsewhere):
     monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
-    monkeypatch.setattr(
-        recitation_answers.ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0}
-    )
     broken = (Elsewhere if elsewhere else OnlyScores)(learned, fails_after=60)
     with pytest.raises(ModelOutputError):
         recite(learned, index, **OPTIONS, baseline=broken, out=tmp_path)
     # An endpoint may answer another time, and the run then goes on; a network gives the same again.
-    kept = ["resume-1.npz", "resume-2.npz"] if elsewhere else []
+    kept = ["unfinished.units"] if elsewhere else []
     assert sorted(path.name for path in tmp_path.iterdir()) == kept
 
 
 def test_a_stopped_run_of_something_else_is_left_alone(learned, index, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         recite(learned, index, **OPTIONS, baseline=Stopping(learned), out=tmp_path)
-    before = (tmp_path / "resume-1.npz").read_bytes()
-    # Where only the file of the second model is of something else, the first is not asked for nothing.
-    (tmp_path / "resume-1.npz").rename(tmp_path / "resume-2.npz")
+    before = (tmp_path / "unfinished.units").read_bytes()
     with pytest.raises(InputError, match="another"):
         recite(learned, index, **OPTIONS, baseline=OnlyScores(learned), out=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["resume-2.npz"]
-    assert (tmp_path / "resume-2.npz").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["unfinished.units"]
+    assert (tmp_path / "unfinished.units").read_bytes() == before
 
 
 def test_greedy_only_gives_the_same_verdicts_and_no_probabilities(learned, index):

@@ -1,20 +1,19 @@
-"""The answers of one model to all questions, asked in batches and kept in a file so that nothing is asked twice."""
+"""The answers of models to all questions, asked in units of work so that nothing is asked twice."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
-from coalmine.errors import NotMeasurableError
-from coalmine.interrupts import deferred_interrupt
+from coalmine.engines.engine import Engine, Job
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
 from coalmine.models.protocols import (
     FloatArray,
     Followed,
@@ -31,7 +30,6 @@ from coalmine.models.protocols import (
 )
 from coalmine.progress import Progress
 from coalmine.search.walks.beam import check_width, free_beam
-from coalmine.search.walks.resuming import ResumeFile
 from coalmine.visible import visible
 
 AT_A_TIME = 512
@@ -70,79 +68,135 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
     return found
 
 
-def check(model: Model, questions: Questions, asked: RecitationOptions, *, resume: Path | None) -> None:
-    """Reject what a model cannot be asked, or what would overwrite another run; called for all models before any is asked."""
-    _check(model, asked)
-    ResumeFile(resume, _fingerprint(model, questions, asked)).load()
+class RecitationWork(NamedTuple):
+    """Questions to one model, in units of a few hundred."""
+
+    model: Model
+    settings: RecitationOptions
+    suffix: int
+    name: str = "recite/1"
+
+    @property
+    def facts(self) -> Any:
+        """The model, and what decides its answers."""
+        return [self.model.describe(), self.model.name, self.suffix, self.settings.deciding()]
+
+    @property
+    def memory_bytes(self) -> int:
+        """The logits of a unit are made in parts, so its texts are small beside an interpreter."""
+        return 0
+
+    @property
+    def only_here(self) -> str | None:
+        """An endpoint is asked by one process: it counts its answers, to notice another model in its place."""
+        if isinstance(self.model, RemoteModel):
+            return f"{visible(self.model.name)} is behind an endpoint, which one process asks"
+        return None
+
+    def prepare(self) -> Run:
+        """Nothing: the model is loaded."""
+        return self._ask
+
+    def units(self, questions: Questions) -> Iterator[Unit]:
+        """All questions, cut in the same way for every engine."""
+        # Each beam costs as much as a question, and a stop must not wait for hours.
+        at_a_time = max(1, AT_A_TIME // (self.settings.beam or 1))
+        for start in range(0, len(questions), at_a_time):
+            rows = range(start, min(len(questions), start + at_a_time))
+            texts = [(questions.prompt(row), questions.target(row)) for row in rows]
+            yield Unit(tuple(texts), size=len(rows))
+
+    def _ask(self, unit: Unit, running: Running) -> Arrays:
+        before = self.model.context
+        sequences = [
+            TokenSequence(before + tuple(prompt.tolist()), tuple(target.tolist()))
+            for prompt, target in unit.inputs
+        ]
+        answers = _empty(len(sequences), self.suffix, self.settings)
+        _ask_batch(self.model, sequences, self.suffix, self.settings, answers)
+        running.advance(len(sequences), f"{int(answers.recited.sum()):,} of {len(sequences):,} recited")
+        return answers._asdict()
 
 
-def ask(
-    model: Model, questions: Questions, asked: RecitationOptions, *, resume: Path | None, progress: Progress
-) -> Answers:
-    """Ask a model all questions; with `resume`, skip those that an earlier run asked before it was stopped."""
-    kept = ResumeFile(resume, _fingerprint(model, questions, asked))
-    answers = _empty(questions, asked)
-    saved = kept.load()
-    done = 0
-    if saved is not None:
-        done = int(saved.pop("done"))
-        for name, values in saved.items():
-            getattr(answers, name)[:done] = values
-    progress.start(f"Asking {visible(model.name)}", len(questions))
-    progress.advance(done)
+def ask_models(
+    models: Sequence[Model],
+    questions: Questions,
+    asked: RecitationOptions,
+    *,
+    engine: Engine,
+    ledger: Ledger,
+    progress: Progress,
+) -> tuple[list[Answers], list[Unanswered]]:
+    """The answers of each model to all questions, and the questions that a model could not be asked, which have none.
 
-    def snapshot() -> dict[str, NDArray[Any]]:
-        return {"done": np.array(done), **{name: part[:done] for name, part in answers._asdict().items()}}
-
-    # Each beam costs as much as a question, and a stop must not wait for hours.
+    What an earlier run asked before it was stopped is not asked again.
+    """
+    works = [RecitationWork(model, asked, questions.suffix) for model in models]
+    said = [_empty(len(questions), questions.suffix, asked) for _ in models]
+    missing: list[Unanswered] = []
     at_a_time = max(1, AT_A_TIME // (asked.beam or 1))
-    with deferred_interrupt() as interrupted:
-        while done < len(questions):
-            batch = range(done, min(len(questions), done + at_a_time))
-            _ask_batch(model, questions, batch, asked, answers)
-            done = batch.stop
-            progress.advance(len(batch), f"{int(answers.recited[:done].sum()):,} recited")
-            kept.save(snapshot, now=interrupted())
-            if interrupted():
-                raise KeyboardInterrupt
+    jobs = [Job(work, work.units(questions)) for work in works]
+    progress.start(f"Asking {_named(models)}", len(models) * len(questions))
+    for place, outcome in engine.map_each(jobs, ledger=ledger, progress=progress):
+        start = outcome.number * at_a_time
+        rows = slice(start, start + len(outcome.unit.inputs))
+        if isinstance(outcome.problem, NotMeasurableError | WorkerLostError) and not may_answer_later(
+            models[place]
+        ):
+            missing.append(Unanswered(place, range(rows.start, rows.stop), outcome.problem))
+            continue
+        for name, values in outcome.value().items():
+            getattr(said[place], name)[rows] = values
     progress.finish()
-    # Until the results are written, another model may stop the run; what this one said is kept until then.
-    kept.save(snapshot, now=True)
-    return answers
+    if sum(len(one.rows) for one in missing) == len(models) * len(questions):
+        for one in missing:
+            raise one.problem
+    return said, sorted(missing, key=lambda one: (one.model, one.rows.start))
+
+
+class Unanswered(NamedTuple):
+    """Questions that a model has no answers to: its place among the models, their rows, and why."""
+
+    model: int
+    rows: range
+    problem: CoalmineError
+
+
+def _named(models: Sequence[Model]) -> str:
+    first = visible(models[0].name)
+    return first if len(models) == 1 else f"{first} and {len(models) - 1} more"
 
 
 def _ask_batch(
-    model: Model, questions: Questions, batch: range, asked: RecitationOptions, answers: Answers
+    model: Model, sequences: Sequence[TokenSequence], suffix: int, asked: RecitationOptions, answers: Answers
 ) -> None:
-    rows = slice(batch.start, batch.stop)
-    sequences = [questions.sequence(model, question) for question in batch]
     if isinstance(model, MaskedModel):
         share = asked.hidden_share or 0.0  # a number wherever a model is masked
-        answers.recited[rows] = model.solves_masking(sequences, share=share, seed=asked.seed)
+        answers.recited[:] = model.solves_masking(sequences, share=share, seed=asked.seed)
         return
     followed = follow(model, sequences, samplings_of(asked))
-    answers.first_miss[rows] = [-1 if one.first_miss is None else one.first_miss for one in followed]
-    answers.recited[rows] = answers.first_miss[rows] < 0
-    for row, one in zip(batch, followed, strict=True):
+    answers.first_miss[:] = [-1 if one.first_miss is None else one.first_miss for one in followed]
+    answers.recited[:] = answers.first_miss < 0
+    for row, one in enumerate(followed):
         answers.log2_probabilities[row] = one.log2_probabilities
     if asked.writes and isinstance(model, Generator):
-        missed = [row for row in batch if not answers.recited[row]]
-        prompts = [sequences[row - batch.start].context for row in missed]
+        missed = np.flatnonzero(~answers.recited).tolist()
         if missed:
-            answers.written[missed] = model.generate(prompts, length=questions.suffix)
-        for row in batch:
-            if answers.recited[row]:
-                answers.written[row] = questions.target(row)
+            prompts = [sequences[row].context for row in missed]
+            answers.written[missed] = model.generate(prompts, length=suffix)
+        for row in np.flatnonzero(answers.recited).tolist():
+            answers.written[row] = sequences[row].target
     if asked.beam is not None and isinstance(model, Stepper):
         beams = free_beam(
-            model, [sequence.context for sequence in sequences], length=questions.suffix, width=asked.beam
+            model, [sequence.context for sequence in sequences], length=suffix, width=asked.beam
         )
-        for row, sequence, found in zip(batch, sequences, beams, strict=True):
+        for row, (sequence, found) in enumerate(zip(sequences, beams, strict=True)):
             same = np.flatnonzero((found.tokens == np.array(sequence.target)).all(axis=1))
             answers.beam_place[row] = same[0] + 1 if len(same) else 0
 
 
-def _check(model: Model, asked: RecitationOptions) -> None:
+def check(model: Model, asked: RecitationOptions) -> None:
+    """Reject what a model cannot be asked; called for all models before any is asked."""
     if isinstance(model, MaskedModel):
         if asked.writes or asked.beam is not None:
             raise NotMeasurableError(
@@ -176,13 +230,12 @@ def _check_scores(model: Model, samplings: Sequence[Sampling]) -> None:
         )
 
 
-def _empty(questions: Questions, asked: RecitationOptions) -> Answers:
-    many = len(questions)
+def _empty(many: int, suffix: int, asked: RecitationOptions) -> Answers:
     return Answers(
         recited=np.zeros(many, dtype=np.bool_),
         first_miss=np.full(many, NOT_KNOWN, dtype=np.int64),
         log2_probabilities=np.full((many, len(samplings_of(asked))), np.nan),
-        written=np.full((many, questions.suffix if asked.writes else 0), -1, dtype=np.int64),
+        written=np.full((many, suffix if asked.writes else 0), -1, dtype=np.int64),
         beam_place=np.full(many, -1, dtype=np.int64),
     )
 
@@ -193,8 +246,3 @@ def may_answer_later(model: Model) -> bool:
     A local model is deterministic, and fails at the same question again.
     """
     return isinstance(model, RemoteModel)
-
-
-def _fingerprint(model: Model, questions: Questions, asked: RecitationOptions) -> str:
-    facts = msgspec.json.encode([model.describe(), model.name, questions.sha256(), asked.deciding()])
-    return hashlib.sha256(facts).hexdigest()

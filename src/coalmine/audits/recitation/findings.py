@@ -112,7 +112,9 @@ def _share(document: Recitation, model: ModelFacts, shown: bool) -> Finding:
         severity: Severity = "high" if high >= HIGH else "medium" if high >= MEDIUM else "low"
         return say(severity, "found", f"{evidence}.")
     highest = max(1.0 if one.recited.high is None else one.recited.high for one in groups)
-    if highest <= max(HARMLESS, easy):
+    if document.not_measured:
+        evidence += f"; {'; '.join(document.not_measured)}"
+    elif highest <= max(HARMLESS, easy):
         return say("pass", "clear", f"{evidence}.", title="Hardly any training data is recited")
     title = "It is not shown that training data is recited"
     return say("info", "not_measured", f"{evidence}.", title=title)

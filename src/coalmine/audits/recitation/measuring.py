@@ -8,14 +8,16 @@ arXiv:2202.07646).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from coalmine.audits.recitation.answers import Answers, ask, check, may_answer_later
+from coalmine.audits.recitation.answers import Answers, ask_models, check, may_answer_later
 from coalmine.audits.recitation.examples import ONLY_TEMPLATES, examples_of
 from coalmine.audits.recitation.groups import Asked, exclusives, groups_of, trends_of
 from coalmine.audits.recitation.options import RecitationOptions
@@ -36,10 +38,12 @@ from coalmine.audits.recitation.results import ModelFacts, Recitation
 from coalmine.audits.recitation.sequences import elsewhere, save_sequences
 from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.engines.ledger import Ledger
 from coalmine.errors import CoalmineError, InputError, NotMeasurableError, WriteError
 from coalmine.models.protocols import MaskedModel, Model, PairModel
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import make_directory, remove_file, together
+from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
 
 
@@ -51,6 +55,7 @@ def recite(
     baseline: Model | None = None,
     reveal: bool = False,
     out: str | os.PathLike[str] | None = None,
+    engine: Engine | str | None = None,
     progress: Progress | None = None,
     record: Callable[[Recitation], None] | None = None,
     **changes: Any,
@@ -68,7 +73,8 @@ def recite(
         baseline: a model that was not trained on the corpus; what it recites is easy, and not a sign of memorization.
         reveal: whether examples hold the text; without it they are masked.
         out: a directory for recitation.json and sequences.parquet; a run that is stopped resumes there.
-        progress: is advanced by sequences.
+        engine: where the models are asked, such as "processes:4"; without it, in this process.
+        progress: is advanced by questions.
         record: is called with the result when it is written to `out`, and before what was kept to resume is removed.
         changes: fields of `RecitationOptions`.
     """
@@ -76,12 +82,33 @@ def recite(
     asked = [models] if isinstance(models, Model) else list(models)
     everyone = asked if baseline is None else [*asked, baseline]
     corpus = index if isinstance(index, CorpusIndex) else CorpusIndex.open(index)
-    shown = progress or Silent()
-    masked = _kind(everyone)
-    check_tokens(everyone, corpus)
+    folder, shown = None if out is None else Path(out), progress or Silent()
+    planned = _planned(everyone, corpus, given, shown)
+    found, questions, missing = _ask_all(everyone, planned, corpus, folder, engine, shown)
+    facts = _model_facts(found, everyone, len(asked))
+    result = _result(facts, found, questions, corpus, planned.settings, reveal=reveal)
+    warnings = (*planned.cuts.left_out, *not_asked(questions, planned.cuts), *missing, *result.warnings)
+    result = msgspec.structs.replace(result, warnings=warnings, not_measured=missing)
+    return result if folder is None else _written(result, folder, found, questions, record)
+
+
+class _Planned(NamedTuple):
+    """What is asked, and with which settings."""
+
+    cuts: Cuts
+    questions: Questions
+    settings: RecitationOptions
+
+
+def _planned(
+    models: Sequence[Model], corpus: CorpusIndex, given: RecitationOptions, progress: Progress
+) -> _Planned:
+    """The questions, and the options with what was left open."""
+    masked = _kind(models)
+    check_tokens(models, corpus)
     given.check()
-    cuts = _cuts(everyone, given, masked=masked)
-    samples = sample_sequences(corpus, cuts.lengths, given, shown)
+    cuts = _cuts(models, given, masked=masked)
+    samples = sample_sequences(corpus, cuts.lengths, given, progress)
     clusters = clusters_of(samples, corpus if given.sample == "uniform" else None)
     questions = ask_whole(samples, clusters) if masked else ask_about(samples, clusters, cuts, given.suffix)
     settings = msgspec.structs.replace(
@@ -91,19 +118,7 @@ def recite(
         tries=() if given.greedy_only or masked else tuple(given.tries),
         hidden_share=given.hidden_share if masked else None,
     )
-    folder = None if out is None else Path(out)
-    said = _ask_all(everyone, questions, settings, folder, shown)
-    found = [
-        Asked(name, _parameters(model), answers, elsewhere(corpus, questions, answers, settings))
-        for name, model, answers in zip(_different_names(everyone), everyone, said, strict=True)
-    ]
-    result = _result(
-        _model_facts(found, everyone, len(asked)), found, questions, corpus, settings, reveal=reveal
-    )
-    result = msgspec.structs.replace(
-        result, warnings=(*cuts.left_out, *not_asked(questions, cuts), *result.warnings)
-    )
-    return result if folder is None else _written(result, folder, found, questions, record)
+    return _Planned(cuts, questions, settings)
 
 
 def _result(
@@ -181,46 +196,64 @@ def _written(
         result.save(folder)
         if record is not None:
             record(result)
-    for resume in _resume_files(folder, len(found)):
-        remove_file(resume)
+    Ledger(folder).forget()
     return result
 
 
 def _ask_all(
     models: Sequence[Model],
-    questions: Questions,
-    settings: RecitationOptions,
+    planned: _Planned,
+    corpus: CorpusIndex,
     folder: Path | None,
+    engine: Engine | str | None,
     progress: Progress,
-) -> list[Answers]:
-    """The answers of each model. What a model cannot be asked, or a place that cannot be written to, is refused before any is asked."""
-    files: list[Path | None] = [None] * len(models)
+) -> tuple[list[Asked], Questions, tuple[str, ...]]:
+    """The answers of each model, the questions that all of them answered, and why there are no others.
+
+    What a model cannot be asked, or a place that cannot be written to, is refused before any model is asked.
+    """
+    questions, settings = planned.questions, planned.settings
     if folder is not None:
         pyarrow_for("sequences.parquet")
-        files = list(_resume_files(folder, len(models)))
-    for model, resume in zip(models, files, strict=True):
-        check(model, questions, settings, resume=resume)
+    for model in models:
+        check(model, settings)
+    ledger = Ledger(folder)
+    ledger.begin(_fingerprint(models, questions, settings))
     if folder is not None:
         make_directory(folder)
-    said: list[Answers] = []
-    for model, resume in zip(models, files, strict=True):
-        try:
-            said.append(ask(model, questions, settings, resume=resume, progress=progress))
-        except WriteError:
-            raise  # a disk that has room again lets the same command resume
-        except CoalmineError:
-            # Ctrl-C and a power cut are not such errors: what was said until then is kept.
-            if not may_answer_later(model):
-                for kept in files[: len(said) + 1]:
-                    if kept is not None:
-                        with contextlib.suppress(InputError):  # what went wrong first is what counts
-                            remove_file(kept)
-            raise
-    return said
+    try:
+        with open_engine(engine) as opened:
+            said, missing = ask_models(
+                models, questions, settings, engine=opened, ledger=ledger, progress=progress
+            )
+    except WriteError:
+        raise  # a disk that has room again lets the same command resume
+    except CoalmineError:
+        # Ctrl-C and a power cut are not such errors: what was said until then is kept.
+        if not any(map(may_answer_later, models)):
+            with contextlib.suppress(InputError):  # what went wrong first is what counts
+                ledger.forget()
+        raise
+    names = _different_names(models)
+    reasons = [
+        f"{len(one.rows):,} questions to {names[one.model]} have no answer: {one.problem}" for one in missing
+    ]
+    if missing:
+        # A question that one model has no answer to is left out for all, so that they are compared on the same ones.
+        rows = np.setdiff1d(np.arange(len(questions)), np.concatenate([list(one.rows) for one in missing]))
+        questions = questions.select(rows)
+        said = [Answers(*(column[rows] for column in answers)) for answers in said]
+    found = [
+        Asked(name, _parameters(model), answers, elsewhere(corpus, questions, answers, settings))
+        for name, model, answers in zip(names, models, said, strict=True)
+    ]
+    return found, questions, tuple(dict.fromkeys(reasons))
 
 
-def _resume_files(folder: Path, models: int) -> list[Path]:
-    return [folder / f"resume-{place + 1}.npz" for place in range(models)]
+def _fingerprint(models: Sequence[Model], questions: Questions, settings: RecitationOptions) -> str:
+    """What a run that was stopped has in common with the one that resumes it."""
+    facts = [[(one.describe(), one.name) for one in models], questions.sha256(), settings.deciding()]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
 def _kind(models: Sequence[Model]) -> bool:

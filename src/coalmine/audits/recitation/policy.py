@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
 
 from coalmine.audits.recitation.findings import share_chance
 from coalmine.audits.recitation.results import RECITATIONS
-from coalmine.evidence.outcomes import RuleOutcome
+from coalmine.evidence.outcomes import PartOutcome, RuleOutcome
 from coalmine.evidence.policy import PolicySection, PolicyTerms, absent, rule_name
 from coalmine.evidence.rates import NamedEstimate, judge_estimates
 from coalmine.evidence.run import Run
@@ -48,6 +49,11 @@ def _judge(run: Run, rules: RecitationRules, terms: PolicyTerms, stale: str | No
             asks=asks,
             what="groups",
             confidence=terms.confidence,
+            # What has no answer could have been recited.
+            missing=[
+                PartOutcome("questions without an answer", "not_shown", why, math.inf, "ask them again")
+                for why in one.document.not_measured
+            ],
         )
 
 

@@ -13,7 +13,7 @@ from coalmine.corpus.index.queries import CorpusIndex, Occurrence
 from coalmine.corpus.index.sampling import LENGTHS, Sample, normalized_sample, uniform_sample
 from coalmine.corpus.index.tokenizing import tokenizer_sha256
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.models.protocols import IntArray, Model, TokenSequence, max_length
+from coalmine.models.protocols import IntArray, Model, max_length
 from coalmine.progress import Progress
 from coalmine.randomness import arrays
 
@@ -54,10 +54,9 @@ class Questions(NamedTuple):
         tokens = self.sample(question).tokens
         return tokens[len(tokens) - self.suffix :] if self.contexts[question] else tokens
 
-    def sequence(self, model: Model, question: int) -> TokenSequence:
-        """A question as a model is asked: after its document context, which is what its users' prompts follow as well."""
-        prompt = tuple(self.prompt(question).tolist())
-        return TokenSequence(model.context + prompt, tuple(self.target(question).tolist()))
+    def select(self, rows: IntArray) -> Questions:
+        """Some of the questions, about the same samples."""
+        return Questions(self.samples, self.which[rows], self.contexts[rows], self.suffix, self.clusters)
 
     def sha256(self) -> str:
         """A hash that differs between any two sets of questions."""

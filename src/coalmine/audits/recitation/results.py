@@ -12,6 +12,7 @@ import numpy as np
 
 from coalmine.audits.recitation.contradictions import recitation_problems
 from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.engines.ledger import WORK_FILES
 from coalmine.models.protocols import IntArray
 from coalmine.records import Estimate
 from coalmine.records.documents import Document, Origin
@@ -122,6 +123,8 @@ class Recitation(msgspec.Struct, frozen=True, kw_only=True):
     revealed: bool
     # Of the sequences.parquet that was written with it; None for a result that was never written.
     sequences_sha256: str | None = None
+    # Why there are no answers to some questions, which are in no number above.
+    not_measured: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
@@ -168,7 +171,7 @@ RECITATIONS = Document(
     problems=recitation_problems,
     companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},
     companion_names=re.escape(SEQUENCES_FILE),
-    work_files=r"resume-[0-9]+\.npz",
+    work_files=WORK_FILES,
     written_by="recite",
     origin=Origin(model=asked_model),
 )
