@@ -166,7 +166,7 @@ RECITATIONS = Document(
     holds="shares of recited sequences with their intervals and trends",
     others={
         SEQUENCES_FILE: "one row for each model, context and sequence: places, no text",
-        "resume-*.npz": "the answers of a recitation that is not finished",
+        "unfinished.units": "the units of work that a run has finished, until its results are written",
     },
     problems=recitation_problems,
     companions=lambda recitation: {SEQUENCES_FILE: recitation.sequences_sha256},
