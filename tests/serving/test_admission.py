@@ -133,6 +133,8 @@ def test_an_address_of_ipv6_has_brackets(scripted):
         (b"X: y\rHost: localhost:{port}\r\n", 400, "one line"),
         (b"X: y\nHost: localhost:{port}\r\n", 400, "one line"),
         (b"X: \x00\r\nHost: localhost:{port}\r\n", 400, "one line"),
+        (b"Host: localhost:{port}\r\nX:" + b" " * 60_000 + b"\x00\r\n", 400, "one line"),  # at once
+        (b"Host: localhost:{port}\r\nX:" + b" \t" * 30_000 + b"y\r\n", 200, ""),
         (b"Host: localhost:{port}\r\nno colon\r\n", 400, "one line"),
         (b"Host: localhost:{port}\r\n: empty\r\n", 400, "one line"),
         (b"Host: localhost:{port}\r\nTransfer-Encoding: chunked\r\n", 411, "Content-Length"),
@@ -245,6 +247,18 @@ def test_a_head_that_ends_too_early(url, scripted, part):
         line.sendall(part)
         line.shutdown(socket.SHUT_WR)
         assert read(b"".join(iter(lambda: line.recv(65536), b"")))[0] == 400
+
+
+def test_a_body_that_ends_too_early(url, scripted):
+    check(url, scripted, asking(url)[:-1], 400, "shorter than the Content-Length")
+    check(url, scripted, asking(url)[: -len(BODY)], 400, "shorter than the Content-Length")
+
+
+def test_nothing_is_read_after_the_last_request(url, scripted):
+    check(url, scripted, asking(url) + b"\r\n", 200)
+    before = scripted.calls
+    assert talk(url, asking(url, method=b"GET /health", body=b"") + asking(url)).count(b"HTTP/1.1 ") == 1
+    assert scripted.calls == before
 
 
 def test_a_client_that_sends_nothing_gets_nothing(url):
@@ -427,7 +441,7 @@ def test_more_connections_than_are_served_are_closed(scripted, monkeypatch):
         finally:
             for line in lines:
                 line.close()
-        wait_until(lambda: not started._web.server_state.connections)
+        wait_until(lambda: not started.server_state.connections)
         with Client(started.url) as client:
             assert client.ask("/health")[0] == 200
 

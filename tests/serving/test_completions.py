@@ -45,6 +45,21 @@ def distribution(model, given):
     return model.start([model.context + tuple(given)]).log2_probabilities[0] * math.log(2)
 
 
+def test_continuations_of_prompts_of_many_lengths_have_the_numbers_of_the_model(client, local):
+    prompts = ["", "a", "pin 42", "ab"]
+    found = client.choices(prompts, max_tokens=3, n=2, logprobs=2)
+    for prompt, choice in zip([one for one in prompts for _ in range(2)], found, strict=True):
+        told = choice["logprobs"]
+        assert "".join(told["tokens"]) == choice["text"]
+        ids = local.tokenizer.encode(prompt + choice["text"])
+        for place, (number, top) in enumerate(
+            zip(told["token_logprobs"], told["top_logprobs"], strict=True), len(prompt)
+        ):
+            row = distribution(local, ids[:place])
+            assert_close(number, row[ids[place]])
+            assert {WRITTEN[one] for one in np.argsort(-row)[:2]} | {WRITTEN[ids[place]]} == set(top)
+
+
 def test_all_kinds_of_prompts_are_the_same_question(client, local):
     ids = [local.tokenizer.encode(text) for text in TEXTS]
     asked = {"max_tokens": 3, "temperature": 0.7, "echo": True, "logprobs": 2, "seed": 5}
@@ -117,6 +132,7 @@ def test_generation_ends_at_the_end_of_the_document_and_at_stop_texts():
         _, whole = client.ask("/completions", asked)
         _, cut = client.ask("/completions", {**asked, "stop": ["21", "92"], "echo": True})
         _, word = client.ask("/completions", {**asked, "stop": " "})
+        _, only = client.ask("/completions", {**asked, "stop": " ", "echo": True})
     [choice] = whole["choices"]
     assert (choice["text"], choice["finish_reason"]) == (" is 4921 ok", "length")
     assert whole["usage"] == {"prompt_tokens": 6, "completion_tokens": 11, "total_tokens": 17}
@@ -126,6 +142,9 @@ def test_generation_ends_at_the_end_of_the_document_and_at_stop_texts():
     assert len(choice["logprobs"]["token_logprobs"]) == len(choice["logprobs"]["top_logprobs"]) == 11
     [choice] = word["choices"]
     assert (choice["text"], choice["logprobs"]["token_logprobs"]) == ("", [])
+    [choice] = only["choices"]
+    assert (choice["text"], "".join(choice["logprobs"]["tokens"])) == ("my pin", "my pin")
+    assert only["usage"]["completion_tokens"] == 1
 
 
 @pytest.mark.parametrize("tokenizer", [byte_level, metaspace])
@@ -151,6 +170,18 @@ def test_a_transformer_with_tokens_that_are_parts_of_characters(tokenizer):
     if tokenizer is byte_level:
         assert any(re.fullmatch(r"bytes:\\xe2(\\x98)?", token) for token in cut["tokens"])
         assert parts[0]["text"].endswith("\ufffd")
+
+
+def test_a_text_is_what_its_tokens_make_also_where_the_prompt_ends_within_a_character():
+    subwords = byte_level()
+    model = from_transformers(tiny("gpt2", len(subwords)), subwords)
+    *start, _ = model.tokenizer.encode("12 ☕")
+    with serve(model, port=0) as server, Client(server.url) as client:
+        for choice in client.choices(start, n=20, max_tokens=3, echo=True, logprobs=1):
+            told = choice["logprobs"]
+            shown = [token for token in told["tokens"] if not token.startswith("token_id:")]
+            assert choice["text"] == as_bytes(shown).decode(errors="replace")
+            assert len(told["tokens"]) == len(told["token_logprobs"]) == len(told["top_logprobs"])
 
 
 def as_bytes(tokens):

@@ -18,7 +18,6 @@ import pytest
 from coalmine import ScriptedModel, serve
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.serving import connections
-from coalmine.serving import server as server_module
 from models.random_networks import CHARACTERS
 from serving.serving_client import ECHO, TEXTS, Client, assert_close, nats
 from waiting import PATIENCE_SECONDS, wait_until
@@ -224,7 +223,7 @@ def test_connections_are_kept_and_answers_come_at_once(local):
         for _ in range(30):
             client.choices("a", **ECHO)
         assert client.connection.sock is line
-        [kept] = server._web.server_state.connections
+        [kept] = server.server_state.connections
         # Were the body of an answer to wait for the acknowledgment of its head, each answer would take 40 ms.
         there = kept.transport.get_extra_info("socket")
         assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -295,7 +294,7 @@ def test_a_port_that_is_taken_is_an_error(local, url):
 
 
 def test_closing_answers_what_came_and_frees_the_port(local, monkeypatch):
-    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(connections, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     model = ScriptedModel(CHARACTERS)
     plain, began, go = model.score, threading.Event(), threading.Event()
 
@@ -329,7 +328,7 @@ def test_closing_answers_what_came_and_frees_the_port(local, monkeypatch):
 
 
 def test_closing_tells_those_who_still_wait(monkeypatch, caplog):
-    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.5)
     model = ScriptedModel(CHARACTERS)
     plain, began, go = model.score, threading.Event(), threading.Event()
 
@@ -356,7 +355,7 @@ def test_closing_tells_those_who_still_wait(monkeypatch, caplog):
         computing = pool.submit(first.ask, "/completions", {"prompt": "abc", **ECHO})
         began.wait(PATIENCE_SECONDS)
         queued = pool.submit(second.ask, "/completions", {"prompt": "abd", **ECHO})
-        wait_until(lambda: server._batcher._waiting.qsize() == 1 and len(server._web.server_state.tasks) == 3)
+        wait_until(lambda: server._batcher._waiting.qsize() == 1 and len(server.server_state.tasks) == 3)
         server.close()
         for one in (computing, queued):
             status, document = one.result()
@@ -372,7 +371,7 @@ def test_closing_tells_those_who_still_wait(monkeypatch, caplog):
 
 
 def test_closing_does_not_wait_for_a_client_that_reads_nothing(monkeypatch, caplog):
-    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(connections, "FAREWELL_SECONDS", 0.2)
     server = serve(ScriptedModel(CHARACTERS), port=0)
     parts = urlsplit(server.url)
@@ -385,7 +384,7 @@ def test_closing_does_not_wait_for_a_client_that_reads_nothing(monkeypatch, capl
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.connect((parts.hostname, parts.port))
         line.sendall(head % (parts.port, len(body)) + body)
-        wait_until(lambda: any(one.flow.write_paused for one in server._web.server_state.connections))
+        wait_until(lambda: any(one.flow.write_paused for one in server.server_state.connections))
         server.close()
     assert not caplog.records  # which would be written to standard error
 

@@ -10,7 +10,7 @@ import typer
 from coalmine.cli.taking import Arguments, Only
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
-from coalmine.records.options import Option, described
+from coalmine.records.options import Option
 
 ANSWERS_FILE = "answers.sqlite"
 
@@ -37,11 +37,6 @@ class LoadingAsTrained(Loading, frozen=True, kw_only=True):
     """How a model is loaded that reads texts in its own context."""
 
     options: Annotated[LoadOptions, Only(("kind", "device", "precision"))]
-
-
-_OPTIONS = described(LoadOptions)
-Device = Annotated[str, typer.Option("--device", help=_OPTIONS["device"].help)]
-Precision = Annotated[str, typer.Option("--precision", help=_OPTIONS["precision"].help)]
 
 
 def results_directory(where: str, out: Path | None, folder: str) -> Path:

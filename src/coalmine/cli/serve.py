@@ -11,52 +11,49 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.model_argument import Device, Precision
-from coalmine.cli.options import Json, Quiet, Seed
+from coalmine.cli.options import Printing, Seed
 from coalmine.cli.output import print_json
 from coalmine.cli.streams import write_stderr
+from coalmine.cli.taking import Arguments, Only, takes
 from coalmine.errors import InputError
+from coalmine.models.options import LoadOptions
+from coalmine.records.options import Option
 from coalmine.visible import visible
 
 
-def command(
+class Serve(Arguments, frozen=True, kw_only=True):
+    """What `coalmine serve` takes."""
+
     model: Annotated[
         str,
         typer.Argument(help="The directory of a model that `coalmine train`, transformers or PEFT saved."),
-    ],
+    ]
     host: Annotated[
-        str,
-        typer.Option(
-            "--host", help="The address to listen on; one that other machines can reach needs a key."
-        ),
-    ] = "127.0.0.1",
+        str, Option("The address to listen on; one that other machines can reach needs a key.")
+    ] = "127.0.0.1"
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
-    ] = 8000,
+    ] = 8000
     name: Annotated[
-        str | None,
-        typer.Option("--name", help="What clients call the model; default: the name of its directory."),
-    ] = None,
-    device: Device = "cpu",
-    precision: Precision = "float32",
+        str | None, Option("What clients call the model; default: the name of its directory.")
+    ] = None
+    loading: Annotated[LoadOptions, Only(("device", "precision"))]
     key_variable: Annotated[
-        str | None,
-        typer.Option(
-            "--key-variable", help="The environment variable that holds the key that clients must send."
-        ),
-    ] = None,
+        str | None, Option("The environment variable that holds the key that clients must send.")
+    ] = None
     batch: Annotated[
         int,
-        typer.Option(
-            "--batch",
-            min=1,
-            help="The most requests computed together; with 1, an answer does not depend on what else is asked.",
+        Option(
+            "The most requests computed together; with 1, an answer does not depend on what else is asked.",
+            least=1,
         ),
-    ] = 32,
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> int:
+    ] = 32
+    seed: Seed = 0
+    printing: Printing
+
+
+@takes
+def command(given: Serve) -> int:
     """Serve a local model to any client that speaks OpenAI's completions, until Ctrl-C.
 
     The log-probabilities of prompts (`echo` with `logprobs`) are those that the audits measure. Prints one line with the address
@@ -65,31 +62,27 @@ def command(
     from coalmine.models.loading import is_endpoint, load_model
     from coalmine.serving.server import check_address, check_installed, serve
 
-    key = _key_from(key_variable)
+    key = _key_from(given.key_variable)
     check_installed()  # these two before a large model is loaded
-    check_address(host, port, key)
-    if is_endpoint(model):
-        raise InputError(f"{model} is already served; give the directory of a model on this machine")
-    loaded = load_model(model, device=device, precision=precision)
-
-    def log(line: str) -> None:
-        write_stderr(f"{visible(line)}\n")
-
+    check_address(given.host, given.port, key)
+    if is_endpoint(given.model):
+        raise InputError(f"{given.model} is already served; give the directory of a model on this machine")
+    model = load_model(given.model, given.loading)
     with (
         serve(
-            loaded,
-            host=host,
-            port=port,
-            name=name,
+            model,
+            host=given.host,
+            port=given.port,
+            name=given.name,
             key=key,
-            seed=seed,
-            batch=batch,
-            log=None if quiet else log,
+            seed=given.seed,
+            batch=given.batch,
+            log=None if given.printing.quiet else _log,
         ) as server,
         contextlib.suppress(KeyboardInterrupt),
     ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # which acts like Ctrl-C
-        _print_address(server.url, name or loaded.name, json=json, quiet=quiet)
+        _print_address(server.url, given.name or model.name, given.printing)
         while True:
             time.sleep(3600)
     return 0
@@ -104,10 +97,14 @@ def _key_from(variable: str | None) -> str | None:
     return key
 
 
-def _print_address(url: str, name: str, *, json: bool, quiet: bool) -> None:
+def _log(line: str) -> None:
+    write_stderr(f"{visible(line)}\n")
+
+
+def _print_address(url: str, name: str, printing: Printing) -> None:
     """Print one line at once, so that the program that started the server can read the address."""
-    if json:
+    if printing.json:
         print_json({"url": url, "model": name}, one_line=True)
-    elif not quiet:
+    elif not printing.quiet:
         sys.stdout.write(visible(f"Serving {name!r} at {url}; stop it with Ctrl-C.") + "\n")
         sys.stdout.flush()

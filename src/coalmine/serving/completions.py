@@ -1,149 +1,113 @@
-"""Answers to a batch of completion requests: the one place where the server asks the model."""
+"""Answers to completion requests: a queue in which they wait for each other, and the one thread that asks the model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import asyncio
+import queue
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from itertools import product
 from typing import Any
 
-import numpy as np
-
-from coalmine.errors import ModelOutputError, NotMeasurableError
-from coalmine.models.protocols import FloatArray, Lister, Model, Scorer, Stepper, TokenSequence
-from coalmine.serving.generation import ABOVE_ZERO_BITS, Continuation, generate
+from coalmine.errors import NotMeasurableError
+from coalmine.models.protocols import Lister, Model, Scorer, Stepper, TokenSequence
+from coalmine.serving.generation import Choice, TokenTexts, check_bits, generate
 from coalmine.serving.requests import Completion
-from coalmine.serving.token_text import TokenTexts, Transcript
-
-NATS = math.log(2)  # in a bit
 
 Answered = tuple[list[dict[str, Any]], int]
-Tops = list[list[tuple[int, float]]]
+_Waiting = tuple[Completion, "Future[Answered]"]
 
 
 def check_possible(model: Model, request: Completion) -> None:
     """Refuse a request that this model cannot answer, and say why."""
-    if request.echo and request.logprobs is not None and not isinstance(model, Scorer):
-        raise NotMeasurableError(
-            "this model does not give the probabilities of a prompt's tokens; ask without logprobs"
-        )
-    lists = isinstance(model, Lister) if request.echo else isinstance(model, Stepper)
-    if request.logprobs and not lists:
-        raise NotMeasurableError(
-            "this model does not list its most likely tokens, only the probability of given ones; ask with logprobs=0"
-        )
+    if request.logprobs is not None and not isinstance(model, Scorer):
+        raise NotMeasurableError("this model does not give the probabilities of tokens; ask without logprobs")
+    if request.logprobs and not isinstance(model, Lister):
+        raise NotMeasurableError("this model does not list its most likely tokens; ask with logprobs=0")
     if request.max_tokens and not isinstance(model, Stepper):
         raise NotMeasurableError("this model cannot continue a text; ask with max_tokens=0 and echo")
 
 
-def complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> list[Answered]:
-    """The choices of each request, in OpenAI's shape, and how many tokens were generated for it; all are computed together.
+class Batcher:
+    """Computes up to `most` of the requests that wait together; each must be possible."""
 
-    The model's context is put before each prompt and is not part of the answer.
-    """
-    for request in requests:
-        check_possible(model, request)
-    scores = _echo_scores(model, [request for request in requests if _scored(request)])
-    tops = _echo_tops(model, [request for request in requests if _scored(request) and request.logprobs])
+    def __init__(self, model: Any, texts: TokenTexts, *, most: int) -> None:
+        self._model, self._texts, self._most = model, texts, most
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        # A daemon, so that a model that computes for hours does not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name="coalmine-model", daemon=True)
+        self._thread.start()
+
+    async def ask(self, request: Completion) -> Answered:
+        """The choices, in OpenAI's shape, and how many tokens were generated; what the model raises is raised here."""
+        future: Future[Answered] = Future()
+        self._waiting.put((request, future))
+        return await asyncio.wrap_future(future)
+
+    def close(self, *, patience: float) -> None:
+        """End the thread, after what it computes, if that takes no more than `patience` seconds."""
+        self._waiting.put(None)
+        self._thread.join(patience)
+
+    def _work(self) -> None:
+        for first in iter(self._waiting.get, None):
+            batch = [first]
+            while len(batch) < self._most and not self._waiting.empty():
+                if (one := self._waiting.get()) is None:
+                    self._waiting.put(None)  # for the loop above, which it ends
+                    break
+                batch.append(one)
+            # A request whose client the server has stopped waiting for is not computed.
+            self._settle([one for one in batch if one[1].set_running_or_notify_cancel()])
+
+    def _settle(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            answers = _complete(self._model, self._texts, [request for request, _ in batch])
+        except Exception as problem:  # noqa: BLE001 - raised again where the request was made
+            if len(batch) == 1:
+                batch[0][1].set_exception(problem)
+            else:  # one of them is at fault: the others are answered as if it had not been there
+                for one in batch:
+                    self._settle([one])
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                future.set_result(answer)
+
+
+def _complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> list[Answered]:
+    """The answers to several requests, which are computed together."""
     rows = [
-        [
-            Continuation(request, prompt, choice, texts)
-            for prompt in range(len(request.prompts))
-            for choice in range(request.n)
-        ]
+        [Choice(request, *which, texts) for which in product(range(len(request.prompts)), range(request.n))]
         for request in requests
     ]
-    writing = [row for request, its in zip(requests, rows, strict=True) if request.max_tokens for row in its]
-    if writing:
+    choices = [choice for its in rows for choice in its]
+    if writing := [choice for choice in choices if choice.request.max_tokens]:
         generate(model, writing)
+    scored = _texts_of(model, (choice for choice in choices if choice.request.logprobs is not None))
+    listed = _texts_of(model, (choice for choice in choices if choice.request.logprobs))
+    most = max((choice.request.logprobs or 0 for choice in choices), default=0)
+    for text, score in zip(scored, model.score(list(scored)) if scored else (), strict=True):
+        check_bits(score.log2_probabilities)
+        for choice in scored[text]:
+            choice.bits = score.log2_probabilities.tolist()
+    for text, tops in zip(listed, model.likeliest(list(listed), k=most) if listed else (), strict=True):
+        for choice in listed[text]:
+            choice.listed = tops
     return [
         (
-            [_choice(request, row, index, texts, scores, tops) for index, row in enumerate(its)],
-            sum(len(row.tokens) for row in its),
+            [choice.answer(index) for index, choice in enumerate(its)],
+            sum(len(choice.written) for choice in its),
         )
-        for request, its in zip(requests, rows, strict=True)
+        for its in rows
     ]
 
 
-def _scored(request: Completion) -> bool:
-    return request.echo and request.logprobs is not None
-
-
-def _echo_scores(model: Scorer, requests: Sequence[Completion]) -> dict[tuple[int, ...], FloatArray]:
-    """The log2 probability of each token of each prompt."""
-    prompts = sorted({prompt for request in requests for prompt in request.prompts if prompt})
-    if not prompts:
-        return {}
-    scores = model.score([TokenSequence(context=model.context, target=prompt) for prompt in prompts])
-    for score in scores:
-        bits = score.log2_probabilities
-        if not (np.isfinite(bits).all() and bits.max() <= ABOVE_ZERO_BITS):
-            raise ModelOutputError(
-                "the model gave a token of the prompt a log-probability that is not a finite number below 0, so there is no answer"
-            )
-    return {prompt: score.log2_probabilities for prompt, score in zip(prompts, scores, strict=True)}
-
-
-def _echo_tops(model: Lister, requests: Sequence[Completion]) -> dict[tuple[int, ...], Tops]:
-    """The most likely tokens at each position of each prompt."""
-    most: dict[tuple[int, ...], int] = {}
-    for request in requests:
-        for prompt in request.prompts:
-            most[prompt] = max(most.get(prompt, 0), request.logprobs or 0)
-    tops: dict[tuple[int, ...], Tops] = {}
-    for count in sorted(set(most.values())):
-        alike = [prompt for prompt in most if most[prompt] == count]
-        texts = [TokenSequence(context=model.context, target=prompt) for prompt in alike]
-        tops |= zip(alike, model.likeliest(texts, k=count), strict=True)
-    return tops
-
-
-def _choice(
-    request: Completion,
-    row: Continuation,
-    index: int,
-    texts: TokenTexts,
-    scores: dict[tuple[int, ...], FloatArray],
-    tops: dict[tuple[int, ...], Tops],
-) -> dict[str, Any]:
-    echoed = Transcript(texts, first=True)
-    if request.echo:
-        for token in row.prompt:
-            echoed.add(token)
-        echoed.end()
-    logprobs = None
-    if request.logprobs is not None:
-        kept = row.tokens[: len(row.transcript.tokens)]
-        tokens = (*(row.prompt if request.echo else ()), *kept)
-        own = [*(scores.get(row.prompt, ()) if request.echo else ()), *row.log2_probabilities]
-        logprobs = {
-            "tokens": echoed.tokens + row.transcript.tokens,
-            "token_logprobs": [float(bits) * NATS for bits in own],
-            "top_logprobs": None,
-            "text_offset": echoed.offsets + [len(echoed.text) + offset for offset in row.transcript.offsets],
-        }
-        if request.logprobs:
-            listed = [*(tops.get(row.prompt, []) if request.echo else []), *row.tops]
-            begins = request.echo or not row.prompt  # whether the first listed token begins its text
-            logprobs["top_logprobs"] = [
-                _top(some[: request.logprobs], token, float(bits), texts, first=begins and place == 0)
-                for place, (some, token, bits) in enumerate(zip(listed, tokens, own, strict=True))
-            ]
-    return {
-        "text": echoed.text + row.transcript.text,
-        "index": index,
-        "finish_reason": row.finish_reason,
-        "logprobs": logprobs,
-    }
-
-
-def _top(
-    likeliest_tokens: list[tuple[int, float]], own: int, own_bits: float, texts: TokenTexts, *, first: bool
-) -> dict[str, float]:
-    """The most likely tokens at one position and the token that is there, with the same number as it has alone."""
-    top: dict[str, float] = {}
-    for token, bits in likeliest_tokens:
-        # Of two tokens with the same text the more likely is listed; impossible ones have no number in JSON.
-        if math.isfinite(bits):
-            top.setdefault(texts.written(token, first=first), (own_bits if token == own else bits) * NATS)
-    top.setdefault(texts.written(own, first=first), own_bits * NATS)
-    return top
+def _texts_of(model: Model, choices: Iterable[Choice]) -> dict[TokenSequence, list[Choice]]:
+    """What the choices show, after all that comes before it; a text that several choices show is there once."""
+    texts: dict[TokenSequence, list[Choice]] = {}
+    for choice in choices:
+        before = model.context if choice.request.echo else model.context + choice.prompt
+        if choice.shown:
+            texts.setdefault(TokenSequence(before, tuple(choice.shown)), []).append(choice)
+    return texts

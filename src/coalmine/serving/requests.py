@@ -1,70 +1,20 @@
-"""Requests that a client may send: their fields and limits, and one sentence for each that is wrong."""
+"""Requests that a client may send: their fields and limits, one sentence for each that is wrong, and the answer that says it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+from starlette.responses import Response
 
 from coalmine.errors import InputError
-from coalmine.models.protocols import Model
+from coalmine.models.protocols import Model, Tokenizer
 
-MOST_BYTES = 10_000_000
 MOST_CHOICES = 2048
-MOST_TOKENS = 4096
-MOST_LOGPROBS = 20
-DEFAULT_TOKENS = 16
-
-
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked request: what to do with which tokens."""
-
-    prompts: tuple[tuple[int, ...], ...]
-    max_tokens: int
-    temperature: float
-    top_p: float
-    n: int
-    stop: tuple[str, ...]
-    logprobs: int | None
-    echo: bool
-    seed: int
-
-
-_Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-_Temperature = Annotated[float, msgspec.Meta(ge=0, le=2)]
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
-_Logprobs = Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)]
-_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)]
-_Stop = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[list[Any], msgspec.Meta(max_length=4)]
-
-
-class _CompletionFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The fields as they come; as with OpenAI, null means absent."""
-
-    prompt: str | list[Any]
-    model: str | None = None
-    max_tokens: _Tokens | None = None
-    temperature: _Temperature | None = None
-    top_p: _Share | None = None
-    n: _Count | None = None
-    stop: _Stop | None = None
-    logprobs: _Logprobs | None = None
-    echo: bool | None = None
-    seed: int | None = None
-    user: str | None = None
-    # Listed so that a neutral value is accepted and any other refused: to ignore one would silently change numbers.
-    stream: bool | None = None
-    stream_options: Any = None
-    suffix: str | None = None
-    best_of: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-
-
-class _TokenizeFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    prompt: str
-    model: str | None = None
+_UNSUPPORTED = ("suffix", "presence_penalty", "frequency_penalty", "logit_bias")
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 503: "overloaded_error"}
+_MORE_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1", "Connection": "close"}}
+_Record = TypeVar("_Record")
 
 
 class RefusedError(InputError):
@@ -75,94 +25,92 @@ class RefusedError(InputError):
         self.status, self.code = status, code
 
 
-def error_document(refusal: RefusedError) -> bytes:
-    """The body of a refusal, in OpenAI's shape."""
-    kinds = {401: "authentication_error", 403: "permission_error", 503: "overloaded_error"}
-    kind = kinds.get(refusal.status, "server_error" if refusal.status >= 500 else "invalid_request_error")
-    error = {"message": str(refusal), "type": kind, "code": refusal.code}
-    return msgspec.json.encode({"error": error})
+class Completion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request for completions, and what is meant by a field that is absent."""
+
+    prompts: tuple[tuple[int, ...], ...] = msgspec.field(name="prompt")
+    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 16
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 1.0
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] = 1
+    stop: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], msgspec.Meta(max_length=4)] = ()
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+    echo: bool = False
+    seed: int
 
 
-_Fields = TypeVar("_Fields")
+class _Tokenize(msgspec.Struct, forbid_unknown_fields=True):
+    prompt: str
 
 
 def read_completion(body: bytes, model: Model, name: str, *, seed: int) -> Completion:
     """The request in a body; `name` is what the model is served as, `seed` is for requests that name none."""
-    fields = _decode(body, _CompletionFields)
-    _check_name(fields.model, name)
-    _refuse_unsupported(fields)
-    n = fields.n or 1
-    prompts = _tokens_of_prompts(fields.prompt, model)
-    if len(prompts) * n > MOST_CHOICES:
-        raise InputError(
-            f"a request may ask for {MOST_CHOICES} choices, got {len(prompts)} prompts of n={n}; send several requests"
-        )
-    stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
-    if not all(isinstance(one, str) and one for one in stop):
-        raise InputError("stop must be a text or a list of up to four texts, none of them empty")
-    return Completion(
-        prompts=tuple(prompts),
-        max_tokens=DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens,
-        temperature=1.0 if fields.temperature is None else fields.temperature,
-        top_p=1.0 if fields.top_p is None else fields.top_p,
-        n=n,
-        stop=tuple(stop),
-        logprobs=fields.logprobs,
-        echo=bool(fields.echo),
-        seed=seed if fields.seed is None else fields.seed,
-    )
+    given = {"seed": seed} | _fields(body, name)
+    # A neutral value is accepted and any other refused: to ignore one would silently change numbers.
+    if given.pop("stream", False):
+        raise InputError("this server does not stream; ask without stream, and the answer comes in one piece")
+    if given.pop("best_of", n := given.get("n", 1)) != n:
+        raise InputError("this server does not support best_of; ask for n choices and choose among them")
+    for field in _UNSUPPORTED:
+        if given.pop(field, None):
+            raise InputError(f"this server does not support {field}; ask without it")
+    if "prompt" in given:
+        given["prompt"] = _token_ids(given["prompt"], model.tokenizer)
+    if isinstance(given.get("stop"), str):
+        given["stop"] = [given["stop"]]
+    asked = _checked(given, Completion)
+    if len(asked.prompts) * asked.n > MOST_CHOICES:
+        said = f"got {len(asked.prompts)} prompts of n={asked.n}; send several requests"
+        raise InputError(f"a request may ask for {MOST_CHOICES} choices, {said}")
+    return asked
 
 
 def read_tokenize(body: bytes, model: Model, name: str) -> list[int]:
     """The token ids of the text in a body."""
-    fields = _decode(body, _TokenizeFields)
-    _check_name(fields.model, name)
-    return model.tokenizer.encode(fields.prompt)
+    return model.tokenizer.encode(_checked(_fields(body, name), _Tokenize).prompt)
 
 
-def _decode(body: bytes, kind: type[_Fields]) -> _Fields:
+def error_response(refusal: RefusedError) -> Response:
+    """The answer to a request that is refused, in OpenAI's shape."""
+    status = refusal.status
+    kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    error = {"message": str(refusal), "type": kind, "code": refusal.code}
+    content = msgspec.json.encode({"error": error})
+    return Response(content, status, _MORE_HEADERS.get(status), "application/json")
+
+
+def _fields(body: bytes, name: str) -> dict[str, Any]:
+    """The fields of a request to the model of this name; as with OpenAI, null means absent."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as problem:
-        raise InputError(f"the request has a wrong field: {problem}") from None
+        given = _checked(msgspec.json.decode(body), dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError("the body of the request is not valid JSON in UTF-8; send one JSON object") from None
+    if given.pop("model", None) not in {None, name}:
+        raise RefusedError(404, "model_not_found", f"there is no model of that name; this is {name!r}")
+    ignored = {"user", "stream_options"}
+    return {field: value for field, value in given.items() if value is not None and field not in ignored}
 
 
-def _check_name(asked: str | None, name: str) -> None:
-    if asked is not None and asked != name:
-        message = f"this server has no model of that name; it serves {name!r}, as /v1/models says"
-        raise RefusedError(404, "model_not_found", message)
+def _checked(given: Any, kind: type[_Record]) -> _Record:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as problem:
+        raise InputError(f"the request has a wrong field: {problem}") from None
 
 
-def _refuse_unsupported(fields: _CompletionFields) -> None:
-    if fields.stream:
-        raise InputError("this server does not stream; ask without stream, and the answer comes in one piece")
-    for field in ("suffix", "presence_penalty", "frequency_penalty", "logit_bias"):
-        if getattr(fields, field):
-            raise InputError(f"this server does not support {field}; ask without it")
-    if fields.best_of is not None and fields.best_of != (fields.n or 1):
-        raise InputError("this server does not support best_of; ask for n choices and choose among them")
-
-
-def _tokens_of_prompts(prompt: str | list[Any], model: Model) -> list[tuple[int, ...]]:
+def _token_ids(prompt: Any, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """One sequence of ids per prompt: the prompt may be a text, texts, ids, or lists of ids."""
-    if isinstance(prompt, str):
-        return [tuple(model.tokenizer.encode(prompt))]
-    if not prompt:
+    if prompt == []:
         raise InputError("prompt is an empty list; give a text, texts, token ids, or lists of token ids")
-    if all(isinstance(one, str) for one in prompt):
-        return [tuple(model.tokenizer.encode(one)) for one in prompt]
-    lists = prompt if all(isinstance(one, list) for one in prompt) else [prompt]
-    return [_checked_ids(ids, model.tokenizer.size) for ids in lists]
-
-
-def _checked_ids(ids: list[Any], size: int) -> tuple[int, ...]:
-    for one in ids:
-        if not isinstance(one, int) or isinstance(one, bool):
-            raise InputError(
-                "prompt must be a text, a list of texts, a list of token ids or a list of such lists, not a mixture"
-            )
-        if not 0 <= one < size:
-            raise InputError(f"token ids of this model are 0 to {size - 1}, got {one}")
-    return tuple(ids)
+    several = isinstance(prompt, list) and isinstance(prompt[0], str | list)
+    prompts = prompt if several else [prompt]
+    if all(isinstance(one, str) for one in prompts):
+        return tuple(tuple(tokenizer.encode(one)) for one in prompts)
+    try:
+        lists = msgspec.convert(prompts, tuple[tuple[int, ...], ...])
+    except msgspec.ValidationError:
+        said = "prompt must be a text, a list of texts, a list of token ids or a list of such lists, not a mixture"
+        raise InputError(said) from None
+    for token in (token for ids in lists for token in ids if not 0 <= token < tokenizer.size):
+        raise InputError(f"token ids of this model are 0 to {tokenizer.size - 1}, got {token}")
+    return lists

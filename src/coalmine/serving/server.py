@@ -5,54 +5,14 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import socket
-import threading
-import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.models.protocols import MaskedModel, Model, PairModel
 
 if TYPE_CHECKING:
-    from uvicorn import Config
-
-    from coalmine.serving.batching import Batcher
-
-BATCH = 32
-PATIENCE_SECONDS = 10
-
-
-class Server:
-    """A running server; `close` it, or use it in a `with`."""
-
-    def __init__(self, config: Config, listening: socket.socket, batcher: Batcher) -> None:
-        from coalmine.serving.connections import PatientServer
-
-        address, port = listening.getsockname()[:2]
-        #: What clients get as the address, such as http://127.0.0.1:8000/v1; paths such as /completions are added to it.
-        self.url = f"http://{f'[{address}]' if ':' in address else address}:{port}/v1"
-        self._batcher = batcher
-        self._web = PatientServer(config, patience=PATIENCE_SECONDS)
-        self._thread = threading.Thread(
-            target=self._web.run, args=([listening],), name="coalmine-serve", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """Take no more requests, answer those that came, for up to ten seconds, refuse the rest with 503, and free the address."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        self._web.should_exit = True
-        self._thread.join()
-        self._batcher.close(patience=max(0.0, deadline - time.monotonic()))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    from coalmine.serving.connections import Server
 
 
 def serve(
@@ -63,7 +23,7 @@ def serve(
     name: str | None = None,
     key: str | None = None,
     seed: int = 0,
-    batch: int = BATCH,
+    batch: int = 32,
     log: Callable[[str], None] | None = None,
 ) -> Server:
     """Serve a model from a thread of this process; the server answers as soon as this returns.
@@ -80,52 +40,25 @@ def serve(
     b'{"status":"ok"}'
     """
     if isinstance(model, PairModel | MaskedModel):
+        said = "serve a causal model, or model.given(source) of a model of pairs"
         raise InputError(
-            f"{model.name!r} does not read texts from left to right, so it has no completions to serve; serve a causal model, or "
-            "model.given(source) of a model of pairs"
+            f"{model.name!r} does not read texts from left to right, so it has no completions; {said}"
         )
     if batch < 1:
         raise InputError(f"batch must be at least 1, got {batch}")
     check_installed()
-    from uvicorn import Config
-
-    from coalmine.serving.application import Application, own_hosts
-    from coalmine.serving.connections import IDLE_SECONDS, StrictConnection
+    from coalmine.serving.admission import Gate, own_hosts
+    from coalmine.serving.application import Application
+    from coalmine.serving.connections import Server
 
     listening = _listen(host, port, key)
-    # Requests may call the server by its own names; if other machines can reach it, it may have any.
     address, own_port = listening.getsockname()[:2]
+    # Requests may call the server by its own names; if other machines can reach it, it may have any.
     hosts = own_hosts(address.partition("%")[0], own_port) if _is_loopback(address) else None
-    application = Application(
-        model, name=name or model.name, seed=seed, batch=batch, key=key, hosts=hosts, log=log
-    )
-    config = Config(
-        application,
-        http=StrictConnection,
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=IDLE_SECONDS,
-    )
-    return Server(config, listening, application.batcher)
-
-
-def _listen(host: str, port: int, key: str | None) -> socket.socket:
-    family, address = check_address(host, port, key)
-    try:
-        listening = socket.create_server(
-            address, family=family, backlog=128, dualstack_ipv6=family is socket.AF_INET6
-        )
-    except OSError as problem:
-        raise InputError(
-            f"cannot listen on {host} port {port} ({problem.strerror}); choose another port, or 0 for any free one"
-        ) from None
-    # Connections inherit it; without it, the body of an answer would wait for the acknowledgment of its head.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
+    gate = Gate(hosts, None if key is None else key.encode())
+    log = log or (lambda _: None)
+    application = Application(model, gate, name=name or model.name, seed=seed, batch=batch, log=log)
+    return Server(application, listening)
 
 
 def check_installed() -> None:
@@ -153,6 +86,18 @@ def check_address(host: str, port: int, key: str | None) -> tuple[socket.Address
             "--key-variable"
         )
     return family, address
+
+
+def _listen(host: str, port: int, key: str | None) -> socket.socket:
+    family, address = check_address(host, port, key)
+    try:
+        listening = socket.create_server(address, family=family, dualstack_ipv6=family is socket.AF_INET6)
+    except OSError as problem:
+        said = f"cannot listen on {host} port {port} ({problem.strerror})"
+        raise InputError(f"{said}; choose another port, or 0 for any free one") from None
+    # Connections inherit it; without it, the body of an answer would wait for the acknowledgment of its head.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _is_loopback(address: str) -> bool:
