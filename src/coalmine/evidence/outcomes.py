@@ -61,6 +61,11 @@ class PartOutcome(NamedTuple):
     unable: bool = False
 
 
+def open_part(name: str, why: str, settle: str, worst: float = math.inf) -> PartOutcome:
+    """A part of which nothing is shown either way."""
+    return PartOutcome(name, "not_shown", why, worst, settle)
+
+
 def together(
     rule: str,
     asks: str,
@@ -70,6 +75,7 @@ def together(
     chance: float,
     level: float,
     fewest: int = 1,
+    warnings: Sequence[str] = (),
 ) -> RuleOutcome:
     """One outcome from many: broken if one is above and chance does not explain it, holds only if all hold and there are enough.
 
@@ -86,6 +92,7 @@ def together(
         settle=settle,
         chance=chance,
         details=tuple(f"{one.name}: {one.evidence}" for one in (*parts["broken"], *parts["not_shown"])),
+        warnings=tuple(warnings),
     )
     return within(found, level)
 
