@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -57,3 +58,21 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     def interval(self) -> tuple[float | None, float | None]:
         """The interval at `confidence`, as (low, high)."""
         return (self.low, self.high)
+
+
+def rounded_down(bound: float) -> str:
+    """A lower limit with two decimals, rounded so that it claims no more than was shown.
+
+    >>> rounded_down(1.999)
+    '1.99'
+    """
+    return f"{math.floor(bound * 100) / 100:.2f}"
+
+
+def rounded_up(bound: float) -> str:
+    """An upper limit with two decimals, rounded in the same way.
+
+    >>> rounded_up(1.991)
+    '2.00'
+    """
+    return f"{math.ceil(bound * 100) / 100:.2f}"

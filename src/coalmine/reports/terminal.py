@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from coalmine.corpus.planting.planting import Planted
 from coalmine.corpus.planting.verifying import Verification
 from coalmine.evidence.words import format_names
+from coalmine.records.estimate import rounded_down
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -98,15 +98,6 @@ def _epsilon_in_words(one: CopiesPower) -> str:
         return f"nothing about epsilon: {sides}"
     each = "" if one.copies == 1 else f" ({rounded_down(one.epsilon_per_copy)} per copy)"
     return f"epsilon of {rounded_down(one.epsilon)}{each}: {sides}"
-
-
-def rounded_down(bound: float) -> str:
-    """A bound with two decimals, rounded down so that it claims no more than was shown.
-
-    >>> rounded_down(1.999)
-    '1.99'
-    """
-    return f"{math.floor(100 * bound) / 100:.2f}"
 
 
 def verification_summary(found: Verification) -> str:

@@ -8,7 +8,6 @@ trials of a cluster agree. A mean over clusters of sizes m then has the variance
 
 from __future__ import annotations
 
-import math
 from typing import overload
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.scores import FloatArray, checked_confidence
 
 # A number of successes closer than this to a whole number counts as that number.
@@ -181,7 +181,7 @@ def median_estimate(
     known = highest - middle <= 1e-9
     shown = (
         f"median of {n}: {'' if known else 'at least '}{middle:.2f} {unit} ({100 * level:g}% interval "
-        f"{math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f})"
+        f"{rounded_down(low)} to {rounded_up(high)})"
     )
     few = (
         ()

@@ -110,13 +110,8 @@ def sample_array(scores: ArrayLike, what: str) -> FloatArray:
         raise NotMeasurableError(
             f"exposure compares a canary with other texts, but there are no {what}; give at least one score"
         )
-    bad = np.flatnonzero(~np.isfinite(array))
-    if len(bad):
-        raise ModelOutputError(
-            f"{len(bad):,} of the {len(array):,} {what} have a log-perplexity that is not a finite number "
-            f"(the first is {array[bad[0]]}, at position {bad[0]}); check the model's log-probabilities for them"
-        )
-    return array
+    problem = "have a log-perplexity that is not a finite number"
+    return _finite(array, what, problem, "check the model's log-probabilities for them")
 
 
 def number_row(values: ArrayLike, what: str) -> FloatArray:
@@ -191,10 +186,13 @@ def _one_side(scores: ArrayLike, what: str) -> FloatArray:
         raise NotMeasurableError(
             f"membership compares what was trained on with what was not, but there are no {what}; give at least one"
         )
+    return _finite(array, what, "are not finite numbers", "find out why before drawing conclusions")
+
+
+def _finite(array: FloatArray, what: str, problem: str, advice: str) -> FloatArray:
     bad = np.flatnonzero(~np.isfinite(array))
     if len(bad):
         raise ModelOutputError(
-            f"{len(bad):,} of the {len(array):,} {what} are not finite numbers (the first is {array[bad[0]]}, at position "
-            f"{bad[0]}); find out why before drawing conclusions"
+            f"{len(bad):,} of the {len(array):,} {what} {problem} (the first is {array[bad[0]]}, at position {bad[0]}); {advice}"
         )
     return array

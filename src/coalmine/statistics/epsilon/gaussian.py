@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down
 from coalmine.statistics.epsilon.beta_comparison import BetaPairs
-from coalmine.statistics.epsilon.lower_bounds import LARGEST_EPSILON, lower_bound
+from coalmine.statistics.epsilon.lower_bounds import LARGEST_EPSILON, largest_where, lower_bound
 from coalmine.statistics.epsilon.one_run import (
     Guesses,
     OneRunLadder,
@@ -101,7 +102,7 @@ def epsilon_gaussian(
         return bool(np.any(below <= weights * (1.0 - level)))
 
     assumptions = (ASSUMES_NOISE, *THRESHOLD_ASSUMPTIONS)
-    return _bound(GAUSSIAN, _largest_mu(refutes), delta, level, n, copies, assumptions)
+    return _bound(GAUSSIAN, refutes, delta, level, n, copies, assumptions)
 
 
 def epsilon_f_dp(
@@ -135,7 +136,7 @@ def epsilon_f_dp(
         return any(curve_refuted(test.guesses, mu, error) for test in ladder.tests)
 
     assumptions = (ASSUMES_NOISE, *coin_assumptions(inclusion))
-    return _bound(F_DP, _largest_mu(refutes), delta, level, n, copies, assumptions)
+    return _bound(F_DP, refutes, delta, level, n, copies, assumptions)
 
 
 def curve_refuted(guesses: Guesses, mu: float, error: float) -> bool:
@@ -181,23 +182,9 @@ def _moved(rates: FloatArray | np.float64, mu: float) -> FloatArray:
     return np.asarray(ndtr(ndtri(np.clip(rates, 0.0, 1.0)) + mu))
 
 
-def _largest_mu(refutes: Callable[[float], bool]) -> float:
-    if not refutes(0.0):
-        return 0.0
-    low, high = 0.0, 0.5
-    while refutes(high):
-        if high >= _LARGEST_MU:
-            return high
-        low, high = high, 2.0 * high
-    while high - low > _PRECISION:
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if refutes(middle) else (low, middle)
-    return low
-
-
 def _bound(
     method: str,
-    mu: float,
+    refutes: Callable[[float], bool],
     delta: float,
     level: float,
     n: int,
@@ -209,9 +196,9 @@ def _bound(
             method, "Gaussian noise has no epsilon at delta 0; give a delta such as 1e-5", n
         )
     # The noise of a group of k records has k times the mu of one.
-    mu /= checked_count(copies, "copies")
+    mu = largest_where(refutes, 0.5, _LARGEST_MU, _PRECISION) / checked_count(copies, "copies")
     epsilon = min(gaussian_epsilon(mu, delta), LARGEST_EPSILON)
-    basis = f"mu is at least {math.floor(mu * 100) / 100:.2f}, if the noise is Gaussian"
+    basis = f"mu is at least {rounded_down(mu)}, if the noise is Gaussian"
     return lower_bound(
         method, epsilon, delta=delta, confidence=level, n=n, assumptions=assumptions, basis=basis
     )

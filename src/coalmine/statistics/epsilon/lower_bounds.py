@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down
 from coalmine.statistics.scores import checked_count, checked_delta
 
 # Whether the scores refute a pair (epsilon, delta) for a canary as a whole.
@@ -51,16 +52,25 @@ def largest_refuted(refutes: Refutes, delta: float, copies: int = 1) -> float:
         whole = group_delta(epsilon, delta, copies)
         return whole < 1.0 and refutes(copies * epsilon, whole)
 
-    if not refuted(0.0):
+    return largest_where(refuted, 1.0 / copies, LARGEST_EPSILON / copies, _PRECISION)
+
+
+def largest_where(holds: Callable[[float], bool], first: float, most: float, precision: float) -> float:
+    """The largest number at which something holds that holds at all smaller ones, searched from `first` on; 0 where there is none.
+
+    >>> round(largest_where(lambda number: number < 5.3, 1.0, 64.0, 1e-6), 4)
+    5.3
+    """
+    if not holds(0.0):
         return 0.0
-    low, high = 0.0, 1.0 / copies
-    while refuted(high):
-        if high * copies >= LARGEST_EPSILON:
+    low, high = 0.0, first
+    while holds(high):
+        if high >= most:
             return high
         low, high = high, 2.0 * high
-    while high - low > _PRECISION:
+    while high - low > precision:
         middle = (low + high) / 2.0
-        low, high = (middle, high) if refuted(middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
@@ -77,8 +87,6 @@ def lower_bound(
 ) -> Estimate:
     """A lower bound on epsilon as an estimate: `low` is the bound, and there is neither a value nor an upper limit."""
     at = "" if delta == 0 else f" at delta {delta:g}"
-    # Rounded down: a sentence that says "at least" must not promise more than the bound.
-    shown = math.floor(epsilon * 100) / 100
     return Estimate(
         method=method,
         status="lower_bound",
@@ -87,7 +95,7 @@ def lower_bound(
         high=None,
         confidence=confidence,
         n=n,
-        statement=f"epsilon is at least {shown:.2f}{at} ({100 * confidence:g}% confidence){': ' + basis if basis else ''}",
+        statement=f"epsilon is at least {rounded_down(epsilon)}{at} ({100 * confidence:g}% confidence){': ' + basis if basis else ''}",
         assumptions=assumptions,
         warnings=warnings,
     )

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.exposure.bounded_mean import sparse_mean_interval
 from coalmine.statistics.exposure.ranks import exposure_bits
 from coalmine.statistics.scores import (
@@ -72,11 +73,11 @@ def bounded_exposure(known: int, most_rank: int, size: int, *, rank: int | None 
         )
     low, high = exposure_bits(most_rank, size), exposure_bits(known, size)
     # Rounded outwards: whatever the sentence calls proven must be.
-    outer_low, outer_high = math.floor(low * 100) / 100, math.ceil(high * 100) / 100
+    outer_low, outer_high = rounded_down(low), rounded_up(high)
     value = None
     statement = (
         f"rank is proven to be between {known:,} and {most_rank:,} of {_shown(size)}: "
-        f"exposure is between {outer_low:.2f} and {outer_high:.2f} bits"
+        f"exposure is between {outer_low} and {outer_high} bits"
     )
     if rank is not None:
         value = exposure_bits(rank, size)
@@ -84,7 +85,7 @@ def bounded_exposure(known: int, most_rank: int, size: int, *, rank: int | None 
         if known != most_rank:
             statement = (
                 f"rank is proven to be {rank:,} of {_shown(size)}, or {known:,} to {most_rank:,} within the resolution of the "
-                f"model: exposure is {value:.2f} bits ({outer_low:.2f} to {outer_high:.2f})"
+                f"model: exposure is {value:.2f} bits ({outer_low} to {outer_high})"
             )
     return Estimate(
         method="bounded",
@@ -252,7 +253,7 @@ def _guided_statement(
     draws = f"{n:,} {'draw' if n == 1 else 'draws'}"
     if value is None:
         return (
-            f"exposure is between {math.floor(low * 100) / 100:.2f} and {math.ceil(high * 100) / 100:.2f} bits "
+            f"exposure is between {rounded_down(low)} and {rounded_up(high)} bits "
             f"({100 * level:g}% interval): {proven}, and none of {draws} is"
         )
     return (

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.scores import canary_array, checked_confidence, checked_count, sample_array
 
@@ -24,6 +25,7 @@ SAMPLE_ASSUMPTIONS = ("the samples are independent and uniform draws from the wh
 REFERENCE_ASSUMPTIONS = (
     "the references are independent draws from the distribution of the canary, never trained on",
 )
+_WAYS = {"sample": ("sampled", SAMPLE_ASSUMPTIONS), "reference": ("references", REFERENCE_ASSUMPTIONS)}
 
 
 def exposure_bits(rank: int, size: int) -> float:
@@ -64,7 +66,7 @@ def exact_exposure(rank: int, size: int, *, least: int | None = None, most: int 
     else:
         statement = (
             f"rank {int(rank):,} of {int(size):,}, or {least:,} to {most:,} within the resolution of the model: exposure is "
-            f"{bits:.2f} bits ({math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f})"
+            f"{bits:.2f} bits ({rounded_down(low)} to {rounded_up(high)})"
         )
     return Estimate(
         method="exact",
@@ -121,23 +123,11 @@ def sampled_exposures(
     lows = np.minimum(_bits(high_p), ceiling)
     highs = np.minimum(_bits(np.maximum(low_p, np.finfo(float).tiny)), ceiling)
     highs[counts == 0] = ceiling
-    estimates = []
+    found = []
     for count, low, high in zip(counts.tolist(), lows.tolist(), highs.tolist(), strict=True):
         value = min(_log2_ratio(n, count), ceiling) if count else None
-        estimates.append(
-            Estimate(
-                method="sampled",
-                status="lower_bound" if value is None else "measured",
-                value=value,
-                low=low,
-                high=high,
-                confidence=level,
-                n=n,
-                statement=_statement(value, (low, high), level, count=count, n=n, what="sample"),
-                assumptions=SAMPLE_ASSUMPTIONS,
-            )
-        )
-    return estimates
+        found.append(_among("sample", value, (low, high), level, count, n))
+    return found
 
 
 def reference_exposure(
@@ -184,24 +174,35 @@ def reference_exposures(
     level = checked_confidence(confidence)
     low_p, high_p = clopper_pearson(counts, n, level)
     lows, highs = _bits(high_p), _bits(np.maximum(low_p, np.finfo(float).tiny))
-    estimates = []
+    found = []
     for count, low, high in zip(counts.tolist(), lows.tolist(), highs.tolist(), strict=True):
         value = _log2_ratio(n, min(count + 1, n)) if count else None
-        lowest = low if value is None else min(low, value)
-        estimates.append(
-            Estimate(
-                method="references",
-                status="lower_bound" if value is None else "measured",
-                value=value,
-                low=lowest,
-                high=None if value is None else high,
-                confidence=level,
-                n=n,
-                statement=_statement(value, (lowest, high), level, count=count, n=n, what="reference"),
-                assumptions=REFERENCE_ASSUMPTIONS,
-            )
-        )
-    return estimates
+        interval = (low, None) if value is None else (min(low, value), high)
+        found.append(_among("reference", value, interval, level, count, n))
+    return found
+
+
+def _among(
+    what: str,
+    value: float | None,
+    interval: tuple[float, float | None],
+    level: float,
+    count: int,
+    n: int,
+) -> Estimate:
+    """The exposure of a canary that `count` of `n` samples or references are no more surprising than."""
+    method, assumptions = _WAYS[what]
+    return Estimate(
+        method=method,
+        status="lower_bound" if value is None else "measured",
+        value=value,
+        low=interval[0],
+        high=interval[1],
+        confidence=level,
+        n=n,
+        statement=_statement(value, interval, level, count=count, n=n, what=what),
+        assumptions=assumptions,
+    )
 
 
 def _counts_no_more_surprising(
@@ -232,17 +233,13 @@ def _bits(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _statement(
-    value: float | None, interval: tuple[float, float], level: float, *, count: int, n: int, what: str
+    value: float | None, interval: tuple[float, float | None], level: float, *, count: int, n: int, what: str
 ) -> str:
     low, high = interval
     percent = f"{100 * level:g}%"
     if value is None:
         others = f"all {n:,} {what}s" if n > 1 else f"the only {what}"
-        # Rounded down: a sentence that says "at least" must not promise more than the bound.
-        return (
-            f"less surprising than {others}: "
-            f"exposure is at least {math.floor(low * 100) / 100:.2f} bits ({percent} confidence)"
-        )
+        return f"less surprising than {others}: exposure is at least {rounded_down(low)} bits ({percent} confidence)"
     are = "is" if count == 1 else "are"
     whats = what if n == 1 else f"{what}s"
     return (

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine.errors import InputError
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down
 from coalmine.statistics.exposure.ranks import exposure_bits
 from coalmine.statistics.intervals import clopper_pearson
 from coalmine.statistics.scores import FloatArray, canary_array, checked_confidence, checked_count
@@ -122,25 +123,35 @@ def splitting_exposures(
     level = checked_confidence(confidence)
     size = checked_count(size, "size")
     return [
-        _exposure(runs, float(limit), known[j], max(1, proven[j]), complete[j], size, scored, level)
+        _exposure(_Asked(runs, float(limit), known[j], max(1, proven[j]), complete[j], size, scored, level))
         for j, limit in enumerate(limits)
     ]
 
 
-def _exposure(
-    runs: SplittingRuns,
-    cost: float,
-    known: int,
-    proven: int,
-    complete: bool,
-    size: int,
-    scored: int,
-    level: float,
-) -> Estimate:
+class _Asked(NamedTuple):
+    """One canary: its cost, what is known of its rank, and the runs that estimate the rest of it."""
+
+    runs: SplittingRuns
+    cost: float
+    known: int
+    proven: int
+    complete: bool
+    size: int
+    scored: int
+    level: float
+
+    @property
+    def ceiling(self) -> float:
+        """The most bits that its proven rank allows."""
+        return exposure_bits(min(self.proven, self.size), self.size)
+
+
+def _exposure(asked: _Asked) -> Estimate:
+    runs, cost, known, _, _, size, scored, level = asked
     below = runs.below(cost)
     log2_size = math.log2(size)
     if runs.stage(cost) == 0:
-        return _from_first(runs, cost, proven, size, scored, level)
+        return _from_first(asked)
     if _supported(below.log2_others):
         # Known members are counted, and only the others are estimated.
         middle, low, high = (
@@ -150,10 +161,10 @@ def _exposure(
     elif _supported(below.log2_every):
         middle, low, high = (log2_size + one for one in log2_mean_interval(below.log2_every, level))
     else:
-        return _bounds(runs, cost, known, proven, complete, size, scored, level)
-    ceiling = exposure_bits(min(proven, size), size)
+        return _bounds(asked)
+    ceiling = asked.ceiling
     if log2_size - high > ceiling + 1e-9:
-        return _bounds(runs, cost, known, proven, False, size, scored, level)
+        return _bounds(asked._replace(complete=False))
     value, least, most = (min(max(log2_size - one, 0.0), ceiling) for one in (middle, high, low))
     seen = int(np.isfinite(below.log2_every).sum())
     return Estimate(
@@ -177,13 +188,11 @@ def _exposure(
     )
 
 
-def _from_first(
-    runs: SplittingRuns, cost: float, proven: int, size: int, scored: int, level: float
-) -> Estimate:
+def _from_first(asked: _Asked) -> Estimate:
     """The canary is in the upper half: the uniform draws show it as exactly as anything."""
-    count, n = runs.first(cost)
+    level, ceiling = asked.level, asked.ceiling
+    count, n = asked.runs.first(asked.cost)
     low_p, high_p = clopper_pearson(count, n, level)
-    ceiling = exposure_bits(min(proven, size), size)
     value, low, high = (
         min(abs(math.log2(p)), ceiling) if p > 0 else ceiling for p in (count / n, high_p, low_p)
     )
@@ -194,7 +203,7 @@ def _from_first(
         low=low,
         high=high,
         confidence=level,
-        n=scored,
+        n=asked.scored,
         statement=(
             f"exposure is {value:.2f} bits ({100 * level:g}% interval {low:.2f} to {high:.2f}): {count:,} of {n:,} uniform draws are no "
             "more surprising"
@@ -203,19 +212,10 @@ def _from_first(
     )
 
 
-def _bounds(
-    runs: SplittingRuns,
-    cost: float,
-    known: int,
-    proven: int,
-    complete: bool,
-    size: int,
-    scored: int,
-    level: float,
-) -> Estimate:
+def _bounds(asked: _Asked) -> Estimate:
     """Bounds for a canary that no run, or too few, reached: the lowest level that enough runs reached limits its rank from above."""
-    log2_size = math.log2(size)
-    ceiling = exposure_bits(min(proven, size), size)
+    runs, cost, known, proven, complete, size, scored, level = asked
+    log2_size, ceiling = math.log2(size), asked.ceiling
     above = [
         float(limit)
         for limit in runs.levels[runs.levels >= cost][::-1]
@@ -243,7 +243,7 @@ def _bounds(
         confidence=level,
         n=scored,
         statement=(
-            f"exposure is at least {math.floor(low * 100) / 100:.2f} bits ({100 * level:g}% confidence): {how}; {_free(runs, cost, level)}"
+            f"exposure is at least {rounded_down(low)} bits ({100 * level:g}% confidence): {how}; {_free(runs, cost, level)}"
         ),
         assumptions=assumptions,
         warnings=(reason,),
@@ -280,8 +280,8 @@ def _free_bits(runs: SplittingRuns, cost: float, level: float) -> float:
 
 
 def _free(runs: SplittingRuns, cost: float, level: float) -> str:
-    bits = math.floor(_free_bits(runs, cost, level) * 100) / 100
-    return f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits:.2f} bits, for any model"
+    bits = rounded_down(_free_bits(runs, cost, level))
+    return f"{runs.first(cost)[1]:,} uniform draws alone show at least {bits} bits, for any model"
 
 
 def _log2_add(first: float, second: float) -> float:
