@@ -16,6 +16,7 @@ from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.differences import Difference
 
 FloatArray = NDArray[np.float64]
@@ -223,7 +224,7 @@ def widened_median(
     down, up = _error_limits(drawn - middles[0], outside)[0], _error_limits(drawn - middles[1], outside)[1]
     low = max(0.0, middles[0] - math.hypot(middles[0] - (found.low or 0.0), down))
     high = min(most, middles[1] + math.hypot((found.high or 0.0) - middles[1], up))
-    limits = f"{math.floor(low * 100) / 100:.2f} to {math.ceil(high * 100) / 100:.2f}"
+    limits = f"{rounded_down(low)} to {rounded_up(high)}"
     return msgspec.structs.replace(
         found,
         low=low,

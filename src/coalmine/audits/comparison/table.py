@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from coalmine.audits.comparison.results import ComparedRun, Comparison, PairDifference
+from coalmine.evidence.tables import plain_table, rights
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.differences import Difference
 from coalmine.visible import visible
 
@@ -20,18 +21,12 @@ if TYPE_CHECKING:
 
 def comparison_table(comparison: Comparison) -> Table:
     """One row per training and format."""
-    from rich.table import Table
-
     names = _formats(comparison)
-    table = Table(box=None, header_style="bold", pad_edge=False)
     labeled = any(run.side is not None for run in comparison.runs)
-    for column in (*(["side"] if labeled else []), "run", *(["format"] if len(names) > 1 else [])):
-        table.add_column(column)
-    table.add_column(visible(comparison.utility_name), justify="right")
-    table.add_column("canaries", justify="right")
-    table.add_column("median exposure", justify="right")
-    table.add_column(f"{100 * comparison.confidence:g}% interval", justify="right")
-    table.add_column("frontier")
+    first = (*(["side"] if labeled else []), "run", *(["format"] if len(names) > 1 else []))
+    interval = f"{100 * comparison.confidence:g}% interval"
+    numbers = rights(visible(comparison.utility_name), "canaries", "median exposure", interval)
+    table = plain_table(*first, *numbers, "frontier")
     for run in comparison.runs:
         table.add_row(
             *([visible(run.side or run.name)] if labeled else []),
@@ -48,14 +43,9 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def difference_table(comparison: Comparison) -> Table:
     """One row per pair and format: the first minus the second, with its interval and its p-values."""
-    from rich.table import Table
-
     names = _formats(comparison)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("first", "second", *(["format"] if len(names) > 1 else [])):
-        table.add_column(column)
-    for column in ("difference", f"{100 * comparison.confidence:g}% interval", "p", "adjusted", "over"):
-        table.add_column(column, justify="right")
+    measures = rights("difference", f"{100 * comparison.confidence:g}% interval", "p", "adjusted", "over")
+    table = plain_table("first", "second", *(["format"] if len(names) > 1 else []), *measures)
     for pair in comparison.pairs:
         found = pair.exposure
         numbers = ["not measured", "", "", "", ""]
@@ -108,7 +98,7 @@ def _middle(estimate: Estimate) -> str:
 def _limits(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
-    return f"{math.floor(estimate.low * 100) / 100:.2f} to {math.ceil(estimate.high * 100) / 100:.2f}"
+    return f"{rounded_down(estimate.low)} to {rounded_up(estimate.high)}"
 
 
 def _place(run: ComparedRun) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from coalmine.audits.exposure.results import ExposureResult, Exposures
+from coalmine.evidence.tables import plain_table, rights
 from coalmine.evidence.words import format_names, times_in_words
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -40,22 +41,10 @@ def under_format_names(tables: Mapping[str, Table]) -> Group:
 
 def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[str, str] | None) -> Table:
     """One row per canary, the most repeated first."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("canary")
-    table.add_column("trained on", justify="right")
-    table.add_column("exposure", justify="right")
-    table.add_column(f"{100 * confidence:g}% interval", justify="right")
-    table.add_column("of at most", justify="right")
-    table.add_column("rank", justify="right")
-    table.add_column("method")
-    if texts is not None:
-        table.add_column("text")
-    ordered = sorted(
-        results, key=lambda result: -result.repetitions
-    )  # stable: ties stay in the manifest's order
-    for result in ordered:
+    numbers = rights("trained on", "exposure", f"{100 * confidence:g}% interval", "of at most", "rank")
+    table = plain_table("canary", *numbers, "method", *(() if texts is None else ("text",)))
+    # Stable: ties stay in the manifest's order.
+    for result in sorted(results, key=lambda result: -result.repetitions):
         row = [
             visible(result.canary_id),
             times_in_words(result.repetitions),
@@ -76,7 +65,7 @@ def exposure_in_words(result: ExposureResult) -> str:
     if result.exposure is not None:
         return f"{result.exposure:.2f}"
     if result.estimate.status == "lower_bound" and result.estimate.low is not None:
-        return f"at least {_down(result.estimate.low)}"
+        return f"at least {rounded_down(result.estimate.low)}"
     return "not measured"
 
 
@@ -88,7 +77,7 @@ def interval_in_words(result: ExposureResult) -> str:
     if low == high:
         return "exact"
     # Rounded outwards, so that the interval shown is never narrower than the one measured.
-    return f"{_down(low)} to {'?' if high is None else _up(high)}"
+    return f"{rounded_down(low)} to {'?' if high is None else rounded_up(high)}"
 
 
 def exposure_warnings(results: Exposures) -> list[str]:
@@ -178,11 +167,3 @@ def _meaning(middle: float, group: Sequence[ExposureResult]) -> str:
     return (
         f"so guessing with the model takes {2 ** (middle - 1):,.0f} times fewer tries than guessing blindly"
     )
-
-
-def _down(bits: float) -> str:
-    return f"{math.floor(bits * 100) / 100:.2f}"
-
-
-def _up(bits: float) -> str:
-    return f"{math.ceil(bits * 100) / 100:.2f}"

@@ -10,6 +10,7 @@ import msgspec
 from coalmine.audits.exposure.table import under_format_names
 from coalmine.audits.extraction.certificate import Replay
 from coalmine.audits.extraction.results import CanaryExtraction, Extraction, masked
+from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.evidence.words import FormatNames, format_name, format_names, times_in_words
 from coalmine.formats.format import Format
 from coalmine.visible import visible
@@ -29,14 +30,8 @@ def masked_extraction(result: Extraction, form: Format) -> Extraction:
 
 def extraction_table(result: Extraction) -> Group:
     """One row per member, the least surprising first, under the name of the format."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("place", justify="right")
-    table.add_column("text")
-    table.add_column("log-perplexity (bits)", justify="right")
-    table.add_column("found after", justify="right")
-    table.add_column("greedy finds it")
+    numbers = rights("log-perplexity (bits)", "found after")
+    table = plain_table(Right("place"), "text", *numbers, "greedy finds it")
     unit = "members" if result.scored_one_by_one else "expansions"
     for one in result.found:
         unaided = "" if one.unaided is None else "yes" if one.unaided else "no"
@@ -79,14 +74,7 @@ def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
 
 def _verified(results: Sequence[CanaryExtraction]) -> Table:
     """One row per canary, the most repeated first."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("canary")
-    table.add_column("trained on", justify="right")
-    table.add_column("extracted")
-    table.add_column("place", justify="right")
-    table.add_column("after", justify="right")
+    table = plain_table("canary", Right("trained on"), "extracted", *rights("place", "after"))
     for one in sorted(results, key=lambda result: -result.repetitions):
         out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
         table.add_row(

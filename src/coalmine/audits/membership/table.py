@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coalmine.audits.membership.results import EpsilonBound, Membership, Population
+from coalmine.evidence.tables import plain_table
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.roc import RateEstimate
 from coalmine.visible import visible
 
@@ -72,9 +74,7 @@ def rates_table(result: Membership) -> Table:
 
 def _rows_of_populations(result: Membership) -> Table:
     """A table whose first columns say which population a row is about; the format only where there are several."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = plain_table()
     if _several_formats(result):
         table.add_column("format", overflow="fold", min_width=12)
     table.add_column("planted", no_wrap=True)
@@ -101,10 +101,9 @@ def _several_formats(result: Membership) -> bool:
 
 def epsilon_table(result: Membership) -> Table:
     """The bounds on epsilon of each population, one row per bound: for a canary as a whole, and for one of its copies."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = plain_table()
     table.add_column(f"epsilon at delta {result.delta:g}", overflow="fold")
     table.add_column("canary", justify="right", no_wrap=True)
     copies = any(one.copies > 1 for one in result.populations)
@@ -117,7 +116,7 @@ def epsilon_table(result: Membership) -> Table:
             copy = "" if bound.one_copy is None else epsilon_in_words(bound.one_copy)
             cells = [f"  {bound.canary.method}", epsilon_in_words(bound.canary)]
             table.add_row(*cells, *([copy] if copies else []))
-        table.add_row("  the most that best could be", _down(one.epsilon_ceiling))
+        table.add_row("  the most that best could be", rounded_down(one.epsilon_ceiling))
     return table
 
 
@@ -131,10 +130,10 @@ def epsilon_in_words(estimate: Estimate) -> str:
     if estimate.status == "not_measured":
         return "not measured"
     if estimate.value is None:
-        return f"at least {_down(estimate.low or 0.0)}"
+        return f"at least {rounded_down(estimate.low or 0.0)}"
     if estimate.low is None:
         return f"about {estimate.value:.2f}"
-    return f"{_down(estimate.low)} to {'?' if estimate.high is None else _up(estimate.high)}"
+    return f"{rounded_down(estimate.low)} to {'?' if estimate.high is None else rounded_up(estimate.high)}"
 
 
 def membership_warnings(result: Membership) -> list[str]:
@@ -202,7 +201,7 @@ def _meaning(one: Population, populations: int) -> str:
         # The bound of a row has its own 5%; what the audit says has 5% for all rows and tests together.
         return (
             f"these scores do not show memorization (p = {p_value:.2f} after correction for all tests and populations); by itself, "
-            f"this population would give epsilon at least {_down(low)}{_ceiling_words(one)}."
+            f"this population would give epsilon at least {rounded_down(low)}{_ceiling_words(one)}."
         )
     return f"these scores do not show memorization (p = {p_value:.2f}){_ceiling_words(one)}."
 
@@ -213,11 +212,11 @@ def _proven_words(one: Population) -> str:
     if not more and best.rank == 1:
         return f"{canary} is proven to be the model's first guess"
     if best.confidence is not None:
-        rank = f"an exposure of at least {_down(best.at_least_bits)} bits ({100 * best.confidence:g}% confidence)"
+        rank = f"an exposure of at least {rounded_down(best.at_least_bits)} bits ({100 * best.confidence:g}% confidence)"
     elif best.rank is not None:
         rank = f"a proven rank of {best.rank:,}"
     else:
-        rank = f"a proven exposure of at least {_down(best.at_least_bits)} bits"
+        rank = f"a proven exposure of at least {rounded_down(best.at_least_bits)} bits"
     chance = f"by chance with probability {best.p_value:.1g} at most"
     if not more:
         return f"{canary} has {rank}, {chance}"
@@ -240,15 +239,17 @@ def _epsilon_words(one: Population) -> str:
     if low < 0.005:
         return f"Nothing is shown about epsilon{_ceiling_words(one)}."
     copy = one.best.one_copy
-    for_copy = f" ({_down(copy.low or 0.0)} for one copy)" if one.copies > 1 and copy is not None else ""
-    return f"Epsilon is at least {_down(low)}{for_copy}{_ceiling_words(one)}."
+    for_copy = (
+        f" ({rounded_down(copy.low or 0.0)} for one copy)" if one.copies > 1 and copy is not None else ""
+    )
+    return f"Epsilon is at least {rounded_down(low)}{for_copy}{_ceiling_words(one)}."
 
 
 def _ceiling_words(one: Population) -> str:
     if one.best.canary.status == "not_measured":
         return ""
     epsilon = "" if (one.best.canary.low or 0.0) >= 0.005 else "an epsilon of "
-    return f"; the most this many scores could prove is {epsilon}{_down(one.epsilon_ceiling)}"
+    return f"; the most this many scores could prove is {epsilon}{rounded_down(one.epsilon_ceiling)}"
 
 
 def _missing_epsilon(result: Membership, single: Sequence[Population]) -> list[str]:
@@ -275,13 +276,13 @@ def _share(rate: RateEstimate) -> str:
 
 
 def _lower(bound: EpsilonBound) -> str:
-    return "not measured" if bound.canary.low is None else _down(bound.canary.low)
+    return "not measured" if bound.canary.low is None else rounded_down(bound.canary.low)
 
 
 def _with_interval(estimate: Estimate) -> str:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "not measured"
-    return f"{estimate.value:.2f} ({_down(estimate.low)}-{_up(estimate.high)})"
+    return f"{estimate.value:.2f} ({rounded_down(estimate.low)}-{rounded_up(estimate.high)})"
 
 
 def _percent_with_interval(estimate: Estimate) -> str:
@@ -297,11 +298,3 @@ def _planted(name: str) -> str:
     ('Planted once', 'my pin is {digits:4}, once')
     """
     return name if "{" in name else f"Planted {name}"
-
-
-def _down(number: float) -> str:
-    return f"{math.floor(number * 100) / 100:.2f}"
-
-
-def _up(number: float) -> str:
-    return f"{math.ceil(number * 100) / 100:.2f}"

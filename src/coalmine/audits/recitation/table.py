@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coalmine.audits.recitation.results import Group, Recitation
+from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.records import Estimate
 from coalmine.visible import visible
 
@@ -53,15 +54,10 @@ def _names(result: Recitation) -> list[str]:
 
 
 def _headed(result: Recitation, first: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in first:
-        table.add_column(name, justify="right")
-    for facts in result.models:
-        baseline = " (baseline)" if facts.role == "baseline" else ""
-        table.add_column(visible(facts.name) + baseline, justify="right")
-    return table
+    models = [
+        visible(facts.name) + (" (baseline)" if facts.role == "baseline" else "") for facts in result.models
+    ]
+    return plain_table(*rights(*first, *models))
 
 
 def by_context_table(result: Recitation) -> Table:
@@ -124,13 +120,7 @@ def other_ways_table(result: Recitation) -> Table | None:
 
 def trends_table(result: Recitation) -> Table | None:
     """Each trend at the main context; None if none has enough points."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("trend with", "of"):
-        table.add_column(name)
-    for name in ("points for ten times as much", "p", "R²"):
-        table.add_column(name, justify="right")
+    table = plain_table("trend with", "of", *rights("points for ten times as much", "p", "R²"))
     for one in result.trends:
         slope = one.trend.slope
         if one.context not in {None, result.main_context} or slope.value is None:
@@ -158,16 +148,10 @@ def trend_notes(result: Recitation) -> list[str]:
 
 def exclusive_table(result: Recitation) -> Table | None:
     """How many sequences one model recites and another does not, at the main context; None for a single model."""
-    from rich.table import Table
-
     names = _names(result)
     if len(names) < 2:
         return None
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("model")
-    table.add_column("recites", justify="right")
-    for name in names:
-        table.add_column(f"not {visible(name)}", justify="right")
+    table = plain_table("model", *rights("recites", *(f"not {visible(name)}" for name in names)))
     for row in result.exclusive:
         if row.context == result.main_context:
             others = (
@@ -179,15 +163,9 @@ def exclusive_table(result: Recitation) -> Table | None:
 
 def examples_table(result: Recitation) -> Table | None:
     """Some of what was recited, the least repeated first."""
-    from rich.table import Table
-
     if not result.examples:
         return None
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("document:offset")
-    table.add_column("copies", justify="right")
-    table.add_column("recited suffix")
-    table.add_column("by")
+    table = plain_table("document:offset", Right("copies"), "recited suffix", "by")
     for one in result.examples:
         table.add_row(
             f"{one.document}:{one.offset}",

@@ -6,6 +6,7 @@ import os
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
+from coalmine.evidence.tables import plain_table
 from coalmine.reports.gate.checking import GateResult
 from coalmine.storage.files import write_bytes
 from coalmine.visible import visible
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 def gate_table(result: GateResult) -> Table:
     """One row per rule."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = plain_table()
     # Names are never cut: they are what is looked up in the policy.
     table.add_column("rule", no_wrap=True)
     table.add_column("outcome", no_wrap=True)

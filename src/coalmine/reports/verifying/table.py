@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coalmine.evidence.tables import plain_table
 from coalmine.reports.verifying.verifying import SOUND, RunVerification
 from coalmine.visible import visible
 
@@ -16,9 +17,7 @@ MOST_ROWS = 60
 
 def verification_table(found: RunVerification) -> Table:
     """One row per file; of many files, only those with a problem."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = plain_table()
     table.add_column("file", overflow="fold")
     table.add_column("what")
     table.add_column("state", no_wrap=True)
