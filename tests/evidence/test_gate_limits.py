@@ -12,8 +12,7 @@ from scipy.stats import t as student
 from coalmine import Estimate, check, expose, parse_policy, read_run
 from coalmine.audits import EXPOSURES, RuleOutcome
 from coalmine.audits.exposure.coverage import without_exposure
-from coalmine.audits.exposure.limits import lower_limit, others_needed
-from coalmine.audits.exposure.policy import judge_exposures
+from coalmine.audits.exposure.policy import judge_exposures, lower_limit, others_needed
 from coalmine.audits.extraction.policy import judge_extractions
 from coalmine.audits.extraction.results import CanaryExtraction
 from coalmine.audits.membership.policy import judge_epsilon

@@ -20,8 +20,7 @@ from coalmine import (
     read_run,
 )
 from coalmine.audits import EXPOSURES
-from coalmine.audits.exposure.limits import lower_limit, others_needed
-from coalmine.audits.exposure.policy import judge_exposures
+from coalmine.audits.exposure.policy import judge_exposures, lower_limit, others_needed
 from coalmine.randomness import arrays
 from coalmine.records.documents import write_sealed
 from coalmine.reports.gate.policy import TEMPLATE

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from coalmine.audits.exposure.limits import bits, lower_limit, others_needed
+from coalmine.audits.exposure.policy import bits, lower_limit, others_needed
 from coalmine.evidence.limits import scores_needed
 from coalmine.statistics import clopper_pearson
 from reports.verdict_parts import interval

@@ -22,7 +22,7 @@ import coalmine
 from coalmine import expose, read_run, read_runs
 from coalmine.audits import EXPOSURES, MEMBERSHIPS, RECITATIONS, Finding
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.extraction.details import hidden_member
+from coalmine.audits.extraction.audit import hidden_member
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
 from coalmine.audits.recitation.figures import recitation_figures
 from coalmine.cli import report as report_command

@@ -46,7 +46,7 @@ class Audit:
         replies: what the findings of a report reply to the questions of its first screen. To each, the first audit that accuses the
             model replies, otherwise the first that has a reply.
         sentences: what the verdict should say besides.
-        figures: its figures.
+        figures: its figures; None in place of one that the run has no numbers for.
         details: its tables; the second argument is whether texts of secrets may be shown.
         policy: its section of a policy; None for an audit without rules.
         incomplete: what its results leave out of what the manifest names, in a sentence, for a policy that requires this audit.
@@ -74,7 +74,7 @@ class Audit:
     glossary: Callable[[Run], Mapping[str, str]] = lambda _: {}
     replies: Callable[[Sequence[Finding]], Iterable[Reply]] = lambda _: ()
     sentences: Callable[[Sequence[Finding]], Iterable[str]] = lambda _: ()
-    figures: Callable[[Run], Iterable[Figure]] = lambda _: ()
+    figures: Callable[[Run], Iterable[Figure | None]] = lambda _: ()
     details: Callable[[Run, bool], Iterable[Detail]] = lambda _run, _reveal: ()
     policy: PolicySection[Any] | None = None
     incomplete: Callable[[Run], str | None] = lambda _: None

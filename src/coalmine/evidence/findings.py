@@ -18,6 +18,8 @@ Severity = Literal["critical", "high", "medium", "low", "info", "pass"]
 FindingStatus = Literal["found", "clear", "not_tested", "not_measured"]
 # The most severe first.
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+# The most canaries that a finding lists, and that a sentence names.
+LISTED, NAMED = 50, 3
 _STATUSES: tuple[FindingStatus, ...] = ("found", "not_measured", "not_tested", "clear")
 
 
@@ -116,7 +118,7 @@ class Catalog(dict[str, Entry]):
         subject: Sequence[str] = (),
         title: str | None = None,
     ) -> Finding:
-        """A finding, with the title, advice and page of its code."""
+        """A finding, with the title, advice and page of its code; of its subjects, the first 50 are listed."""
         entry = self[code]
         return Finding(
             code=code,
@@ -126,7 +128,7 @@ class Catalog(dict[str, Entry]):
             evidence=evidence,
             estimates=tuple(_plain(one) for one in estimates),
             advice=entry.advice_for(status),
-            subject=tuple(subject),
+            subject=tuple(subject[:LISTED]),
             docs=self.docs(code),
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from coalmine.evidence.outcomes import (
     error_level,
     interval_words,
     not_shown,
+    open_part,
     stronger,
     together,
     too_weak,
@@ -56,21 +56,17 @@ def _judge_estimate(
 ) -> PartOutcome:
     name, estimate = one.name, one.estimate
     if estimate.status == "not_measured" or estimate.high is None:
-        return PartOutcome(name, "not_shown", estimate.statement, math.inf, f"measure more {_units(what)}")
+        return open_part(name, estimate.statement, f"measure more {_units(what)}")
     shown = interval_words(estimate, "")
     if estimate.high <= limit:
         if too_weak(estimate, confidence):
-            return PartOutcome(
-                name, "not_shown", weak_words(estimate, confidence), estimate.high, stronger(confidence)
-            )
+            return open_part(name, weak_words(estimate, confidence), stronger(confidence), estimate.high)
         return PartOutcome(name, "holds", shown, estimate.high)
     if widened_low(estimate, shared) > limit:
         return PartOutcome(name, "broken", shown, estimate.high)
     needed = scores_needed(estimate, limit, one.n)
     many = "more" if needed is None else f"about {needed:,}"
-    return PartOutcome(
-        name, "not_shown", f"{shown}: the limit lies in between", estimate.high, f"{many} {_units(what)}"
-    )
+    return open_part(name, f"{shown}: the limit lies in between", f"{many} {_units(what)}", estimate.high)
 
 
 def _units(what: str) -> str:

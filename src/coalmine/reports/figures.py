@@ -17,7 +17,7 @@ PNG_WIDTH, PNG_SCALE = 720, 2
 
 def figures_of(run: Run) -> list[Figure]:
     """The figures of one run."""
-    return [figure for audit in audits() for figure in audit.figures(run)]
+    return [figure for audit in audits() for figure in audit.figures(run) if figure is not None]
 
 
 def comparing_figures(runs: Sequence[Run]) -> list[Figure]:

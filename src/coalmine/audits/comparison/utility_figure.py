@@ -12,24 +12,8 @@ from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.results import Comparison, Strategy
 from coalmine.audits.comparison.sources import own_utility, scored_others
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.evidence.figures import (
-    INTERVAL,
-    RULE,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    by_format,
-    colors_of,
-    dots,
-    layer,
-    rounded,
-    rows_of,
-    short_names,
-    spec,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run, names_of
 
 _COLUMNS = {
@@ -57,22 +41,22 @@ def compared(runs: Sequence[Run]) -> Comparison | None:
 def utility_figure(comparison: Comparison) -> Figure | None:
     """Loss against the median exposure of each run, or None if fewer than two can be placed; the warnings of the comparison say why."""
     placed = points_of(comparison)
-    names = short_names([str(run["run"]) for run in placed])
+    names = draw.short_names([str(run["run"]) for run in placed])
     points = [
         {
             "format": run["format"],
             "run": run["run"],
             "name": names[str(run["run"])],
-            "loss": rounded(run["utility"]),
-            "bits": rounded(run["exposure"]),
-            "low": rounded(run["low"]),
-            "high": rounded(run["high"]),
+            "loss": draw.rounded(run["utility"]),
+            "bits": draw.rounded(run["exposure"]),
+            "low": draw.rounded(run["low"]),
+            "high": draw.rounded(run["high"]),
             "canaries": run["canaries"],
             "on": run["alone"] and run["frontier"] == ON_FRONTIER,
         }
         for run in placed
     ]
-    panels = {name: own for name, own in by_format(points).items() if len(own) > 1}
+    panels = {name: own for name, own in draw.by_format(points).items() if len(own) > 1}
     if not panels:
         return None
     return Figure(
@@ -86,7 +70,7 @@ def utility_figure(comparison: Comparison) -> Figure | None:
             for name, own in panels.items()
         ),
         columns=tuple(_COLUMNS.values()),
-        rows=rows_of([point for own in panels.values() for point in own], *_COLUMNS),
+        rows=draw.rows_of([point for own in panels.values() for point in own], *_COLUMNS),
     )
 
 
@@ -97,16 +81,22 @@ def _frontier_in_words(points: Points) -> str:
 
 def _drawing(points: Points, names: list[str]) -> Spec:
     frontier = sorted((point for point in points if point["on"]), key=lambda point: point["loss"])
-    x = axis(
+    x = draw.axis(
         "loss", "validation loss (bits per token)", scale={"zero": False, "padding": 14}, axis={"grid": False}
     )
-    color = colors_of(names, None, "name")
-    low, bits = (axis(field, "median exposure (bits)") for field in ("low", "bits"))
-    shown = tooltips("run", ("loss", "validation loss"), ("bits", "median exposure"), "low", "high")
-    steps = {"type": "line", "strokeDash": [5, 4], "color": RULE, "interpolate": "step-after", "aria": False}
+    color = draw.colors_of(names, None, "name")
+    low, bits = (draw.axis(field, "median exposure (bits)") for field in ("low", "bits"))
+    shown = draw.tooltips("run", ("loss", "validation loss"), ("bits", "median exposure"), "low", "high")
+    steps = {
+        "type": "line",
+        "strokeDash": [5, 4],
+        "color": draw.RULE,
+        "interpolate": "step-after",
+        "aria": False,
+    }
     layers = [
-        layer(frontier, steps, x=x, y=bits),
-        layer(points, INTERVAL, x=x, y=low, y2="high", color=color),
-        layer(points, dots(90), x=x, y=bits, color=color, tooltip=shown),
+        draw.layer(frontier, steps, x=x, y=bits),
+        draw.layer(points, draw.INTERVAL, x=x, y=low, y2="high", color=color),
+        draw.layer(points, draw.dots(90), x=x, y=bits, color=color, tooltip=shown),
     ]
-    return spec(layers, description="Median exposure against validation loss of each run.", height=280)
+    return draw.spec(layers, description="Median exposure against validation loss of each run.", height=280)

@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from coalmine.audits.exposure import policy
 from coalmine.audits.exposure.catalog import CATALOG
 from coalmine.audits.exposure.control_findings import control_findings, control_suspicions
 from coalmine.audits.exposure.coverage import left_unmeasured
 from coalmine.audits.exposure.data_findings import data_findings
-from coalmine.audits.exposure.details import exposure_details
-from coalmine.audits.exposure.figures import exposure_figure
+from coalmine.audits.exposure.figures import (
+    CANARY_COLUMNS,
+    FIGURE_ID,
+    canary_row,
+    exposure_figure,
+    most_exposed_first,
+)
 from coalmine.audits.exposure.findings import exposure_findings, exposure_suspicions, no_control
 from coalmine.audits.exposure.histogram_figure import histogram_figure
-from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.exposure.verdict import exposure_reply
 from coalmine.evidence.audit import Audit, NotTested
-from coalmine.evidence.budget import Decisions, Suspicion
-from coalmine.evidence.figures import Figure
-from coalmine.evidence.findings import Finding
+from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.run import Run
-from coalmine.evidence.words import format_names
-
-
-def _suspicions(run: Run) -> Iterator[Suspicion]:
-    yield from exposure_suspicions(run)
-    yield from control_suspicions(run)
-
-
-def _findings(run: Run, decided: Decisions) -> Iterator[Finding]:
-    yield from exposure_findings(run, decided)
-    yield from control_findings(run, decided)
-
-
-def _remarks(run: Run) -> Iterator[Finding]:
-    yield from data_findings(run)
-    yield from no_control(run)
-
-
-def _figures(run: Run) -> Iterator[Figure]:
-    for figure in (exposure_figure(run), histogram_figure(run)):
-        if figure is not None:
-            yield figure
+from coalmine.evidence.words import format_names, times_in_words
 
 
 def _glossary(run: Run) -> dict[str, str]:
@@ -57,6 +40,47 @@ def _glossary(run: Run) -> dict[str, str]:
     }
 
 
+def exposure_details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """All canaries, the most exposed first; and how each format was measured."""
+    document = run.first(EXPOSURES)
+    if document is None:
+        return
+    if document.results:
+        yield _canaries(run, document, reveal)
+    yield Detail(
+        section="Record",
+        title="Formats",
+        columns=("format", "template", "members", "method", "because"),
+        rows=[(one.format_id, one.template, one.size, one.method, one.why) for one in document.formats],
+        caption="Formats and how they were measured",
+    )
+
+
+def _canaries(run: Run, document: Exposures, reveal: bool) -> Detail:
+    names = format_names(document.formats)
+    columns: tuple[str, ...] = CANARY_COLUMNS
+    rows: list[tuple[Any, ...]] = [canary_row(one, names) for one in most_exposed_first(document)]
+    if reveal and run.canaries:
+        texts = {canary.canary_id: canary.text for canary in run.canaries}
+        columns = (*columns, "text")
+        rows = [(*row, texts.get(str(row[0]))) for row in rows]
+    times = sorted({result.repetitions for result in document.results})
+    return Detail(
+        section="Canaries",
+        columns=columns,
+        rows=rows,
+        caption="Canaries, the most exposed first",
+        search=Search(
+            name="canaries",
+            column="trained on",
+            label="Trained on",
+            choices={one: times_in_words(one) for one in times},
+            # Without texts the rows are those of the figure, and need not be in the page twice.
+            figure="" if reveal else FIGURE_ID,
+        ),
+    )
+
+
 EXPOSURE = Audit(
     name="exposure",
     command="coalmine expose",
@@ -65,14 +89,14 @@ EXPOSURE = Audit(
         "CM901", "There is no exposure.json, so it is not known whether any canary was memorized."
     ),
     documents=(EXPOSURES,),
-    suspicions=_suspicions,
+    suspicions=lambda run: [*exposure_suspicions(run), *control_suspicions(run)],
     # There are many single canaries, and one that is memorized must not be missed.
     weights={"canary": 4.0},
-    findings=_findings,
-    remarks=_remarks,
+    findings=lambda run, decided: [*exposure_findings(run, decided), *control_findings(run, decided)],
+    remarks=lambda run: [*data_findings(run), *no_control(run)],
     glossary=_glossary,
     replies=lambda findings: [exposure_reply(findings)],
-    figures=_figures,
+    figures=lambda run: (exposure_figure(run), histogram_figure(run)),
     details=exposure_details,
     policy=policy.SECTION,
     incomplete=left_unmeasured,

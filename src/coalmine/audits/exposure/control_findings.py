@@ -8,15 +8,14 @@ from statistics import median
 
 from coalmine.audits.exposure.catalog import finding
 from coalmine.audits.exposure.chance import FEWEST, Judged, chance_in_words, group_test, judged
+from coalmine.audits.exposure.findings import canary_finding
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.exposure.single_canaries import FoundPlace, places_of
 from coalmine.audits.extraction.results import VERIFIED
 from coalmine.evidence.budget import Decisions, Suspicion
-from coalmine.evidence.findings import Finding
+from coalmine.evidence.findings import NAMED, Finding
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
-
-NAMED, LISTED = 3, 50
 
 
 def control_suspicions(run: Run) -> Iterator[Suspicion]:
@@ -41,21 +40,13 @@ def control_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     if withheld:
         yield _exposures(withheld, decided, spoiled=bool(out))
     if out:
-        yield finding(
-            "CM205", "high", "found", _came_out(out), subject=[one.canary_id for one in out[:LISTED]]
-        )
+        yield finding("CM205", "high", "found", _came_out(out), subject=[one.canary_id for one in out])
     chance = [one for places in _places(run) for one in places if one.place is not None and one not in out]
     if chance:
         title = "A withheld canary comes out, which chance explains"
         evidence = f"{_came_out(chance)} In a space this small, guesses hit one this often."
-        yield finding(
-            "CM205",
-            "info",
-            "found",
-            evidence,
-            subject=[one.canary_id for one in chance[:LISTED]],
-            title=title,
-        )
+        subject = [one.canary_id for one in chance]
+        yield finding("CM205", "info", "found", evidence, subject=subject, title=title)
 
 
 def _withheld(run: Run) -> list[Judged]:
@@ -90,18 +81,10 @@ def _chance(group: Sequence[Judged]) -> float:
 def _exposures(withheld: Sequence[Judged], decided: Decisions, *, spoiled: bool) -> Finding:
     groups = _by_format(withheld)
     measured = [one for group in groups.values() for one in group]
-    say = partial(
-        finding,
-        "CM105",
-        estimates=[one.result.estimate for one in withheld[:LISTED]],
-        subject=[one.result.canary_id for one in withheld[:LISTED]],
-    )
+    say = partial(canary_finding, "CM105", canaries=withheld)
     if not measured:
-        return say(
-            "info",
-            "not_measured",
-            f"{len(withheld):,} canaries were withheld, and none of them could be measured.",
-        )
+        said = f"{len(withheld):,} canaries were withheld, and none of them could be measured."
+        return say("info", "not_measured", said)
     middle = median([one.low if one.result.exposure is None else one.result.exposure for one in measured])
     p_value = min(1.0, len(groups) * min(_chance(group) for group in groups.values()))
     counted = "" if len(measured) == len(withheld) else f", and {len(measured):,} of them could be measured"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.corpus.planting.manifest import MANIFESTS, CanarySet
-from coalmine.evidence.outcomes import PartOutcome
+from coalmine.evidence.outcomes import PartOutcome, open_part
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 from coalmine.storage.links import real_path
@@ -95,11 +94,9 @@ def without_exposure(run: Run, most: int | None = None, exactly: int | None = No
     }
     names = names_in(run)
     return [
-        PartOutcome(
+        open_part(
             f"{one.canary_id} (trained on {times_in_words(one.repetitions)})",
-            "not_shown",
             f"no result covers it (format {names[one.format_id]})",
-            math.inf,
             "run `coalmine expose` with the whole canaries.json",
         )
         for one in planted_in(run)

@@ -68,7 +68,7 @@ def _apart(run: Run, exposure: Exposures) -> Iterator[Finding]:
         strange = [one.canary_id for one in verified.canaries if known.get(one.canary_id) != one.repetitions]
         if strange:
             evidence = f"{len(strange):,} canaries of the extraction are not those of the exposures: {', '.join(strange[:3])}."
-            yield finding("CM503", "high", "found", evidence, subject=strange[:50])
+            yield finding("CM503", "high", "found", evidence, subject=strange)
 
 
 def _other_answers(run: Run) -> Iterator[Finding]:

@@ -12,26 +12,8 @@ from collections.abc import Sequence
 
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
 from coalmine.audits.exposure.table import exposure_in_words, interval_in_words
-from coalmine.evidence.figures import (
-    BAND,
-    INTERVAL,
-    RULE,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    by_format,
-    copies_channel,
-    copies_colors,
-    dots,
-    layer,
-    rounded,
-    shape_channel,
-    spec,
-    thinned,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
 
@@ -76,8 +58,8 @@ def exposure_figure(run: Run) -> Figure | None:
 def _panels(document: Exposures, names: FormatNames, points: Points) -> tuple[Panel, ...]:
     """One panel per format, all with the same numbers of copies on their axis."""
     times = sorted({point["times"] for point in points})
-    colors = copies_colors(times)
-    found = by_format(points)
+    colors = draw.copies_colors(times)
+    found = draw.by_format(points)
     panels = []
     for facts in document.formats:
         name = names[facts.format_id]
@@ -131,13 +113,13 @@ def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | 
         names[result.format_id],
         result.repetitions,
         result.planted,
-        rounded(result.exposure),
-        rounded(low),
-        rounded(high),
-        rounded(result.most_possible_bits, 2),
+        draw.rounded(result.exposure),
+        draw.rounded(low),
+        draw.rounded(high),
+        draw.rounded(result.most_possible_bits, 2),
         result.estimate.status,
         result.rank,
-        rounded(result.known_log_perplexity_bits),
+        draw.rounded(result.known_log_perplexity_bits),
         result.method,
     )
 
@@ -145,7 +127,7 @@ def canary_row(result: ExposureResult, names: FormatNames) -> tuple[str | int | 
 def _points(document: Exposures, names: FormatNames) -> Points:
     measured = [result for result in document.results if result.estimate.status != "not_measured"]
     ordered = sorted(measured, key=lambda result: (result.repetitions, _height(result)))
-    chosen = [ordered[place] for place in thinned(len(ordered), MOST_POINTS)]
+    chosen = [ordered[place] for place in draw.thinned(len(ordered), MOST_POINTS)]
     sizes = Counter((result.format_id, result.repetitions) for result in chosen)
     seen: Counter[tuple[str, int]] = Counter()
     points = []
@@ -162,10 +144,10 @@ def _points(document: Exposures, names: FormatNames) -> Points:
                 "times": times,
                 "trained on": times_in_words(times),
                 "format": names[result.format_id],
-                "place": rounded(_log_place(times) + aside, 3),
-                "bits": rounded(_height(result), 3),
-                "low": rounded(low, 3),
-                "high": rounded(_height(result) if high is None else high, 3),
+                "place": draw.rounded(_log_place(times) + aside, 3),
+                "bits": draw.rounded(_height(result), 3),
+                "low": draw.rounded(low, 3),
+                "high": draw.rounded(_height(result) if high is None else high, 3),
                 "exposure": exposure_in_words(result),
                 "interval": interval_in_words(result),
                 "known": "at least" if result.estimate.status == "lower_bound" else "measured",
@@ -187,34 +169,36 @@ def _drawing(
     times: Sequence[int], colors: dict[int, str], most: float, description: str, *, log: bool
 ) -> Spec:
     x = _copies_axis(times, log=log)
-    y = axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
+    y = draw.axis("bits", "exposure (bits)", scale={"domain": [0, max(most * 1.04, 1.0)], "nice": False})
     chosen = "repetitions == null || datum.times == repetitions"
     # The axis has the numbers; the colors are those of the other figures.
-    color = copies_channel(times, colors, None, "trained on") | {"legend": None}
-    shape = shape_channel({"measured": "circle", "at least": "triangle-up"}, "known")
-    shown = tooltips("canary", "trained on", ("exposure", "exposure (bits)"), "interval")
-    guessing, low = axis("from", "exposure (bits)"), axis("low", "exposure (bits)")
-    band = {"type": "rect", "color": BAND, "opacity": 0.22, "aria": False}
-    dashed = {"type": "rule", "strokeDash": [5, 4], "color": RULE, "aria": False}
+    color = draw.copies_channel(times, colors, None, "trained on") | {"legend": None}
+    shape = draw.shape_channel({"measured": "circle", "at least": "triangle-up"}, "known")
+    shown = draw.tooltips("canary", "trained on", ("exposure", "exposure (bits)"), "interval")
+    guessing, low = draw.axis("from", "exposure (bits)"), draw.axis("low", "exposure (bits)")
+    band = {"type": "rect", "color": draw.BAND, "opacity": 0.22, "aria": False}
+    dashed = {"type": "rule", "strokeDash": [5, 4], "color": draw.RULE, "aria": False}
     layers = [
-        layer([{"from": 0, "to": rounded(GUESSING_BITS)}], band, y=guessing, y2="to"),
-        layer([{"most": rounded(most)}], dashed, y={"field": "most", "type": "quantitative"}),
-        layer("points", INTERVAL, chosen, x=x, y=low, y2="high", color=color),
-        layer("points", dots(55, opacity=0.9), chosen, x=x, y=y, color=color, shape=shape, tooltip=shown),
+        draw.layer([{"from": 0, "to": draw.rounded(GUESSING_BITS)}], band, y=guessing, y2="to"),
+        draw.layer([{"most": draw.rounded(most)}], dashed, y={"field": "most", "type": "quantitative"}),
+        draw.layer("points", draw.INTERVAL, chosen, x=x, y=low, y2="high", color=color),
+        draw.layer(
+            "points", draw.dots(55, opacity=0.9), chosen, x=x, y=y, color=color, shape=shape, tooltip=shown
+        ),
     ]
-    return spec(layers, description=description, params=[_choice(times)], height=300)
+    return draw.spec(layers, description=description, params=[_choice(times)], height=300)
 
 
 def _copies_axis(times: Sequence[int], *, log: bool) -> Spec:
     """The axis of how often canaries were trained on."""
     title = "times trained on"
     if not log:
-        return axis("times", title, axis={"grid": False}, scale={"nice": True})
+        return draw.axis("times", title, axis={"grid": False}, scale={"nice": True})
     places = [round(_log_place(one), 3) for one in times]
     names = {f"{place:g}": str(one) for place, one in zip(places, times, strict=True)}
     # The labels are numbers of our own making; no text of the run enters an expression.
     label = " : ".join(f"datum.value == {place} ? '{name}'" for place, name in names.items()) + " : ''"
-    return axis(
+    return draw.axis(
         "place",
         title,
         axis={"values": places, "labelExpr": label, "grid": False},

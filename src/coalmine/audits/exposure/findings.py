@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from statistics import median
 
 from coalmine.audits.exposure.catalog import finding
@@ -23,12 +23,24 @@ from coalmine.audits.exposure.single_canaries import canary_suspicions
 from coalmine.audits.exposure.table import exposure_in_words
 from coalmine.audits.membership.findings import shown_of_population
 from coalmine.evidence.budget import LEVEL, Decisions, Suspicion
-from coalmine.evidence.findings import Finding, Severity
+from coalmine.evidence.findings import LISTED, NAMED, Finding, FindingStatus, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, format_names, times_in_words
+from coalmine.records.estimate import rounded_down, rounded_up
 
-# The maximum number of canaries that a sentence names, and that a finding lists.
-NAMED, LISTED = 3, 50
+
+def canary_finding(
+    code: str,
+    severity: Severity,
+    status: FindingStatus,
+    evidence: str,
+    canaries: Sequence[Judged],
+    title: str | None = None,
+) -> Finding:
+    """A finding about canaries, with the exposures of those that it lists."""
+    estimates = [one.result.estimate for one in canaries[:LISTED]]
+    subject = [one.result.canary_id for one in canaries]
+    return finding(code, severity, status, evidence, estimates=estimates, subject=subject, title=title)
 
 
 def exposure_suspicions(run: Run) -> Iterator[Suspicion]:
@@ -111,7 +123,7 @@ def _about(
         "found",
         f"{estimate.statement}: {some}{more}. The least repeated of them was trained on {times_in_words(fewest)}.",
         estimates=(estimate, *(one.result.estimate for one in ordered[:LISTED])),
-        subject=[one.result.canary_id for one in ordered[:LISTED]],
+        subject=[one.result.canary_id for one in ordered],
     )
 
 
@@ -124,8 +136,7 @@ def _named(one: Judged) -> str:
     elif low is None or low == high:
         interval = "exact"
     else:
-        upper = "?" if high is None else f"{math.ceil(high * 100) / 100:.2f}"
-        interval = f"{math.floor(low * 100) / 100:.2f} to {upper}"
+        interval = f"{rounded_down(low)} to {'?' if high is None else rounded_up(high)}"
     return (
         f"{result.canary_id}, trained on {times_in_words(result.repetitions)}, exposure {exposure_in_words(result)} "
         f"({interval}) of at most {one.space_bits:.2f} bits"
@@ -169,15 +180,9 @@ def _together(document: Exposures, trained: Sequence[Judged], decided: Decisions
 def _suspected(suspect: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
     severities: list[Severity] = [_severity(group) for group in suspect]
     severity = min(severities, key=("high", "medium", "low").index)
-    everyone = [one for group in suspect for one in group]
-    return finding(
-        "CM103",
-        severity,
-        "found",
-        "Not individually, but together: " + "; ".join(_group_words(group, names) for group in suspect) + ".",
-        estimates=[one.result.estimate for one in everyone][:LISTED],
-        subject=[one.result.canary_id for one in everyone][:LISTED],
-    )
+    words = "; ".join(_group_words(group, names) for group in suspect)
+    evidence = f"Not individually, but together: {words}."
+    return canary_finding("CM103", severity, "found", evidence, list(chain(*suspect)))
 
 
 def _severity(group: Sequence[Judged]) -> Severity:
@@ -218,17 +223,12 @@ def _quiet(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
     words = "; ".join(_group_words(group, names) for group in groups)
     smallest = min(len(group) for group in groups)
     limit = f"up to {100 * at_most_share(smallest):.0f}% of such canaries could still be memorized (95% confidence)"
-    everyone = [one for group in groups for one in group]
-    say = partial(
-        finding,
-        "CM104",
-        estimates=[one.result.estimate for one in everyone[:LISTED]],
-        subject=[one.result.canary_id for one in everyone[:LISTED]],
-    )
+    everyone = list(chain(*groups))
     if few:
         evidence = f"{words}. These are too few to call such canaries safe: {limit}."
-        return say("info", "not_measured", evidence, title="Too few canaries to rule out memorization")
-    return say("pass", "clear", f"{words}. Even so, {limit}.")
+        title = "Too few canaries to rule out memorization"
+        return canary_finding("CM104", "info", "not_measured", evidence, everyone, title)
+    return canary_finding("CM104", "pass", "clear", f"{words}. Even so, {limit}.", everyone)
 
 
 def _shown_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
@@ -238,17 +238,10 @@ def _shown_by_membership(group: Sequence[Judged], decided: Decisions) -> bool:
 
 
 def _quiet_alone(groups: Sequence[Sequence[Judged]], names: FormatNames) -> Finding:
-    everyone = [one for group in groups for one in group]
     words = "; ".join(_group_words(group, names) for group in groups)
-    return finding(
-        "CM104",
-        "info",
-        "not_measured",
-        f"{words}. Membership shows that they are remembered (CM301, CM302 or CM304), so this does not clear them.",
-        estimates=[one.result.estimate for one in everyone[:LISTED]],
-        subject=[one.result.canary_id for one in everyone[:LISTED]],
-        title="Exposures alone do not show what membership does",
-    )
+    evidence = f"{words}. Membership shows that they are remembered (CM301, CM302 or CM304), so this does not clear them."
+    title = "Exposures alone do not show what membership does"
+    return canary_finding("CM104", "info", "not_measured", evidence, list(chain(*groups)), title)
 
 
 def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> Finding:
@@ -261,14 +254,8 @@ def _unmeasured(unclear: Sequence[Judged], trained: int, names: FormatNames) -> 
         parts.append(
             f"{wide:,} of {trained:,} have intervals that are too wide to tell chance from memorization"
         )
-    return finding(
-        "CM911",
-        "info",
-        "not_measured",
-        f"Of the canaries that were trained on, {' and '.join(parts)}.{_reasons(unclear, names)}",
-        estimates=[one.result.estimate for one in unclear][:LISTED],
-        subject=[one.result.canary_id for one in unclear][:LISTED],
-    )
+    evidence = f"Of the canaries that were trained on, {' and '.join(parts)}.{_reasons(unclear, names)}"
+    return canary_finding("CM911", "info", "not_measured", evidence, unclear)
 
 
 def _reasons(unclear: Sequence[Judged], names: FormatNames) -> str:

@@ -15,21 +15,8 @@ from coalmine.audits.exposure.candidate_scores import read_candidates
 from coalmine.audits.exposure.format_panels import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, Exposures, scores_beside
 from coalmine.errors import NotMeasurableError
-from coalmine.evidence.figures import (
-    BAND,
-    Cell,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    copies_channel,
-    copies_colors,
-    layer,
-    rounded,
-    spec,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Cell, Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.randomness import arrays
@@ -82,7 +69,7 @@ def largest_scores(run: Run) -> dict[str, tuple[Exposures, UniformScores]]:
 def histogram_figure(run: Run) -> Figure | None:
     """One histogram per format with scored members; of several sets of scores, the largest."""
     best, names = largest_scores(run), names_of_formats(run)
-    colors = copies_colors(one.repetitions for document, _ in best.values() for one in document.results)
+    colors = draw.copies_colors(one.repetitions for document, _ in best.values() for one in document.results)
     panels: list[Panel] = []
     rows: list[tuple[Cell, ...]] = []
     for format_id, (document, scores) in best.items():
@@ -110,7 +97,7 @@ def _panel(
         return None
     counts, edges = np.histogram(bits, bins=BINS)
     bars = [
-        {"from": rounded(edges[place]), "to": rounded(edges[place + 1]), "members": int(count)}
+        {"from": draw.rounded(edges[place]), "to": draw.rounded(edges[place + 1]), "members": int(count)}
         for place, count in enumerate(counts)
     ]
     curve, whence = _curve(run, scores.format_id, bits)
@@ -156,7 +143,9 @@ def _curve_points(curve: SkewNormal | None, low: float, high: float, mass: float
         return []
     places = np.linspace(low, high, 160)
     heights = np.exp(np.asarray(curve.log_pdf(places))) * mass
-    return [{"bits": rounded(x), "members": rounded(y)} for x, y in zip(places, heights, strict=True)]
+    return [
+        {"bits": draw.rounded(x), "members": draw.rounded(y)} for x, y in zip(places, heights, strict=True)
+    ]
 
 
 def _lines(document: Exposures, format_id: str) -> tuple[Points, str]:
@@ -177,7 +166,7 @@ def _lines(document: Exposures, format_id: str) -> tuple[Points, str]:
     return [
         {
             "canary": one.canary_id,
-            "bits": rounded(one.log_perplexity_bits),
+            "bits": draw.rounded(one.log_perplexity_bits),
             "trained on": times_in_words(one.repetitions),
             "times": one.repetitions,
         }
@@ -187,18 +176,20 @@ def _lines(document: Exposures, format_id: str) -> tuple[Points, str]:
 
 def _drawing(lines: Points, colors: dict[int, str], description: str, *, scale: str, curve: bool) -> Spec:
     on_x: Spec = {"scale": {"zero": False, "nice": False, "padding": 12}, "axis": {"grid": False}}
-    binned = axis("from", "log-perplexity (bits)", bin="binned", **on_x)
-    x = axis("bits", "log-perplexity (bits)", **on_x)
-    y = axis("members", "members per bin", scale={"type": scale, "domainMin": 0})
-    color = copies_channel((line["times"] for line in lines), colors, "canaries trained on", "trained on")
-    in_bar = tooltips(("from", "from (bits)"), ("to", "to (bits)"), "members")
-    on_line = tooltips("canary", "trained on", ("bits", "log-perplexity (bits)"))
-    bars = {"type": "bar", "color": BAND, "opacity": 0.55, "binSpacing": 1}
+    binned = draw.axis("from", "log-perplexity (bits)", bin="binned", **on_x)
+    x = draw.axis("bits", "log-perplexity (bits)", **on_x)
+    y = draw.axis("members", "members per bin", scale={"type": scale, "domainMin": 0})
+    color = draw.copies_channel(
+        (line["times"] for line in lines), colors, "canaries trained on", "trained on"
+    )
+    in_bar = draw.tooltips(("from", "from (bits)"), ("to", "to (bits)"), "members")
+    on_line = draw.tooltips("canary", "trained on", ("bits", "log-perplexity (bits)"))
+    bars = {"type": "bar", "color": draw.BAND, "opacity": 0.55, "binSpacing": 1}
     fitted = {"type": "line", "color": "#000000", "opacity": 0.55, "strokeWidth": 1.5, "aria": False}
     rules = {"type": "rule", "strokeWidth": 2, "opacity": 0.85}
     layers = [
-        layer("bars", bars, x=binned, x2="to", y=y, tooltip=in_bar),
-        *([layer("curve", fitted, x=x, y=y)] if curve else []),
-        layer("lines", rules, x=x, color=color, tooltip=on_line),
+        draw.layer("bars", bars, x=binned, x2="to", y=y, tooltip=in_bar),
+        *([draw.layer("curve", fitted, x=x, y=y)] if curve else []),
+        draw.layer("lines", rules, x=x, color=color, tooltip=on_line),
     ]
-    return spec(layers, description=description, height=260)
+    return draw.spec(layers, description=description, height=260)

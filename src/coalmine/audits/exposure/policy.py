@@ -13,17 +13,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from coalmine.audits.exposure.chance import EXTRAPOLATED, best_test, judge
+from coalmine.audits.exposure.chance import EXTRAPOLATED, best_test, counted_better, judge
 from coalmine.audits.exposure.coverage import without_exposure
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.exposure.limits import lower_limit, others_needed
 from coalmine.audits.exposure.results import EXPOSURES, ExposureResult, Exposures
+from coalmine.evidence.limits import MOST_ADVISED, rounded_up, widened_low
 from coalmine.evidence.outcomes import (
     PartOutcome,
     RuleOutcome,
     error_level,
     interval_words,
     not_shown,
+    open_part,
     stronger,
     together,
     too_weak,
@@ -33,6 +34,7 @@ from coalmine.evidence.policy import PolicySection, PolicyTerms, absent
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.records import Estimate
+from coalmine.statistics.intervals import clopper_pearson
 
 
 class ExposureRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,23 +108,18 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> PartOutcome:
     result, estimate, limit = one.result, one.result.estimate, asked.limit
     name = f"{result.canary_id} (trained on {times_in_words(result.repetitions)})"
     if estimate.status == "not_measured":
-        return PartOutcome(
-            name, "not_shown", estimate.statement, math.inf, "measure it in another way (--method)"
-        )
+        return open_part(name, estimate.statement, "measure it in another way (--method)")
     if not estimator_of(estimate.method).is_evidence:
-        return PartOutcome(
-            name, "not_shown", EXTRAPOLATED.partition(";")[0], math.inf, EXTRAPOLATED.partition("; ")[2]
-        )
+        why, _, instead = EXTRAPOLATED.partition("; ")
+        return open_part(name, why, instead)
     shown = interval_words(estimate, "bits")
     if one.size_bits <= limit:
         why = f"{shown}, but its space has only {one.size_bits:.2f} bits, so the model's first guess would not break this rule"
-        return PartOutcome(name, "not_shown", why, one.size_bits, "a larger format, or a lower limit")
+        return open_part(name, why, "a larger format, or a lower limit", one.size_bits)
     low, high = lower_limit(estimate, asked.lower), estimate.high
     if high is not None and high <= limit:
         if too_weak(estimate, asked.upper):
-            return PartOutcome(
-                name, "not_shown", weak_words(estimate, asked.upper), high, stronger(asked.upper)
-            )
+            return open_part(name, weak_words(estimate, asked.upper), stronger(asked.upper), high)
         return PartOutcome(name, "holds", shown, high)
     if low > limit:
         return PartOutcome(name, "broken", shown, low if high is None else high)
@@ -131,13 +128,56 @@ def judge_exposure(one: MeasuredCanary, asked: _Question) -> PartOutcome:
         if high is None
         else "the limit lies in between"
     )
-    return PartOutcome(
-        name,
-        "not_shown",
-        f"{shown}: {why}",
-        one.size_bits if high is None else high,
-        _better(estimate, asked),
-    )
+    worst = one.size_bits if high is None else high
+    return open_part(name, f"{shown}: {why}", _better(estimate, asked), worst)
+
+
+def lower_limit(estimate: Estimate, level: float) -> float:
+    """The lower limit of an exposure, in bits, at a confidence of `level`.
+
+    A rank among references or samples gives it exactly. Other intervals are widened as those of a normal error would be, or of
+    Student's t for splitting, which uses a few runs; a number that is exact or proven stays as it is.
+
+    >>> from coalmine.statistics.exposure.ranks import reference_exposure
+    >>> best = reference_exposure(1.0, range(2, 1002))
+    >>> [round(lower_limit(best, level), 2) for level in (0.95, 0.999)]
+    [8.09, 7.05]
+    """
+    better = counted_better(estimate)
+    known = estimate.low is None or estimate.confidence is None or estimate.confidence >= level
+    if better is not None and not known and estimate.low is not None:
+        return min(estimate.low, bits(clopper_pearson(better, estimate.n, level)[1]))
+    return widened_low(estimate, level, estimator_of(estimate.method).degrees_of_freedom)
+
+
+def bits(probability: float) -> float:
+    """Minus log2 of a probability."""
+    return math.inf if probability <= 0 else abs(math.log2(probability))
+
+
+def others_needed(
+    estimate: Estimate, limit: float, level: float, chance_level: float, canaries: int
+) -> int | None:
+    """How many references or samples would decide whether an exposure is above `limit` bits, if their share stays as it is.
+
+    None where more than ten million would not, because the share is too close to the limit.
+    """
+    better = counted_better(estimate)
+    if better is None:
+        return None
+    share = better / estimate.n
+    above = share < 2.0**-limit
+    n = 2 * estimate.n
+    while n <= MOST_ADVISED:
+        count = math.floor(share * n)
+        low_p, high_p = clopper_pearson(count, n, level)
+        by_chance = 2.0 * canaries * (count + 1) / (n + 1)
+        if above and bits(high_p) > limit and by_chance <= chance_level:
+            return rounded_up(n)
+        if not above and bits(low_p) <= limit:
+            return rounded_up(n)
+        n = math.ceil(n * 1.25)
+    return None
 
 
 def _better(estimate: Estimate, asked: _Question) -> str:

@@ -10,31 +10,16 @@ from collections.abc import Mapping
 from coalmine.audits.exposure.format_panels import names_of_formats
 from coalmine.audits.exposure.results import EXPOSURES, Exposures
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
-from coalmine.evidence.figures import (
-    PALETTE,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    by_format,
-    color_channel,
-    dots,
-    layer,
-    rounded,
-    rows_of,
-    spec,
-    thinned,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import FormatNames, times_in_words
 
 MOST_POINTS = 2_000
 CAME_OUT = {
-    "yes": (PALETTE[1], "circle"),
-    "no": (PALETTE[0], "cross"),
-    "not within the budget": (PALETTE[6], "triangle-up"),
+    "yes": (draw.PALETTE[1], "circle"),
+    "no": (draw.PALETTE[0], "cross"),
+    "not within the budget": (draw.PALETTE[6], "triangle-up"),
 }
 
 
@@ -48,7 +33,7 @@ def extraction_figure(run: Run) -> Figure | None:
     points = _points(verified, measured, names, spent)
     if not points:
         return None
-    panels = by_format(points)
+    panels = draw.by_format(points)
     searched = {names[format_id]: many for format_id, many in spent.items()}
     return Figure(
         figure_id="exposure-and-extraction",
@@ -64,7 +49,7 @@ def extraction_figure(run: Run) -> Figure | None:
             for name, own in panels.items()
         ),
         columns=("canary", "format", "exposure (bits)", "trained on", "queries", "came out", "place"),
-        rows=rows_of(points, "canary", "format", "bits", "trained on", "queries", "came out", "place"),
+        rows=draw.rows_of(points, "canary", "format", "bits", "trained on", "queries", "came out", "place"),
     )
 
 
@@ -84,7 +69,7 @@ def _points(verified: Verified, measured: Exposures, names: FormatNames, spent: 
             {
                 "canary": one.canary_id,
                 "format": names[result.format_id],
-                "bits": rounded(bits),
+                "bits": draw.rounded(bits),
                 "trained on": times_in_words(one.repetitions),
                 "queries": queries,
                 "came out": "yes" if one.extracted else "no" if one.proven else "not within the budget",
@@ -111,17 +96,17 @@ def _spent(run: Run) -> dict[str, int]:
 
 def _drawing(points: Points) -> Spec:
     drawn = sorted(points, key=lambda point: (str(point["came out"]), float(point["bits"])))
-    drawn = [drawn[place] for place in thinned(len(drawn), MOST_POINTS)]
+    drawn = [drawn[place] for place in draw.thinned(len(drawn), MOST_POINTS)]
     shown = [name for name in CAME_OUT if any(point["came out"] == name for point in drawn)]
-    points_layer = layer(
+    points_layer = draw.layer(
         drawn,
-        dots(65, opacity=0.85),
-        x=axis("bits", "exposure (bits)", axis={"grid": False}),
-        y=axis("queries", "queries (log)", scale={"type": "log"}),
-        color=color_channel({name: CAME_OUT[name][0] for name in shown}, "came out", "came out"),
+        draw.dots(65, opacity=0.85),
+        x=draw.axis("bits", "exposure (bits)", axis={"grid": False}),
+        y=draw.axis("queries", "queries (log)", scale={"type": "log"}),
+        color=draw.color_channel({name: CAME_OUT[name][0] for name in shown}, "came out", "came out"),
         # The same channel with shapes in place of colors, so that both have one legend.
-        shape=color_channel({name: CAME_OUT[name][1] for name in shown}, "came out", "came out"),
-        tooltip=tooltips("canary", "trained on", "came out", ("bits", "exposure (bits)"), "queries"),
+        shape=draw.color_channel({name: CAME_OUT[name][1] for name in shown}, "came out", "came out"),
+        tooltip=draw.tooltips("canary", "trained on", "came out", ("bits", "exposure (bits)"), "queries"),
     )
     description = "Queries spent against exposure, by whether a canary came out."
-    return spec([points_layer], description=description, height=240)
+    return draw.spec([points_layer], description=description, height=240)

@@ -6,15 +6,51 @@ from collections.abc import Iterator, Sequence
 
 from coalmine.audits.exposure.chance import FEWEST, at_most_share, chance_in_words, share
 from coalmine.audits.exposure.single_canaries import places_of
-from coalmine.audits.extraction.catalog import finding
 from coalmine.audits.extraction.extracted_together import CAME_OUT, CameOut, came_out
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, CanaryExtraction, Extraction, Verified
 from coalmine.evidence.budget import Decisions
-from coalmine.evidence.findings import Finding
+from coalmine.evidence.findings import NAMED, Catalog, Entry, Finding
 from coalmine.evidence.run import Located, Run
 from coalmine.evidence.words import format_name, times_in_words
 
-NAMED, LISTED = 3, 50
+CATALOG = Catalog(
+    {
+        "CM201": Entry(
+            "Canaries can be extracted",
+            "Anyone who can query the model can read these out of it. Do not release it; remove or redact "
+            "what is sensitive and repeated, and train again.",
+        ),
+        "CM202": Entry(
+            "No canary comes out",
+            "Nothing to do against this search. It says nothing about an attacker who knows part of the "
+            "secret: try `coalmine extract --given`.",
+            if_not_measured="Plant more canaries, and extract again.",
+            first_step=True,
+        ),
+        "CM203": Entry(
+            "The search for canaries was not finished",
+            "Run the same command with a larger --budget to resume.",
+            first_step=True,
+        ),
+        "CM204": Entry(
+            "The model writes a canary by itself",
+            "Plain greedy decoding is enough to get this secret. Do not release the model; no filter on rare "
+            "queries will help.",
+            if_not_tested="Add the canaries.json to the paths of the report.",
+        ),
+        "CM206": Entry(
+            "What the model completes a format with",
+            "Compare what came out (--reveal shows it) with the secrets that may be in your data; coalmine "
+            "cannot know which of them are real.",
+        ),
+        "CM902": Entry(
+            "Extraction was not tested",
+            "Run `coalmine extract MODEL --verify canaries.json`.",
+            first_step=True,
+        ),
+    }
+)
+finding = CATALOG.finding
 
 
 def extraction_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
@@ -36,14 +72,8 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
     searches = [one.document for one in run.all(EXTRACTIONS) if one.path.parent == located.path.parent]
     if shown:
         estimate = share(len(shown), len(trained), "that were trained on came out of the model")
-        yield finding(
-            "CM201",
-            "critical",
-            "found",
-            f"{estimate.statement}: {_some(shown)}.",
-            estimates=[estimate],
-            subject=[one.canary_id for one in shown[:LISTED]],
-        )
+        evidence = f"{estimate.statement}: {_some(shown)}."
+        yield finding("CM201", "critical", "found", evidence, estimates=[estimate], subject=_ids(shown))
         yield from _unaided(run, shown, searches)
     counts = {one.format_id: one for one in came_out(run, located)}
     joint = [one for one in counts.values() if decided.shown("group", CAME_OUT, one.format_id)]
@@ -54,14 +84,11 @@ def _verified(run: Run, located: Located[Verified], decided: Decisions) -> Itera
     if rest:
         yield _by_chance(run, located, rest, len(trained))
     if open_ones:
-        yield finding(
-            "CM203",
-            "info",
-            "not_measured",
+        evidence = (
             f"{len(open_ones):,} of {len(trained):,} canaries that were trained on were not found, and it is not proven that they "
-            f"would not be: {_certificates(searches)}.",
-            subject=[one.canary_id for one in open_ones[:LISTED]],
+            f"would not be: {_certificates(searches)}."
         )
+        yield finding("CM203", "info", "not_measured", evidence, subject=_ids(open_ones))
     if trained and not out and not open_ones:
         yield _none_out(trained, searches)
 
@@ -77,15 +104,9 @@ def _together(these: Sequence[CanaryExtraction], counts: Sequence[CameOut]) -> F
     estimate = share(
         sum(one.extracted for one in counts), trained, "that were trained on came out of the model"
     )
-    return finding(
-        "CM201",
-        "high",
-        "found",
-        f"Not individually, but together: {words}. Among them: {_some(these)}.",
-        estimates=[estimate],
-        subject=[one.canary_id for one in these[:LISTED]],
-        title="More canaries came out than chance explains",
-    )
+    evidence = f"Not individually, but together: {words}. Among them: {_some(these)}."
+    title = "More canaries came out than chance explains"
+    return finding("CM201", "high", "found", evidence, estimates=[estimate], subject=_ids(these), title=title)
 
 
 def _by_chance(
@@ -97,14 +118,12 @@ def _by_chance(
         f"{len(these):,} of {trained:,} canaries that were trained on came out: {_some(these)}. Without memorization, "
         f"a place this good has probability {chance_in_words(by_chance)}, so this search alone does not show memorization."
     )
-    return finding(
-        "CM201",
-        "info",
-        "found",
-        evidence,
-        subject=[one.canary_id for one in these[:LISTED]],
-        title="Canaries came out, which chance may explain",
-    )
+    title = "Canaries came out, which chance may explain"
+    return finding("CM201", "info", "found", evidence, subject=_ids(these), title=title)
+
+
+def _ids(these: Sequence[CanaryExtraction]) -> list[str]:
+    return [one.canary_id for one in these]
 
 
 def _some(these: Sequence[CanaryExtraction]) -> str:
@@ -159,7 +178,7 @@ def _unaided(run: Run, out: Sequence[CanaryExtraction], searches: Sequence[Extra
     these = [one.canary_id for one in out if texts.get(one.canary_id) in written]
     if these:
         evidence = f"Given only the beginning of the format, greedy decoding writes {', '.join(these[:NAMED])} without any search."
-        yield finding("CM204", "critical", "found", evidence, subject=these[:LISTED])
+        yield finding("CM204", "critical", "found", evidence, subject=these)
 
 
 def _searched(run: Run, located: Located[Extraction]) -> Finding:

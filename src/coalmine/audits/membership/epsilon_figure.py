@@ -7,30 +7,15 @@ from typing import Any
 
 from coalmine.audits.membership.results import Membership, Population
 from coalmine.audits.membership.sources import times_planted
-from coalmine.evidence.figures import (
-    PALETTE,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    by_format,
-    color_channel,
-    copies_colors,
-    dots,
-    layer,
-    rounded,
-    rows_of,
-    spec,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.words import FormatNames, format_names
 
 # A label of an axis is broken here, in letters, and its lines are joined by this in the data.
 LABEL_WIDTH, LINE = 17, " | "
 # What such labels leave of the room for a legend, in px.
 LEGEND_ROOM = 200
-POOLED = PALETTE[2]
+POOLED = draw.PALETTE[2]
 
 
 _SHAPES = {"lower limit": "triangle-right", "point estimate": "circle"}
@@ -55,7 +40,7 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Fi
         {one.format_id: one.template for one in document.populations if one.format_id and one.template}
     )
     rows = [row for population in document.populations for row in _rows(document, population, names)]
-    copies = copies_colors(one.copies for one in document.populations if not one.pooled)
+    copies = draw.copies_colors(one.copies for one in document.populations if not one.pooled)
     claim = document.verdict
     said = (
         ""
@@ -73,10 +58,10 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Fi
         f"median is a point estimate and not a bound.{said}",
         panels=tuple(
             Panel(title=name, specs={"": _drawing(own, copies, most, document)})
-            for name, own in (by_format(rows) or {"": []}).items()
+            for name, own in (draw.by_format(rows) or {"": []}).items()
         ),
         columns=tuple(_COLUMNS.values()),
-        rows=rows_of(rows, *_COLUMNS),
+        rows=draw.rows_of(rows, *_COLUMNS),
     )
 
 
@@ -101,11 +86,11 @@ def _rows(document: Membership, population: Population, names: FormatNames) -> P
                 "copies": None if population.pooled else population.copies,
                 "method": estimate.method,
                 "label": LINE.join(textwrap.wrap(estimate.method.replace(LINE, " "), LABEL_WIDTH)),
-                "low": rounded(at),
-                "high": rounded(at if estimate.high is None else estimate.high),
+                "low": draw.rounded(at),
+                "high": draw.rounded(at if estimate.high is None else estimate.high),
                 "kind": "point estimate" if estimate.low is None else "lower limit",
-                "copy": rounded(bound.one_copy.low if bound.one_copy is not None else None),
-                "ceiling": rounded(population.epsilon_ceiling / (population.copies if claimed else 1)),
+                "copy": draw.rounded(bound.one_copy.low if bound.one_copy is not None else None),
+                "ceiling": draw.rounded(population.epsilon_ceiling / (population.copies if claimed else 1)),
             }
         )
     return rows
@@ -115,7 +100,7 @@ def _drawing(rows: Points, copies: dict[int, str], most: float, document: Member
     colors = {row["planted"]: POOLED if row["copies"] is None else copies[row["copies"]] for row in rows}
     labels = list(dict.fromkeys(row["label"] for row in rows))
     channels: dict[str, Any] = {
-        "y": axis(
+        "y": draw.axis(
             "label",
             "",
             "nominal",
@@ -123,21 +108,25 @@ def _drawing(rows: Points, copies: dict[int, str], most: float, document: Member
             axis={"labelLimit": 0, "labelExpr": f"split(datum.label, '{LINE}')"},
         ),
         "yOffset": {"field": "planted", "sort": list(colors)},
-        "color": color_channel(colors, "planted", "planted", LEGEND_ROOM),
+        "color": draw.color_channel(colors, "planted", "planted", LEGEND_ROOM),
     }
-    x = axis("low", "epsilon", scale={"domain": [0, most], "nice": False}, axis={"tickCount": 5})
+    x = draw.axis("low", "epsilon", scale={"domain": [0, most], "nice": False}, axis={"tickCount": 5})
     scale = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
     shape = {"field": "kind", "type": "nominal", "legend": None, "scale": scale}
-    shown = tooltips(*((name, _COLUMNS[name]) for name in ("planted", "method", "low", "copy", "ceiling")))
+    shown = draw.tooltips(
+        *((name, _COLUMNS[name]) for name in ("planted", "method", "low", "copy", "ceiling"))
+    )
     rules = {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "aria": False}
     layers = [
-        layer(rows, rules, x=x, x2="high", **channels),
-        layer(rows, dots(60, opacity=1), x=x, **channels, shape=shape, tooltip=shown),
+        draw.layer(rows, rules, x=x, x2="high", **channels),
+        draw.layer(rows, draw.dots(60, opacity=1), x=x, **channels, shape=shape, tooltip=shown),
     ]
     if document.verdict is not None:
-        dashed = {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": PALETTE[7]}
+        dashed = {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": draw.PALETTE[7]}
         claimed = {"field": "claimed", "type": "quantitative"}
-        told = tooltips(("claimed", "claimed epsilon"))
-        layers.append(layer([{"claimed": document.verdict.claimed_epsilon}], dashed, x=claimed, tooltip=told))
+        told = draw.tooltips(("claimed", "claimed epsilon"))
+        layers.append(
+            draw.layer([{"claimed": document.verdict.claimed_epsilon}], dashed, x=claimed, tooltip=told)
+        )
     height = max(160, 13 * len(rows) + 20, 60 * len(labels))
-    return spec(layers, description="Bounds on epsilon by method and population.", height=height)
+    return draw.spec(layers, description="Bounds on epsilon by method and population.", height=height)

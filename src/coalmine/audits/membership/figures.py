@@ -13,21 +13,8 @@ from coalmine.audits.exposure.histogram_figure import UniformScores, largest_sco
 from coalmine.audits.exposure.results import Exposures
 from coalmine.audits.membership.epsilon_figure import epsilon_figure
 from coalmine.audits.membership.results import MEMBERSHIPS
-from coalmine.evidence.figures import (
-    RULE,
-    Cell,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    copies_channel,
-    copies_colors,
-    layer,
-    rounded,
-    spec,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Cell, Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 from coalmine.statistics.roc import tpr_band
@@ -63,7 +50,7 @@ def membership_figures(run: Run) -> Iterator[Figure]:
 
 def _roc(run: Run, found: dict[str, _Curves]) -> Figure:
     names = names_of_formats(run)
-    colors = copies_colors(times for one in found.values() for times in one.copies)
+    colors = draw.copies_colors(times for one in found.values() for times in one.copies)
     panels: list[Panel] = []
     rows: list[tuple[Cell, ...]] = []
     for format_id, one in found.items():
@@ -161,9 +148,9 @@ def _curve(own: FloatArray, others: FloatArray, times: int) -> Points:
     return [
         {
             "trained on": times_in_words(times),
-            "fpr": rounded(fpr[place], 7),
-            "drawn": rounded(max(float(fpr[place]), 0.5 / n), 7),
-            "tpr": rounded(hits[place] / len(own)),
+            "fpr": draw.rounded(fpr[place], 7),
+            "drawn": draw.rounded(max(float(fpr[place]), 0.5 / n), 7),
+            "tpr": draw.rounded(hits[place] / len(own)),
             "canaries": len(own),
         }
         for place in _corners(fpr, hits)
@@ -178,10 +165,10 @@ def _band(own: FloatArray, others: FloatArray, times: int) -> Points:
     return [
         {
             "trained on": times_in_words(times),
-            "fpr": rounded(rate, 7),
-            "drawn": rounded(rate, 7),
-            "low": rounded(low[place]),
-            "high": rounded(high[place]),
+            "fpr": draw.rounded(rate, 7),
+            "drawn": draw.rounded(rate, 7),
+            "low": draw.rounded(low[place]),
+            "high": draw.rounded(high[place]),
         }
         for place, rate in enumerate(rates)
     ]
@@ -216,28 +203,30 @@ def _drawing(one: _Curves, colors: dict[int, str], *, log: bool) -> Spec:
         else {"domain": [0, 1]}
     )
     ticks: Spec = {"format": "~g", "tickCount": 6, "grid": False}
-    x = axis("drawn" if log else "fpr", "false-positive rate", scale=scale, axis=ticks)
+    x = draw.axis("drawn" if log else "fpr", "false-positive rate", scale=scale, axis=ticks)
     diagonal = np.logspace(np.log10(least), 0, 40) if log else np.linspace(0, 1, 2)
-    color = copies_channel(one.copies, colors, "trained on", "trained on")
-    low, tpr = (axis(field, "true-positive rate", scale=up, axis=ticks) for field in ("low", "tpr"))
-    guessing = [dict.fromkeys(("drawn", "fpr", "tpr"), rounded(p, 7)) for p in diagonal]
+    color = draw.copies_channel(one.copies, colors, "trained on", "trained on")
+    low, tpr = (draw.axis(field, "true-positive rate", scale=up, axis=ticks) for field in ("low", "tpr"))
+    guessing = [dict.fromkeys(("drawn", "fpr", "tpr"), draw.rounded(p, 7)) for p in diagonal]
     dashed = {
         "type": "line",
         "strokeDash": [4, 4],
-        "color": RULE,
+        "color": draw.RULE,
         "strokeWidth": 1,
         "aria": False,
         "clip": True,
     }
     steps = {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True}
-    shown = tooltips("trained on", ("fpr", "false-positive rate"), ("tpr", "true-positive rate"), "canaries")
+    shown = draw.tooltips(
+        "trained on", ("fpr", "false-positive rate"), ("tpr", "true-positive rate"), "canaries"
+    )
     band = {"type": "area", "opacity": 0.1, "aria": False, "clip": True}
     layers = [
-        layer(guessing, dashed, x=x, y=tpr),
-        layer("bands", band, x=x, y=low, y2="high", color=color),
-        layer(
+        draw.layer(guessing, dashed, x=x, y=tpr),
+        draw.layer("bands", band, x=x, y=low, y2="high", color=color),
+        draw.layer(
             "curves", steps | {"point": {"size": 40, "opacity": 0}}, x=x, y=tpr, color=color, tooltip=shown
         ),
     ]
     description = "True-positive rate against false-positive rate, by how often canaries were trained on."
-    return spec(layers, description=description)
+    return draw.spec(layers, description=description)

@@ -2,19 +2,77 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 
 from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.exposure.results import EXPOSURES
-from coalmine.audits.membership.catalog import finding
 from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
 from coalmine.evidence.budget import Decisions, Key, Suspicion
-from coalmine.evidence.findings import Finding, Severity
+from coalmine.evidence.findings import Catalog, Entry, Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
+from coalmine.records.estimate import rounded_down
+
+CATALOG = Catalog(
+    {
+        "CM301": Entry(
+            "Members can be told from non-members",
+            "Scores of this model reveal what was in its training data. Do not expose probabilities of "
+            "single texts, and train with differential privacy if membership is sensitive.",
+            if_not_measured="Plant and withhold more canaries; 20 or more for each number of repetitions.",
+            if_clear="Nothing to do for text that occurs this often.",
+        ),
+        "CM302": Entry(
+            "Members can be identified at a low false-positive rate",
+            "An attacker who can afford few false positives identifies this share of the canaries. Train "
+            "with differential privacy if that is too many.",
+            if_not_measured=(
+                "Plant more canaries, and draw more references: both make a lower false-positive rate "
+                "measurable."
+            ),
+        ),
+        "CM303": Entry(
+            "The claimed epsilon",
+            "The training is not as private as claimed. Look for the mistake in clipping, noise, sampling or "
+            "accounting.",
+            if_not_measured=(
+                "Plant more canaries, once each, and withhold half of them by coin flips: the power grows with "
+                "their number."
+            ),
+            if_clear=(
+                "Nothing to do: the audit would probably have detected a training that leaks twice as much."
+            ),
+        ),
+        "CM304": Entry(
+            "A lower bound on epsilon",
+            "No proof of privacy can be stronger than this. A low bound proves nothing: more canaries, "
+            "planted or withheld by coin flips, raise what can be proven.",
+            if_not_measured=(
+                "A bound of 0 proves nothing. More canaries, planted once or withheld by coin flips, raise what "
+                "can be proven."
+            ),
+        ),
+        "CM903": Entry(
+            "Membership was not tested",
+            "Run `coalmine expose MODEL canaries.json --method references -o DIR`, then `coalmine membership "
+            "DIR`.",
+        ),
+        "CM907": Entry(
+            "A claim of differential privacy was not tested",
+            "If the model was trained with differential privacy, run `coalmine membership RESULTS "
+            "--claimed-epsilon E`.",
+        ),
+        "CM912": Entry(
+            "Rates at low false-positive rates could not be measured",
+            "Draw more references when planting (--references), as many as 10 divided by the false-positive "
+            "rate.",
+        ),
+    }
+)
+finding = CATALOG.finding
+
 
 # If the upper limit of the area is below this, scores are called no better than guessing.
 HARMLESS_AUC = 0.6
@@ -144,7 +202,7 @@ def _rates(one: Population, shown: bool, name: str) -> Iterator[Finding]:
 def _epsilon(one: Population, document: Membership, shown: bool, name: str) -> Finding:
     bound = one.best.canary
     low = bound.low or 0.0
-    ceiling = f"the most this many scores could prove is {_down(one.epsilon_ceiling)}"
+    ceiling = f"the most this many scores could prove is {rounded_down(one.epsilon_ceiling)}"
     level = f"{100 * document.confidence:g}% confidence, delta {document.delta:g}"
     say = partial(finding, "CM304", subject=[one.name])
     if bound.status == "not_measured" or low < 0.005:
@@ -153,10 +211,8 @@ def _epsilon(one: Population, document: Membership, shown: bool, name: str) -> F
     copy = one.best.one_copy
     for_copy = ""
     if one.copies > 1 and copy is not None:
-        for_copy = f", and at least {_down(copy.low or 0.0)} for one copy"
-    evidence = (
-        f"Planted {name}: epsilon is at least {_down(low)}{for_copy} ({level}; {bound.method}); {ceiling}."
-    )
+        for_copy = f", and at least {rounded_down(copy.low or 0.0)} for one copy"
+    evidence = f"Planted {name}: epsilon is at least {rounded_down(low)}{for_copy} ({level}; {bound.method}); {ceiling}."
     estimates = [bound] if copy is None else [bound, copy]
     if not shown:
         evidence += " Given everything that this report tests, a bound above 0 may be chance."
@@ -190,10 +246,6 @@ def _claim(document: Membership, shown: bool) -> Iterator[Finding]:
     else:
         title = "The audit has too little power to judge the claimed epsilon"
         yield finding("CM303", "info", "not_measured", evidence, title=title)
-
-
-def _down(number: float) -> str:
-    return f"{math.floor(number * 100) / 100:.2f}"
 
 
 def no_claim(run: Run) -> Iterator[Finding]:

@@ -11,16 +11,11 @@ from numpy.typing import ArrayLike
 
 from coalmine.audits.exposure.results import Exposures
 from coalmine.audits.membership.options import MembershipOptions
+from coalmine.audits.membership.other_scores import ScoredExposures
 from coalmine.audits.membership.population import measured_populations
 from coalmine.audits.membership.results import Calibration, Membership, Population
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.audits.membership.sources import (
-    ScoredExposures,
-    ScoredPopulation,
-    load_source,
-    populations,
-    times_planted,
-)
+from coalmine.audits.membership.sources import ScoredPopulation, load_source, populations, times_planted
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.statistics.epsilon.claimed import Verdict, verdict_statement, verdict_words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from coalmine.evidence.outcomes import (
     RuleOutcome,
     error_level,
     not_shown,
+    open_part,
     stronger,
     together,
     too_weak,
@@ -218,26 +218,23 @@ _MORE = "plant more canaries, once each, and withhold half of them by a coin"
 
 
 def _judge_epsilon(one: Population, claimed: float, confidence: float, shared: float) -> PartOutcome:
-    bound = one.best.one_copy
+    bound, name = one.best.one_copy, population_name(one)
     if bound is None or bound.low is None or bound.status == "not_measured":
         why = "there is no bound for one copy" if bound is None else bound.statement
-        return PartOutcome(population_name(one), "not_shown", why, math.inf, _MORE)
+        return open_part(name, why, _MORE)
     if bound.low > claimed:
         if too_weak(bound, shared):
             settle = f"judge the claim itself (`coalmine membership --claimed-epsilon {claimed:g}`), or {stronger(shared)}"
-            return PartOutcome(
-                one.name, "not_shown", f"{bound.statement}; {weak_words(bound, shared)}", bound.low, settle
-            )
-        return PartOutcome(population_name(one), "broken", bound.statement, bound.low)
+            why = f"{bound.statement}; {weak_words(bound, shared)}"
+            return open_part(one.name, why, settle, bound.low)
+        return PartOutcome(name, "broken", bound.statement, bound.low)
     if too_weak(bound, confidence):
-        return PartOutcome(
-            population_name(one), "not_shown", weak_words(bound, confidence), bound.low, stronger(confidence)
-        )
+        return open_part(name, weak_words(bound, confidence), stronger(confidence), bound.low)
     if one.epsilon_ceiling / one.copies <= claimed:
         most = one.epsilon_ceiling / one.copies
         why = f"the most this many scores could prove is {most:.2f}, whatever the model remembers"
-        return PartOutcome(population_name(one), "not_shown", why, bound.low, _MORE, unable=True)
-    return PartOutcome(population_name(one), "holds", bound.statement, bound.low)
+        return open_part(name, why, _MORE, bound.low)._replace(unable=True)
+    return PartOutcome(name, "holds", bound.statement, bound.low)
 
 
 def without_population(run: Run, found: Membership, most: int | None = None) -> list[PartOutcome]:
@@ -246,25 +243,18 @@ def without_population(run: Run, found: Membership, most: int | None = None) -> 
         return []
     planted = [one for one in planted_in(run) if one.manifest_sha256 == found.manifest_sha256]
     if not planted:
-        return [
-            PartOutcome(
-                "the manifest",
-                "not_shown",
-                "which formats and copies there are is not known, because neither its exposures nor its canaries.json were given",
-                math.inf,
-                "name the directory of the exposures, or of canaries.json, as well",
-            )
-        ]
+        why = "which formats and copies there are is not known, because neither its exposures nor its canaries.json were given"
+        settle = "name the directory of the exposures, or of canaries.json, as well"
+        return [open_part("the manifest", why, settle)]
     names = names_in(run)
     there = {(one.format_id, one.copies) for one in found.populations if not one.pooled}
     kinds = sorted({(one.format_id, one.planned) for one in planted} - there)
+    settle = "plant with --references and --withhold 0.5, and run expose and membership for every format"
     return [
-        PartOutcome(
+        open_part(
             f"{names[format_id]}, trained on {times_in_words(copies)}",
-            "not_shown",
             "membership has no scores of it",
-            math.inf,
-            "plant with --references and --withhold 0.5, and run expose and membership for every format",
+            settle,
         )
         for format_id, copies in kinds
         if most is None or copies <= most
@@ -279,13 +269,12 @@ def without_membership(run: Run, most: int | None = None) -> list[PartOutcome]:
     planted = (one for one in planted_in(run) if most is None or one.repetitions <= most)
     absent = dict.fromkeys(one.manifest_sha256 for one in planted if one.manifest_sha256 not in of)
     places = {canaries.sha256: run.shown(path) for path, canaries in run.all(MANIFESTS)}
+    settle = "run `coalmine membership` for every canaries.json"
     return [
-        PartOutcome(
+        open_part(
             f"the canaries of {places.get(digest, 'other exposures')}",
-            "not_shown",
             "no membership was measured of them",
-            math.inf,
-            "run `coalmine membership` for every canaries.json",
+            settle,
         )
         for digest in absent
     ]

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from coalmine.audits.recitation import policy
-from coalmine.audits.recitation.catalog import CATALOG
 from coalmine.audits.recitation.figures import recitation_figures
-from coalmine.audits.recitation.findings import no_baseline, recitation_findings, recitation_suspicions
+from coalmine.audits.recitation.findings import (
+    CATALOG,
+    no_baseline,
+    recitation_findings,
+    recitation_suspicions,
+)
 from coalmine.audits.recitation.results import RECITATIONS
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail

@@ -12,23 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from coalmine.audits.recitation.results import RECITATIONS, Group, Recitation
-from coalmine.evidence.figures import (
-    INTERVAL,
-    RULE,
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    colors_of,
-    dots,
-    layer,
-    rounded,
-    rows_of,
-    short_names,
-    spec,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
 
 By = Literal["repetitions", "context", "size"]
@@ -39,15 +24,11 @@ _AXES: dict[By, tuple[str, str]] = {
 }
 
 
-def recitation_figures(run: Run) -> Iterator[Figure]:
+def recitation_figures(run: Run) -> list[Figure]:
     """One figure for each quantity of which at least two values were tried."""
     document = run.first(RECITATIONS)
-    if document is None:
-        return
-    for by in _AXES:
-        figure = _figure(document, by)
-        if figure is not None:
-            yield figure
+    found = [] if document is None else [_figure(document, by) for by in _AXES]
+    return [figure for figure in found if figure is not None]
 
 
 def _figure(document: Recitation, by: By) -> Figure | None:
@@ -83,7 +64,7 @@ def _figure(document: Recitation, by: By) -> Figure | None:
             ),
         ),
         columns=("model", x_title, "share recited", "low", "high", "sequences"),
-        rows=rows_of(points, "model", "x", "share", "low", "high", "sequences"),
+        rows=draw.rows_of(points, "model", "x", "share", "low", "high", "sequences"),
     )
 
 
@@ -100,16 +81,16 @@ def _point(document: Recitation, group: Group, by: By) -> dict[str, Any] | None:
     return {
         "model": group.model,
         "x": x,
-        "share": rounded(group.recited.value, 6),
-        "low": rounded(group.recited.low, 6),
-        "high": rounded(group.recited.high, 6),
+        "share": draw.rounded(group.recited.value, 6),
+        "low": draw.rounded(group.recited.low, 6),
+        "high": draw.rounded(group.recited.high, 6),
         "sequences": group.recited.n,
     }
 
 
 def _place(document: Recitation, group: Group, by: By) -> float | None:
     if by == "repetitions":
-        return rounded(group.mean_copies, 3)
+        return draw.rounded(group.mean_copies, 3)
     if by == "context":
         return group.context
     facts = next((model for model in document.models if model.name == group.model), None)
@@ -130,7 +111,11 @@ def _lines(document: Recitation, by: By, points: Points) -> Points:
             rate = one.trend.rate_at(float(x))
             if rate is not None and 0.0 <= rate <= 1.0:
                 drawn.append(
-                    {"model": one.model or "all models", "at": rounded(x, 4), "share": rounded(rate, 6)}
+                    {
+                        "model": one.model or "all models",
+                        "at": draw.rounded(x, 4),
+                        "share": draw.rounded(rate, 6),
+                    }
                 )
     return drawn
 
@@ -156,31 +141,31 @@ def _apart(points: Points, models: list[str], scale: str, *, apart: bool) -> Poi
             point["x"] * (most / least) ** step if scale == "log" else point["x"] + (most - least) * step
         )
 
-    return [{**point, "at": rounded(place(point), 4)} for point in points]
+    return [{**point, "at": draw.rounded(place(point), 4)} for point in points]
 
 
 def _drawing(points: Points, lines: Points, models: list[str], x_title: str, scale: str) -> Spec:
-    x = axis(
+    x = draw.axis(
         "at",
         x_title,
         scale={"type": scale, "nice": False, "padding": 12},
         axis={"grid": False, "format": "~s", "tickCount": 6},
     )
-    names = short_names(models)
+    names = draw.short_names(models)
     points = [{**point, "name": names[point["model"]]} for point in points]
     lines = [{**line, "name": names.get(line["model"], line["model"])} for line in lines]
-    color = colors_of([names[model] for model in models], None, "name")
-    low, share = (axis(field, "share recited", axis={"format": "~%"}) for field in ("low", "share"))
-    shown = tooltips("model", ("x", x_title), ("share", "share recited"), "low", "high", "sequences")
+    color = draw.colors_of([names[model] for model in models], None, "name")
+    low, share = (draw.axis(field, "share recited", axis={"format": "~%"}) for field in ("low", "share"))
+    shown = draw.tooltips("model", ("x", x_title), ("share", "share recited"), "low", "high", "sequences")
     layers = [
-        layer(points, INTERVAL, x=x, y=low, y2="high", color=color),
-        layer(points, dots(60), x=x, y=share, color=color, tooltip=shown),
+        draw.layer(points, draw.INTERVAL, x=x, y=low, y2="high", color=color),
+        draw.layer(points, draw.dots(60), x=x, y=share, color=color, tooltip=shown),
     ]
-    line_mark = {"type": "line", "strokeDash": [5, 4], "opacity": 0.8, "aria": False, "color": RULE}
+    line_mark = {"type": "line", "strokeDash": [5, 4], "opacity": 0.8, "aria": False, "color": draw.RULE}
     # The line of all models together has no color of its own, and is below those of single models.
     fitted = [
-        layer(these, line_mark, x=x, y=share, **extra)
+        draw.layer(these, line_mark, x=x, y=share, **extra)
         for own, extra in ((False, {}), (True, {"color": color}))
         if (these := [line for line in lines if (line["model"] in models) == own])
     ]
-    return spec([*fitted, *layers], description=f"Share of sequences recited against {x_title}.")
+    return draw.spec([*fitted, *layers], description=f"Share of sequences recited against {x_title}.")

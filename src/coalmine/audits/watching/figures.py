@@ -5,40 +5,22 @@ After Figures 7 and 8 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and So
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import accumulate
 from statistics import median
 
 from coalmine.audits.exposure.format_panels import formats_of_canaries, names_of_formats
 from coalmine.audits.watching.findings import watched_training
-from coalmine.evidence.figures import (
-    Figure,
-    Panel,
-    Points,
-    Spec,
-    axis,
-    by_format,
-    colors_of,
-    copies_channel,
-    copies_colors,
-    layer,
-    rounded,
-    rows_of,
-    spec,
-    thinned,
-    tooltips,
-)
+from coalmine.evidence import figures as draw
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import times_in_words
 
 MOST_MOMENTS = 300
 
 
-def training_figures(run: Run) -> Iterator[Figure]:
+def training_figures(run: Run) -> tuple[Figure | None, Figure | None]:
     """Losses by step if there is a record of the training, and exposures by step if they were watched."""
-    for figure in (_losses(run), _exposures(run)):
-        if figure is not None:
-            yield figure
+    return _losses(run), _exposures(run)
 
 
 def _losses(run: Run) -> Figure | None:
@@ -50,30 +32,30 @@ def _losses(run: Run) -> Figure | None:
     for epoch, step in zip(record.epochs, ends, strict=True):
         losses = {"training": epoch.training_loss_bits, "validation": epoch.validation_loss_bits}
         points += [
-            {"step": step, "epoch": epoch.epoch, "loss": rounded(loss), "data": name}
+            {"step": step, "epoch": epoch.epoch, "loss": draw.rounded(loss), "data": name}
             for name, loss in losses.items()
             if loss is not None
         ]
     description = (
         f"Training and validation loss in bits per token at the end of each of {len(record.epochs)} epochs."
     )
-    lines = layer(
+    lines = draw.layer(
         points,
         {"type": "line", "point": True},
-        x=axis("step", "batches", axis={"grid": False}),
-        y=axis("loss", "loss (bits per token)", scale={"zero": False}),
-        color=colors_of(["training", "validation"], None, "data"),
-        tooltip=tooltips(("data", "loss on"), "epoch", ("step", "batches"), ("loss", "bits per token")),
+        x=draw.axis("step", "batches", axis={"grid": False}),
+        y=draw.axis("loss", "loss (bits per token)", scale={"zero": False}),
+        color=draw.colors_of(["training", "validation"], None, "data"),
+        tooltip=draw.tooltips(("data", "loss on"), "epoch", ("step", "batches"), ("loss", "bits per token")),
     )
     return Figure(
         figure_id="losses",
         title="Losses during training",
         caption=f"Losses at the end of each epoch; the weights of epoch {record.best_epoch} were kept. The losses have no intervals: "
         "those of single documents are not kept.",
-        panels=(Panel(specs={"": spec([lines], description=description, height=220)}),),
+        panels=(Panel(specs={"": draw.spec([lines], description=description, height=220)}),),
         columns=("epoch", "batches", "training (bits per token)", "validation (bits per token)"),
         rows=tuple(
-            (one.epoch, step, rounded(one.training_loss_bits), rounded(one.validation_loss_bits))
+            (one.epoch, step, draw.rounded(one.training_loss_bits), draw.rounded(one.validation_loss_bits))
             for one, step in zip(record.epochs, ends, strict=True)
         ),
     )
@@ -86,7 +68,7 @@ def _exposures(run: Run) -> Figure | None:
     points = _medians(run)
     if not points:
         return None
-    colors = copies_colors(int(point["times"]) for point in points)
+    colors = draw.copies_colors(int(point["times"]) for point in points)
     method = watched.watch.get("method", "")
     return Figure(
         figure_id="exposure-during-training",
@@ -94,10 +76,11 @@ def _exposures(run: Run) -> Figure | None:
         caption="The median exposure of canaries by how often they occur in the data, with their range as a band; measured by "
         f"{method!s}. An exposure with only a lower bound counts as that bound.",
         panels=tuple(
-            Panel(title=name, specs={"": _drawing(own, colors)}) for name, own in by_format(points).items()
+            Panel(title=name, specs={"": _drawing(own, colors)})
+            for name, own in draw.by_format(points).items()
         ),
         columns=("format", "batches", "epoch", "trained on", "median (bits)", "least", "most", "canaries"),
-        rows=rows_of(points, "format", "step", "epoch", "times", "median", "least", "most", "canaries"),
+        rows=draw.rows_of(points, "format", "step", "epoch", "times", "median", "least", "most", "canaries"),
     )
 
 
@@ -106,7 +89,7 @@ def _medians(run: Run) -> Points:
     names, formats = names_of_formats(run), formats_of_canaries(run)
     watched = watched_training(run)
     looks = [] if watched is None else [moment for moment in watched.watched if moment.seen]
-    looks = [looks[place] for place in thinned(len(looks), MOST_MOMENTS)]
+    looks = [looks[place] for place in draw.thinned(len(looks), MOST_MOMENTS)]
     points = []
     for moment in looks:
         groups: dict[tuple[str, int], list[float]] = {}
@@ -121,12 +104,12 @@ def _medians(run: Run) -> Points:
             {
                 "format": names[format_id],
                 "step": moment.step,
-                "epoch": rounded(moment.epoch, 2),
+                "epoch": draw.rounded(moment.epoch, 2),
                 "times": times,
                 "trained on": times_in_words(times),
-                "median": rounded(median(known)),
-                "least": rounded(min(known)),
-                "most": rounded(max(known)),
+                "median": draw.rounded(median(known)),
+                "least": draw.rounded(min(known)),
+                "most": draw.rounded(max(known)),
                 "canaries": len(known),
             }
             for (format_id, times), known in sorted(groups.items())
@@ -135,15 +118,17 @@ def _medians(run: Run) -> Points:
 
 
 def _drawing(points: Points, colors: dict[int, str]) -> Spec:
-    x = axis("step", "batches", axis={"grid": False})
-    color = copies_channel(
+    x = draw.axis("step", "batches", axis={"grid": False})
+    color = draw.copies_channel(
         (int(point["times"]) for point in points), colors, "trained on (per epoch)", "trained on"
     )
-    least, middle = axis("least", "exposure (bits)"), axis("median", "exposure (bits)")
-    shown = tooltips("trained on", ("step", "batches"), ("median", "median (bits)"), "least", "most")
+    least, middle = draw.axis("least", "exposure (bits)"), draw.axis("median", "exposure (bits)")
+    shown = draw.tooltips("trained on", ("step", "batches"), ("median", "median (bits)"), "least", "most")
     lines = {"type": "line", "point": {"size": 30}}
     layers = [
-        layer(points, {"type": "area", "opacity": 0.18, "aria": False}, x=x, y=least, y2="most", color=color),
-        layer(points, lines, x=x, y=middle, color=color, tooltip=shown),
+        draw.layer(
+            points, {"type": "area", "opacity": 0.18, "aria": False}, x=x, y=least, y2="most", color=color
+        ),
+        draw.layer(points, lines, x=x, y=middle, color=color, tooltip=shown),
     ]
-    return spec(layers, description="Exposure in bits by the number of batches trained.", height=240)
+    return draw.spec(layers, description="Exposure in bits by the number of batches trained.", height=240)

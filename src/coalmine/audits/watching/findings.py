@@ -6,11 +6,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from coalmine.audits.exposure.estimators import estimator_of
-from coalmine.audits.watching.catalog import finding
 from coalmine.audits.watching.results import WATCHES, WatchedTraining
 from coalmine.evidence.budget import LEVEL
-from coalmine.evidence.findings import Finding
+from coalmine.evidence.findings import Catalog, Entry, Finding
 from coalmine.evidence.run import Run
+
+CATALOG = Catalog(
+    {
+        "CM107": Entry(
+            "When memorization began",
+            "Early stopping helps only if it comes before memorization does. Choose the checkpoint by "
+            "exposure as well as by loss.",
+            if_not_measured="Watch with more references: the exposure among them cannot exceed log2 of their number.",
+        ),
+        "CM906": Entry(
+            "Exposure during training was not watched",
+            "Train with `coalmine train --watch canaries.json`, or with the callback in "
+            "docs/guides/watching.md.",
+        ),
+    }
+)
+finding = CATALOG.finding
 
 
 def watched_training(run: Run) -> WatchedTraining | None:
