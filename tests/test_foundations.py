@@ -1,12 +1,13 @@
 """Whole files, private files, and randomness that is a function of a seed and a name."""
 
 import os
+import pickle
 import stat
 
 import pytest
 
 import coalmine
-from coalmine.errors import InputError, MissingExtraError
+from coalmine.errors import FormatError, InputError, MissingExtraError
 from coalmine.randomness import arrays, child_seed, integers
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, whole_file, write_json
 
@@ -73,3 +74,12 @@ def test_a_missing_extra_says_how_to_install_it():
     assert str(MissingExtraError("training", "torch", "torch")) == (
         "training needs torch, which is not installed: pip install 'coalmine[torch]'"
     )
+
+
+def test_errors_survive_the_way_to_another_process():
+    for error in (
+        MissingExtraError("loading a model", "torch", "torch"),
+        FormatError("bad hole", "a {b", 2, "close it"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.shown()) == (type(error), str(error), error.shown())

@@ -120,9 +120,13 @@ class MissingExtraError(InputError):
     """An optional dependency is needed and not installed."""
 
     def __init__(self, purpose: str, package: str, extra: str) -> None:
+        self._given = (purpose, package, extra)
         super().__init__(
             f"{purpose} needs {package}, which is not installed: pip install 'coalmine[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), self._given
 
 
 class NotMeasurableError(CoalmineError):

@@ -69,7 +69,7 @@ class Poisoned(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """Counts to a number in steps, keeps how far it is, and at one step waits until the file `gate` is there, if there is one to come."""
+    """Counts to a number in steps, keeps how far it is, and at one step says so and waits until it is stopped or killed."""
 
     folder: str
     stops_at: int | None = None
@@ -92,11 +92,30 @@ class Counting(NamedTuple):
             running.keep(state.copy)
             running.advance()
             if at == self.stops_at and kept is None:
-                Path(self.folder, f"reached-{unit.inputs}").touch()
+                written = Path(self.folder, f"reaching-{unit.inputs}")
+                written.write_text(str(os.getpid()))
+                written.rename(Path(self.folder, f"reached-{unit.inputs}"))
                 while True:  # until it is stopped or killed
                     running.keep(state.copy)
                     time.sleep(0.01)
         return {"total": np.array(total)}
+
+
+class Stubborn(NamedTuple):
+    """Does not stop when it is asked to: the unit "late" waits for the file `gate`."""
+
+    folder: str
+    name: str = "stubborn/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        return self._run
+
+    def _run(self, unit, _running):
+        while unit.inputs == "late" and not Path(self.folder, "gate").exists():
+            time.sleep(0.01)
+        return {"late": np.array(1)}
 
 
 def squares(number, each=10):

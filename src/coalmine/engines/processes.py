@@ -122,6 +122,9 @@ class _ProcessPool:
         for one in self._processes:
             one.knows_works = False
 
+    def ready(self, worker: int) -> bool:  # noqa: ARG002 - a new process takes orders from its start
+        return True
+
     def give(self, worker: int, order: Order) -> None:
         one = self._processes[worker]
         with contextlib.suppress(BrokenPipeError, ConnectionError):  # it died: the next messages say so
@@ -139,6 +142,12 @@ class _ProcessPool:
 
     def stop_units(self) -> None:
         self._stopping.value = 1
+
+    def replace(self, worker: int) -> None:
+        one = self._processes[worker]
+        one.process.kill()
+        one.end()
+        self._processes[worker] = _OneProcess(worker, self._threads, self._stopping)
 
     def close(self) -> None:
         """End all processes."""

@@ -86,6 +86,9 @@ class Pool(Protocol):
     def begin(self, works: Sequence[Work]) -> None:
         """Orders from now on are for these works, by their place."""
 
+    def ready(self, worker: int) -> bool:
+        """Whether a worker can be given a unit; one that was replaced may take a while, or wait for a free machine."""
+
     def give(self, worker: int, order: Order) -> None:
         """Let an idle worker run a unit."""
 
@@ -94,6 +97,9 @@ class Pool(Protocol):
 
     def stop_units(self) -> None:
         """Ask the units that are running to keep their state and to end."""
+
+    def replace(self, worker: int) -> None:
+        """Put another worker in the place of one that does not stop; nothing that it still sends is a message."""
 
 
 class _Assigned(NamedTuple):
@@ -153,6 +159,8 @@ class _Schedule:
         self._running: dict[int, _Assigned] = {}
         self._advanced: dict[int, int] = {}
         self._lost_in_a_row = 0
+        self._all_given = False
+        self._unread: deque[Message] = deque()
 
     def run(self) -> Iterator[tuple[int, Outcome]]:
         """Outcomes, as they arrive."""
@@ -160,7 +168,7 @@ class _Schedule:
         try:
             while True:
                 yield from self._fill()
-                if not self._running:
+                if self._all_given and not self._again and not self._running:
                     return
                 yield from self._listen(LOOK_SECONDS)
                 if self._interrupted():
@@ -178,12 +186,17 @@ class _Schedule:
 
     def _fill(self) -> Iterator[tuple[int, Outcome]]:
         """Give each idle worker a unit; results that are known are outcomes at once."""
-        idle = [worker for worker in range(self._pool.workers) if worker not in self._running]
+        idle = [
+            worker
+            for worker in range(self._pool.workers)
+            if worker not in self._running and self._pool.ready(worker)
+        ]
         while idle:
             if self._interrupted():
                 raise KeyboardInterrupt
             following = self._again.popleft() if self._again else next(self._waiting, None)
             if following is None:
+                self._all_given = True
                 return
             known = self._ledger.result(following.key) if following.attempt == 1 else None
             if known is not None:
@@ -197,10 +210,18 @@ class _Schedule:
                 worker, Order(following.job, loaded(following.unit), kept, self._ledger.seconds_between_saves)
             )
 
+    def _messages(self, seconds: float) -> Iterator[Message]:
+        """What workers say; messages that came with one at which the caller stopped are still there for the next call."""
+        if not self._unread:
+            self._unread.extend(self._pool.messages(seconds))
+        while self._unread:
+            yield self._unread.popleft()
+
     def _listen(self, seconds: float) -> Iterator[tuple[int, Outcome]]:
-        for message in self._pool.messages(seconds):
+        for message in self._messages(seconds):
             assigned = self._running.get(message.worker)
             if isinstance(message, Unprepared):
+                self._running.pop(message.worker, None)
                 raise message.problem
             if assigned is None:
                 self._note_loss(message)
@@ -244,11 +265,11 @@ class _Schedule:
                 raise _lost(message.reason)
 
     def _stop(self) -> None:
-        """Ask the running units to end, and record what they send in time; a worker that does not answer is left to the pool."""
+        """Ask the running units to end, and record what they send in time; a worker that does not answer is replaced."""
         self._pool.stop_units()
         end = time.monotonic() + STOP_SECONDS
         while self._running and time.monotonic() < end:
-            for message in self._pool.messages(LOOK_SECONDS):
+            for message in self._messages(LOOK_SECONDS):
                 assigned = self._running.get(message.worker)
                 if assigned is None or isinstance(message, Advanced):
                     continue
@@ -258,6 +279,8 @@ class _Schedule:
                 if isinstance(message, Ended) and message.arrays is not None:
                     self._ledger.add(assigned.key, message.arrays)
                 del self._running[message.worker]
+        for worker in self._running:  # what it may still send would be taken for the result of its next unit
+            self._pool.replace(worker)
 
 
 def _lost(reason: str) -> WorkerLostError:
