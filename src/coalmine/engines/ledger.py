@@ -7,6 +7,7 @@ replaced as a whole. All of them are removed once the results of the whole run a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -33,7 +34,7 @@ WORK_FILES = r"unfinished\.units|unfinished-[0-9a-f]{32}\.npz"
 SECONDS_BETWEEN_SAVES = 10.0
 
 _MAGIC = b"coalmine.units/1\n"
-_FINGERPRINT_BYTES = 32
+_HEADER_BYTES = len(_MAGIC) + 32  # with a fingerprint
 _RECORD = struct.Struct(f"<{KEY_BYTES}sQ16s")  # key, length of the content, checksum of all three
 
 
@@ -125,6 +126,7 @@ class Ledger:
                     os.fsync(file.fileno())
                     self._flushed_at = time.monotonic()
         except OSError as error:
+            self._drop_half_a_record(path)
             raise write_error(
                 path, error, "the units before are kept; run the same command to resume"
             ) from error
@@ -135,7 +137,7 @@ class Ledger:
         """The state that a unit kept before it was stopped, or None."""
         if self.directory is None or not os.path.lexists(self._state_path(key)):
             return None
-        return _arrays(read_guarded(self._state_path(key), "a search that was stopped"))
+        return _arrays(read_guarded(self._state_path(key), "a run that was stopped"))
 
     def keep(self, key: Key, arrays: Arrays) -> None:
         """Replace the state that a running unit resumes from."""
@@ -166,6 +168,14 @@ class Ledger:
             with whole_file(path, mode=PRIVATE) as temporary:
                 temporary.write_bytes(header)
             self._end = len(header)
+
+    def _drop_half_a_record(self, path: Path) -> None:
+        """What could not be written completely; without any result or state, the whole file."""
+        with contextlib.suppress(OSError):
+            os.truncate(path, self._end)
+            if self._end == _HEADER_BYTES and not any(path.parent.glob("unfinished-*.npz")):
+                path.unlink()
+                self._end = 0
 
     def _path(self, name: str) -> Path:
         if self.directory is None:
@@ -199,8 +209,8 @@ def _read(path: Path, digest: bytes) -> tuple[_Known, int]:
     try:
         size = path.stat().st_size
         with open(path, "rb") as file:
-            header = file.read(len(_MAGIC) + _FINGERPRINT_BYTES)
-            if len(header) < len(_MAGIC) + _FINGERPRINT_BYTES or not header.startswith(_MAGIC):
+            header = file.read(_HEADER_BYTES)
+            if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
                 raise InputError(_damaged(path))
             if header[len(_MAGIC) :] != digest:
                 raise InputError(
