@@ -14,6 +14,7 @@
     │   └── MissingExtraError    an optional dependency is needed and not installed
     ├── NotMeasurableError       the question is valid, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
+    ├── SomeFailedError          some of several trainings failed; the others are complete
     ├── WorkerLostError          a unit of work could not be finished, because its worker died each time
     ├── ModelOutputError         the model answered with something that is not a log-probability
     └── ModelChangedError        an endpoint answers as a different model than before; the answers are not combined
@@ -23,7 +24,12 @@ The command line prints the message of any of these as one line and exits with 2
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from coalmine.visible import visible
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Characters of a message; a longer one quotes a name that nobody would read to its end.
 _LONGEST = 2_000
@@ -135,6 +141,26 @@ class NotMeasurableError(CoalmineError):
 
 class TooLongError(NotMeasurableError):
     """A text has more tokens than the model can read."""
+
+
+class SomeFailedError(CoalmineError):
+    """Some of several trainings failed, and the others are complete.
+
+    Attributes:
+        failed: why each of them failed, by its directory.
+        complete: what the others ended with.
+    """
+
+    def __init__(self, failed: dict[Path, CoalmineError], complete: list[Any]) -> None:
+        self.failed, self.complete = failed, complete
+        reasons = "; ".join(f"{directory}: {problem}" for directory, problem in failed.items())
+        number = len(failed) + len(complete)
+        super().__init__(
+            f"{len(failed)} of {number} trainings failed, and the others are complete: {reasons}"
+        )
+
+    def __reduce__(self) -> tuple[type[SomeFailedError], tuple[dict[Path, CoalmineError], list[Any]]]:
+        return type(self), (self.failed, self.complete)
 
 
 class WorkerLostError(CoalmineError):

@@ -282,16 +282,14 @@ def test_without_json_an_error_leaves_standard_output_empty():
 def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
     folder, _, _ = made
     program = (
-        "import contextlib, sys\n"
+        "import sys\n"
         "from coalmine.cli.main import main\n"
-        "from coalmine.training import run\n"
-        "plain = run.deferred_interrupt\n"
-        "@contextlib.contextmanager\n"
-        "def deferred():\n"
-        "    with plain() as interrupted:\n"
-        "        print('in the middle', file=sys.stderr, flush=True)\n"
-        "        yield interrupted\n"
-        "run.deferred_interrupt = deferred\n"
+        "from coalmine.engines.here import _RunningHere\n"
+        "plain = _RunningHere.keep\n"
+        "def keep(running, state):\n"
+        "    print('in the middle', file=sys.stderr, flush=True)\n"
+        "    plain(running, state)\n"
+        "_RunningHere.keep = keep\n"
         "main()\n"
     )
     command = [sys.executable, "-c", program, "train", "planted", "-o", tmp_path / "m", "--epochs", "500"]
@@ -305,7 +303,7 @@ def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
     assert process.returncode == 130
     assert "again to resume" in told
     assert "Traceback" not in told
-    assert (tmp_path / "m" / "unfinished.safetensors").exists()
+    assert (tmp_path / "m" / "unfinished.units").exists()
 
 
 def test_a_reader_that_goes_away_is_not_an_error(made):

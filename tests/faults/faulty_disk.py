@@ -73,7 +73,7 @@ def prepare(without=()):
     """In the process: keep what is unfinished after each step, take small steps, and be quick about the rest."""
     import typer.main
 
-    from coalmine import expose, train
+    from coalmine import expose
     from coalmine.audits.recitation import answers as recitation_answers
     from coalmine.cli import main
     from coalmine.corpus.index import building
@@ -82,7 +82,6 @@ def prepare(without=()):
     from coalmine.search.walks.resuming import ResumeFile
 
     ledger.SECONDS_BETWEEN_SAVES = 0.0
-    train.__kwdefaults__["snapshot_seconds"] = 0.0
     ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
     expose.__kwdefaults__["batch"] = Members.__init__.__kwdefaults__["batch"] = 512
     recitation_answers.AT_A_TIME = 16

@@ -143,12 +143,10 @@ def _watch_resuming(moments):
 
 
 def _keep_after_every_step():
-    from coalmine import train
     from coalmine.engines import ledger
     from coalmine.search.walks.resuming import ResumeFile
 
     ledger.SECONDS_BETWEEN_SAVES = 0.0
-    train.__kwdefaults__["snapshot_seconds"] = 0.0
     ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
 
 

@@ -178,7 +178,7 @@ def _corpora():
     yield Case(
         "train",
         ("train", "planted", "-o", "out", *SMALL),
-        unfinished=("unfinished.safetensors",),
+        unfinished=("unfinished*",),
         pairs=(("training.json", "model.safetensors"), ("config.json", "model.safetensors")),
     )
 

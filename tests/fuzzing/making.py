@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 import re
 import shutil
 import tempfile
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.torch import save
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant
 from coalmine.audits import compare_runs
@@ -21,12 +19,12 @@ from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.watching.results import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate
 from coalmine.corpus.index.building import UNFINISHED_FILE
+from coalmine.engines.ledger import UNITS_FILE, Ledger
+from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.reports.gate.policy import TEMPLATE
 from coalmine.search.walks.resuming import ResumeFile
-from coalmine.storage.guarded_files import write_guarded
-from coalmine.training.snapshot import SNAPSHOT_FILE
 from reports.report_runs import (
     CHARACTERS,
     canary_set,
@@ -149,12 +147,21 @@ def make_resume(folder: Path) -> Path:
     return folder / "unfinished-f0.npz"
 
 
-def make_snapshot(folder: Path) -> Path:
-    import torch
+def make_kept(folder: Path) -> Path:
+    """What a unit that was stopped kept."""
+    ledger = Ledger(folder)
+    ledger.begin("mine")
+    ledger.keep(bytes(KEY_BYTES), {"weights/a": np.arange(30), "position": np.arange(20, dtype=np.uint8)})
+    return folder / f"unfinished-{bytes(KEY_BYTES).hex()}.npz"
 
-    facts = json.dumps({"fingerprint": "mine", "position": {}})
-    write_guarded(folder / SNAPSHOT_FILE, save({"random": torch.arange(20)}, metadata={"facts": facts}))
-    return folder / SNAPSHOT_FILE
+
+def make_units(folder: Path) -> Path:
+    """The results of units that are over."""
+    ledger = Ledger(folder)
+    ledger.begin("mine")
+    for number in range(3):
+        ledger.add(bytes([number] * KEY_BYTES), {"weights": np.arange(20 * number)})
+    return folder / UNITS_FILE
 
 
 def make_unfinished_index(folder: Path) -> Path:

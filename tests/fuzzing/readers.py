@@ -38,6 +38,8 @@ from coalmine.corpus import (
     verify_planted,
 )
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.units import KEY_BYTES
 from coalmine.errors import CoalmineError, InputError
 from coalmine.integrations import read_watched
 from coalmine.models.endpoints.connecting import read_endpoint
@@ -46,16 +48,16 @@ from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.unfinished import left_unfinished
-from coalmine.training.snapshot import read_snapshot
 from fuzzing.making import (
     LINES,
     SMALL,
     copy_of,
     foreign,
     make_extraction,
+    make_kept,
     make_resume,
-    make_snapshot,
     make_unfinished_index,
+    make_units,
     parquet,
     small_model,
     whole_policy,
@@ -160,6 +162,19 @@ def _nothing(path: Path) -> None:
     del path
 
 
+def _read_kept(path: Path) -> None:
+    ledger = Ledger(path.parent)
+    ledger.begin("mine")
+    ledger.kept(bytes(KEY_BYTES))
+
+
+def _read_units(path: Path) -> None:
+    ledger = Ledger(path.parent)
+    ledger.begin("mine")
+    for number in range(3):
+        ledger.result(bytes([number] * KEY_BYTES))
+
+
 def _replay(path: Path) -> None:
     verify_certificate(small_model(), read_extraction(path))
 
@@ -246,7 +261,8 @@ READERS = (
     ),
     Reader("unfinished.json", written("unfinished.json", NOTE), lambda path: left_unfinished(path.parent), after=_nothing),
     Reader("unfinished index", make_unfinished_index, _resume_index, after=_nothing),
-    Reader("unfinished training", make_snapshot, lambda path: read_snapshot(path.parent), after=_nothing),
+    Reader("unfinished unit", make_kept, _read_kept, after=_nothing),
+    Reader("unfinished.units", make_units, _read_units, after=_nothing),
     Reader("unfinished search", make_resume, lambda path: ResumeFile(path, "mine").load(), after=_nothing),
 )  # fmt: skip
 BY_NAME = {reader.name: reader for reader in READERS}

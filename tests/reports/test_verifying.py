@@ -210,8 +210,9 @@ def test_numbers_that_cannot_be_true(whole):
 
 def test_work_that_was_stopped(whole):
     stopped = {
-        "model/unfinished.safetensors": "left over",
-        "fresh/unfinished.safetensors": "unfinished",
+        "model/unfinished.units": "left over",
+        "fresh/unfinished.units": "unfinished",
+        "model/unfinished-00112233445566778899aabbccddeeff.npz": "left over",
         "fresh/building.json": "unfinished",
         "index/building.json": "left over",
         "planted/unfinished.json": "unfinished",

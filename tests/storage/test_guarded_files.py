@@ -1,11 +1,12 @@
 """The file that a stopped command resumes from: complete, or rejected by name with advice."""
 
+import contextlib
+import itertools
 import shutil
 import stat
 
 import numpy as np
 import pytest
-from safetensors.torch import load, save
 
 from cli.in_process import run
 from coalmine.corpus import build_index, write_embedded_corpus
@@ -14,7 +15,6 @@ from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.guarded_files import guarded_file, read_guarded, write_guarded
-from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot
 from models.random_networks import random_model
 
 CONTENT = bytes(range(256)) * 3
@@ -72,7 +72,7 @@ def stopped(tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patched:
         # Ctrl-C after the first batch, without waiting for it.
-        patched.setattr("coalmine.training.run.deferred_interrupt", _interrupted)
+        patched.setattr("coalmine.engines.here.deferred_interrupt", _interrupted_soon)
         assert run(*commands["train"]).code == 130
     assert run(*commands["extract"]).code == 0  # the budget is spent, and a larger one would go on
     with pytest.MonkeyPatch.context() as patched:
@@ -82,19 +82,18 @@ def stopped(tmp_path_factory):
     return at, commands
 
 
-class _interrupted:  # noqa: N801 - stands in for a function
-    def __enter__(self):
-        return lambda: True
-
-    def __exit__(self, *_):
-        return None
+@contextlib.contextmanager
+def _interrupted_soon():
+    """After the first look, which is before the first unit."""
+    looks = itertools.count()
+    yield lambda: next(looks) > 0
 
 
 def _stop(**_):
     raise KeyboardInterrupt
 
 
-FILES = {"train": SNAPSHOT_FILE, "extract": "unfinished-extraction-*.npz", "index": UNFINISHED_FILE}
+FILES = {"train": "unfinished-*.npz", "extract": "unfinished-extraction-*.npz", "index": UNFINISHED_FILE}
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut in half", "zeros", "without its checksum"])
@@ -108,18 +107,8 @@ def test_every_command_refuses_its_own_damaged_file(stopped, command, damage, tm
     ended = run(*given)
     assert ended.code == 2, ended.said
     assert path.name in ended.said
-    assert "to start over" in ended.said or "to train from the start" in ended.said
+    assert "to start over" in ended.said
     assert path.exists(), "what may still be of use to somebody is not removed"
-
-
-def test_a_snapshot_without_one_of_its_parts(stopped, tmp_path):
-    at, _ = stopped
-    content = read_guarded(at / "train" / SNAPSHOT_FILE, "a training")
-    tensors = load(content)
-    del tensors["random"]
-    (tmp_path / SNAPSHOT_FILE).write_bytes(save(tensors))
-    with pytest.raises(InputError, match="remove it to train from the start"):
-        read_snapshot(tmp_path)
 
 
 def test_a_search_without_one_of_its_parts(tmp_path):

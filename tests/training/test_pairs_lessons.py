@@ -15,7 +15,7 @@ from coalmine.models.reference.pair_networks import (
     SourceTokenizer,
     build_pair_network,
 )
-from coalmine.training.data import IGNORED, Sources, TrainingData, load_training_data
+from coalmine.training.data import IGNORED, Sources, TrainingData, read_corpus, tokenized
 from coalmine.training.lessons import PairLessons
 from coalmine.training.options import TrainingOptions, options_of
 from training.pairs import planted_pairs
@@ -176,7 +176,7 @@ class TestBatches:
 
     def test_each_epoch_has_an_order_of_its_own_and_little_padding(self, planted):
         options = options_of("translation", {"batch_size": 8})
-        data = load_training_data(planted.corpus.parent, None, None, options)
+        data = tokenized(read_corpus(planted.corpus.parent, None, None, [options]), options)
         lessons = PairLessons(random_network("attention", 99), data, data.sources, options)
         first, again, second = ([pairs_in(batch) for batch in lessons.training(e)] for e in (0, 0, 1))
         assert first == again
@@ -189,7 +189,7 @@ class TestBatches:
 
     def test_canaries_are_never_held_out(self, planted):
         options = options_of("translation", {"holdout": 0.3})
-        data = load_training_data(planted.corpus.parent, None, None, options)
+        data = tokenized(read_corpus(planted.corpus.parent, None, None, [options]), options)
         assert data.sources is not None
         trained_on = [
             (data.tokenizer.decode(source), data.tokenizer.decode(target))

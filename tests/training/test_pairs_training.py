@@ -1,5 +1,6 @@
 """The reference trainers of pairs: they read what is there, learn it, and end with the same bytes whatever stopped them."""
 
+import io
 import json
 import os
 import signal
@@ -8,17 +9,17 @@ import sys
 import time
 from itertools import pairwise
 
+import numpy as np
 import pytest
-from safetensors.torch import save
 from typer.testing import CliRunner
 
 from coalmine import ExposureWatch, expose, load_model, train
 from coalmine.cli.main import app
 from coalmine.corpus import Fields
+from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
 from coalmine.models import check_pairs, text_sequence
-from coalmine.storage.guarded_files import write_guarded
-from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot
+from coalmine.storage.guarded_files import guarded_file, read_guarded
 from resealing import resealed
 from training.pairs import planted_pairs
 
@@ -95,12 +96,12 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, preset, plan
     command = [sys.executable, "-c", CHILD, str(planted.corpus.parent), str(tmp_path / "parts"), preset]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not (tmp_path / "parts" / SNAPSHOT_FILE).exists() and time.monotonic() < deadline:
+    while not (tmp_path / "parts" / UNITS_FILE).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
     process.send_signal(number)
     process.wait(timeout=60)
-    assert (tmp_path / "parts" / SNAPSHOT_FILE).exists(), "the run ended before it could be stopped"
+    assert (tmp_path / "parts" / UNITS_FILE).exists(), "the run ended before it could be stopped"
     assert not (tmp_path / "parts" / "model.safetensors").exists()
 
     train(planted.corpus.parent, out=tmp_path / "parts", watch=watch, **options)
@@ -280,7 +281,7 @@ class TestWrongInput:
             with pytest.raises(ModelError, match=message):
                 load_model(out)
 
-    def test_a_snapshot_of_another_version_is_not_guessed_at(self, planted, tmp_path):
+    def test_what_another_version_kept_is_not_guessed_at(self, planted, tmp_path):
         class StopError(Exception):
             pass
 
@@ -296,9 +297,11 @@ class TestWrongInput:
         arguments = {"out": tmp_path / "model", "preset": "translation", "watch": StopsAt(), **SMALL}
         with pytest.raises(StopError):
             train(planted.corpus.parent, snapshot_seconds=0.0, **arguments)
-        path = tmp_path / "model" / SNAPSHOT_FILE
-        facts, tensors = read_snapshot(path.parent)
-        facts["position"]["window"] = facts["position"].pop("batch")
-        write_guarded(path, save(tensors, metadata={"facts": json.dumps(facts)}))
+        [path] = (tmp_path / "model").glob("unfinished-*.npz")
+        with np.load(io.BytesIO(read_guarded(path, "a training"))) as kept:
+            arrays = dict(kept)
+        other = arrays["position"].tobytes().replace(b'"batch"', b'"window"')
+        with guarded_file(path) as stream:
+            np.savez(stream, **{**arrays, "position": np.frombuffer(other, dtype=np.uint8)})
         with pytest.raises(InputError, match="another version"):
             train(planted.corpus.parent, **arguments)

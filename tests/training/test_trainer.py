@@ -11,11 +11,11 @@ import torch
 
 from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
 from coalmine.corpus import write_embedded_corpus
+from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
 from coalmine.models import check_model
 from coalmine.training.lessons import enough_memory
 from coalmine.training.options import PRESETS, TrainingOptions, options_of
-from coalmine.training.snapshot import SNAPSHOT_FILE
 from resealing import resealed
 
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "window": 16, "epochs": 2}
@@ -97,12 +97,12 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, optimizer, p
     command = [sys.executable, "-c", CHILD, str(planted.corpus.parent), str(tmp_path / "parts"), optimizer]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not (tmp_path / "parts" / SNAPSHOT_FILE).exists() and time.monotonic() < deadline:
+    while not (tmp_path / "parts" / UNITS_FILE).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
     process.send_signal(number)
     process.wait(timeout=60)
-    assert (tmp_path / "parts" / SNAPSHOT_FILE).exists(), "the run ended before it could be stopped"
+    assert (tmp_path / "parts" / UNITS_FILE).exists(), "the run ended before it could be stopped"
     assert not (tmp_path / "parts" / "model.safetensors").exists()
 
     train(planted.corpus.parent, out=tmp_path / "parts", watch=watch, **options)
@@ -117,7 +117,7 @@ def test_finished_and_other_trainings_are_told_apart(planted, tmp_path):
         train(planted.corpus.parent, out=out, **{**SMALL, "hidden": 20})
 
 
-def test_a_snapshot_of_another_training_is_not_resumed(planted, tmp_path):
+def test_what_another_training_kept_is_not_resumed(planted, tmp_path):
     class StopError(Exception):
         pass
 
@@ -134,7 +134,7 @@ def test_a_snapshot_of_another_training_is_not_resumed(planted, tmp_path):
         train(
             planted.corpus.parent, out=tmp_path / "model", watch=StopsAfter(), snapshot_seconds=0.0, **SMALL
         )
-    with pytest.raises(InputError, match="unfinished training"):
+    with pytest.raises(InputError, match="belongs to another run"):
         train(planted.corpus.parent, out=tmp_path / "model", **SMALL)
 
 

@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from coalmine import plant
 from coalmine.errors import CorpusError
-from coalmine.training.data import IGNORED, epoch_order, load_training_data, rows_of
+from coalmine.training.data import IGNORED, epoch_order, read_corpus, rows_of, tokenized
 from coalmine.training.options import TrainingOptions
 
 SEPARATOR = 9
+
+
+def training_data(corpus, options, valid=None):
+    return tokenized(read_corpus(corpus, valid, None, [options]), options)
 
 
 @given(
@@ -58,7 +62,7 @@ def test_canaries_are_never_held_out(tmp_path):
         withhold=0.0,
         out=tmp_path / "planted",
     )
-    data = load_training_data(tmp_path / "planted", None, None, TrainingOptions(holdout=0.5))
+    data = training_data(tmp_path / "planted", TrainingOptions(holdout=0.5))
     trained_on = [data.tokenizer.decode(document) for document in data.training]
     for canary in planted.canaries:
         assert trained_on.count(canary.text) == canary.repetitions
@@ -71,7 +75,7 @@ def test_the_manifest_beside_a_corpus_is_found(tmp_path):
     planted = plant(
         corpus, "pin {digits:4}", canaries=9, references=5, repeat=1, withhold=0.0, out=tmp_path / "planted"
     )
-    data = load_training_data(planted.corpus, None, None, TrainingOptions(holdout=0.5))
+    data = training_data(planted.corpus, TrainingOptions(holdout=0.5))
     held_out = [data.tokenizer.decode(document) for document in data.validation]
     assert not set(held_out) & {canary.text for canary in planted.canaries}
 
@@ -82,7 +86,7 @@ def test_canaries_of_an_earlier_planting_are_never_held_out_either(tmp_path):
     few = {"repeat": 1, "canaries": 9, "references": 5, "withhold": 0.0}
     first = plant(corpus, "pin {digits:4}", **few, out=tmp_path / "first")
     second = plant(first.corpus, "code {digits:4}", **few, out=tmp_path / "second")
-    data = load_training_data(second.corpus, None, None, TrainingOptions(holdout=0.5))
+    data = training_data(second.corpus, TrainingOptions(holdout=0.5))
     held_out = {data.tokenizer.decode(document) for document in data.validation}
     assert not held_out & {canary.text for made in (first, second) for canary in made.canaries}
 
@@ -91,11 +95,11 @@ def test_too_few_documents_to_hold_out(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("only one\n")
     with pytest.raises(CorpusError, match="hold out"):
-        load_training_data(corpus, None, None, TrainingOptions())
+        training_data(corpus, TrainingOptions())
 
 
 def test_a_rare_character_in_validation_does_not_stop_the_run(tmp_path):
     (tmp_path / "train.txt").write_text("aaa\nbbb\n")
     (tmp_path / "valid.txt").write_text("zzz\n")
-    data = load_training_data(tmp_path / "train.txt", tmp_path / "valid.txt", None, TrainingOptions())
+    data = training_data(tmp_path / "train.txt", TrainingOptions(), tmp_path / "valid.txt")
     assert data.tokenizer.characters == "abz"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from coalmine.corpus.planting.importing import Imported
     from coalmine.corpus.planting.power import CopiesPower, FormatPower, Power
-    from coalmine.training.trainer import TrainedModel
+    from coalmine.training.family import TrainedModel
 
 
 def planted_summary(made: Planted, power: Power | None = None) -> str:

@@ -1,16 +1,16 @@
-"""Training data: documents split, tokenized and laid out in rows that are read side by side."""
+"""Training data: documents read, split, tokenized and laid out in rows that are read side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from coalmine.corpus.files.documents import CorpusDocument, Fields
+from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.planting.manifest import EARLIER_NAME, MANIFEST_NAME, CanarySet
 from coalmine.errors import CorpusError, InputError
@@ -44,42 +44,90 @@ class TrainingData(NamedTuple):
     validation_sha256: str | UnsetType = UNSET
 
 
-def load_training_data(
-    data: Path, valid: Path | None, fields: Fields | None, options: TrainingOptions
-) -> TrainingData:
-    """Read a corpus, or the directory that `coalmine plant` wrote, and tokenize it."""
+class Documents(NamedTuple):
+    """Texts in their order, or the targets of pairs with their sources."""
+
+    texts: list[str]
+    # None for single texts.
+    sources: list[str] | None
+
+    def at(self, places: Iterable[int]) -> Documents:
+        """Some of them."""
+        chosen = list(places)
+        sources = None if self.sources is None else [self.sources[place] for place in chosen]
+        return Documents([self.texts[place] for place in chosen], sources)
+
+    def sides(self) -> Iterator[str]:
+        """Both sides of all: they share one vocabulary."""
+        yield from self.texts
+        yield from self.sources or ()
+
+
+class TrainingText(NamedTuple):
+    """A corpus as it was read, neither split nor tokenized: all that a training needs of it, wherever it runs."""
+
+    documents: Documents
+    # Of a validation corpus, if one was given.
+    held_out: Documents | None
+    # The texts of canaries, which are never held out.
+    planted: frozenset[str]
+    sha256: str
+    # Which fields were read, where they are not the default, and the hash of the validation corpus, where one was given.
+    fields: dict[str, str] | UnsetType
+    validation_sha256: str | UnsetType
+    # How long it is, with the ends of documents.
+    characters: int
+
+
+def read_corpus(
+    data: Path, valid: Path | None, fields: Fields | None, wanted: Iterable[TrainingOptions]
+) -> TrainingText:
+    """Read a corpus, or the directory that `coalmine plant` wrote, for trainings with these options."""
     corpus, canaries = _locate(data)
     if fields is None:
         fields = Fields() if canaries is None or canaries.corpus is None else canaries.corpus.fields
-    _check_kind(corpus, fields, options)
-    documents = list(read_documents(corpus, fields))
-    if valid is not None:
-        held_out = list(read_documents(valid, fields))
-    else:
-        planted = {
-            canary.text for some in (canaries, _earlier(corpus)) if some is not None for canary in some
-        }
-        documents, held_out = _hold_out(documents, planted, options)
+    for options in wanted:
+        _check_kind(corpus, fields, options)
+    documents = _read(corpus, fields)
+    sets = (canaries, _earlier(corpus)) if valid is None else ()
+    read = {role: name for role, name in fields.named().items() if role != "user"}
+    return TrainingText(
+        documents,
+        None if valid is None else _read(valid, fields),
+        frozenset(canary.text for some in sets if some is not None for canary in some),
+        sha256_of_file(corpus),
+        UNSET if read == Fields().named() else read,
+        UNSET if valid is None else sha256_of_file(valid),
+        sum(map(len, documents.sides())) + len(documents.texts),
+    )
+
+
+def tokenized(text: TrainingText, options: TrainingOptions) -> TrainingData:
+    """Split off what is held out, and tokenize both parts."""
+    documents, held_out = text.documents, text.held_out
+    if held_out is None:
+        documents, held_out = _hold_out(documents, text.planted, options)
     tokenizer: ReferenceTokenizer
     if options.tokens == "characters":
         # Includes the characters of the validation documents, or a rare one would stop the run at its first validation.
-        tokenizer = CharacterTokenizer.of(_texts([*documents, *held_out]))
+        tokenizer = CharacterTokenizer.of(chain(documents.sides(), held_out.sides()))
     else:
-        tokenizer = WordTokenizer.of(_texts(documents), most=options.vocabulary)
+        tokenizer = WordTokenizer.of(documents.sides(), most=options.vocabulary)
     training, validation = (
-        [tokenizer.encode_document(document.text) for document in part] for part in (documents, held_out)
+        [tokenizer.encode_document(one) for one in part.texts] for part in (documents, held_out)
     )
-    sources = _sources(documents, held_out, tokenizer) if fields.source is not None else None
-    read = {role: name for role, name in fields.named().items() if role != "user"}
+    sources = _sources(documents, held_out, tokenizer)
     return TrainingData(
-        tokenizer,
-        training,
-        validation,
-        sha256_of_file(corpus),
-        sources,
-        UNSET if read == Fields().named() else read,
-        UNSET if valid is None else sha256_of_file(valid),
+        tokenizer, training, validation, text.sha256, sources, text.fields, text.validation_sha256
     )
+
+
+def _read(corpus: Path, fields: Fields) -> Documents:
+    texts, sources = [], []
+    for document in read_documents(corpus, fields):
+        texts.append(document.text)
+        sources.append(document.source or "")
+    return Documents(texts, None if fields.source is None else sources)
 
 
 def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
@@ -97,22 +145,14 @@ def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
         )
 
 
-def _texts(documents: Sequence[CorpusDocument]) -> Iterator[str]:
-    """Both sides of all documents: they share one vocabulary."""
-    for document in documents:
-        yield document.text
-        if document.source is not None:
-            yield document.source
-
-
-def _sources(
-    documents: Sequence[CorpusDocument], held_out: Sequence[CorpusDocument], tokenizer: ReferenceTokenizer
-) -> Sources:
+def _sources(documents: Documents, held_out: Documents, tokenizer: ReferenceTokenizer) -> Sources | None:
+    if documents.sources is None:
+        return None
     from coalmine.models.reference.pair_networks import SourceTokenizer
 
     reader = SourceTokenizer(tokenizer)
     training, validation = (
-        [reader.encode_document(document.source or "") for document in part] for part in (documents, held_out)
+        [reader.encode_document(source) for source in part.sources or ()] for part in (documents, held_out)
     )
     return Sources(training, validation)
 
@@ -136,13 +176,14 @@ def _earlier(corpus: Path) -> CanarySet | None:
 
 
 def _hold_out(
-    documents: list[CorpusDocument], planted: set[str], options: TrainingOptions
-) -> tuple[list[CorpusDocument], list[CorpusDocument]]:
+    documents: Documents, planted: frozenset[str], options: TrainingOptions
+) -> tuple[Documents, Documents]:
     """Split off validation documents; a canary always stays in the training data, or its count would be wrong."""
+    number = len(documents.texts)
     if options.holdout == 0:
-        return documents, []
-    candidates = [place for place, document in enumerate(documents) if document.text not in planted]
-    wanted = max(1, round(options.holdout * len(documents)))
+        return documents, documents.at(())
+    candidates = [place for place, text in enumerate(documents.texts) if text not in planted]
+    wanted = max(1, round(options.holdout * number))
     if wanted >= len(candidates):
         raise CorpusError(
             f"the corpus has {len(candidates)} documents besides canaries, too few to hold out {wanted} of them for "
@@ -151,8 +192,8 @@ def _hold_out(
     chosen = set(
         arrays(options.seed, "train", "holdout").choice(candidates, size=wanted, replace=False).tolist()
     )
-    training = [document for place, document in enumerate(documents) if place not in chosen]
-    return training, [document for place, document in enumerate(documents) if place in chosen]
+    training = documents.at(place for place in range(number) if place not in chosen)
+    return training, documents.at(place for place in range(number) if place in chosen)
 
 
 def epoch_order(documents: int, options: TrainingOptions, epoch: int) -> IntArray:

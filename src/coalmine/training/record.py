@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from coalmine.engines.ledger import UNITS_FILE, WORK_FILES
 from coalmine.models.protocols import Scorer
 from coalmine.models.reference.checkpoint import (
     CONFIG_FILE,
     TRAINING_FILE,
     TRAINING_SCHEMA,
-    UNFINISHED_FILE,
     WEIGHTS_FILE,
     TrainedFiles,
 )
@@ -106,14 +105,14 @@ TRAININGS = Document(
     title="training",
     by="`coalmine train`",
     holds="options, hashes of the data, the weights and `config.json`, losses by epoch, the kept epoch, what `--watch` saw",
-    others={UNFINISHED_FILE: "a snapshot of a training that is not finished"},
+    others={UNITS_FILE: "a training that is not finished; its state is in `unfinished-*.npz`"},
     mode=PUBLIC,
     name_is_common=True,
     problems=training_problems,
     check=lambda path, record: check_moments(path, record.watched),
     companions=lambda record: {WEIGHTS_FILE: record.weights_sha256, CONFIG_FILE: record.config_sha256},
     verifies_companions=False,
-    work_files=re.escape(UNFINISHED_FILE),
+    work_files=WORK_FILES,
     written_by="train",
     origin=Origin(
         manifests=lambda record: manifests_of_watch(record.watch),

@@ -1,11 +1,10 @@
-"""One training run, from the first batch or from a snapshot to the best weights."""
+"""One training run, from the first batch or from the state that a stopped run kept to the best weights."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,20 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from coalmine.engines.units import Arrays, Running
 from coalmine.errors import CorpusError, InputError, ModelOutputError
-from coalmine.interrupts import deferred_interrupt
-from coalmine.models.reference.checkpoint import CONFIG_FILE, WEIGHTS_FILE, model_of, save_model
+from coalmine.models.reference.checkpoint import ModelFiles, model_files, model_of
 from coalmine.models.reference.networks import State, parameter_count
-from coalmine.progress import Progress
 from coalmine.randomness import child_seed
 from coalmine.records.watching import Moment
-from coalmine.storage.files import remove_file, sha256_of_file
-from coalmine.storage.work_files import remove_abandoned
+from coalmine.storage.files import to_json
 from coalmine.training.data import IGNORED, TrainingData
 from coalmine.training.lessons import LessonBatch, lessons_of
 from coalmine.training.options import TrainingOptions
-from coalmine.training.record import EpochRecord, TrainingRecord, Watcher, fingerprint
-from coalmine.training.snapshot import SNAPSHOT_FILE, read_snapshot, restore, save_snapshot
+from coalmine.training.record import EpochRecord, TrainingRecord, Watcher
+from coalmine.training.state import Learned, restore, state_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +41,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class _Position(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a run has come; plain JSON, so that a snapshot can hold it."""
+    """How far a run has come; plain JSON, so that it can be kept."""
 
     epoch: int = 0
     batch: int = 0
@@ -57,80 +54,67 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     best_epoch: int = 0
 
 
+class Trained(NamedTuple):
+    """What a training ends with: the files of the model, and the record of how it was trained."""
+
+    files: ModelFiles
+    record: TrainingRecord
+
+
 class TrainingRun:
-    """Holds the network, the optimizer and the position, and moves them forward."""
+    """Holds the network, the optimizer and the position, and moves them forward.
+
+    `running` keeps the state and gets the progress, which is `size` in all; `label` begins its notes.
+    """
 
     def __init__(
         self,
         data: TrainingData,
         options: TrainingOptions,
-        directory: Path,
+        running: Running,
         *,
         watch: Watcher | None,
-        progress: Progress,
-        snapshot_seconds: float,
+        size: int,
+        label: str,
     ) -> None:
         if not data.training:
             raise CorpusError("there are no documents to train on; check the corpus")
-        self.data, self.options, self.directory = data, options, directory
-        self.watch, self.progress, self.snapshot_seconds = watch, progress, snapshot_seconds
-        self._watch_facts = None if watch is None else watch.describe()
-        self._fingerprint = fingerprint(
-            options, data.sha256, self._watch_facts, data.fields, data.validation_sha256
-        )
+        self.data, self.options, self.running, self.watch = data, options, running, watch
+        self._size, self._label, self._reported = size, label, 0
         self._tokens = sum(len(document) + 1 for document in data.training)
 
-    def is_same(self, finished: TrainingRecord) -> bool:
-        """Whether a finished training is this one."""
-        theirs = fingerprint(
-            finished.options,
-            finished.data_sha256,
-            finished.watch,
-            finished.fields,
-            finished.validation_sha256,
-        )
-        return theirs == self._fingerprint
-
-    def finish(self) -> TrainingRecord:
-        """Train to the end, from a snapshot if there is one, and write the best weights."""
+    def finish(self) -> Trained:
+        """Train to the end, from what a stopped run kept if there is something."""
         self._prepare()
         options, position = self.options, self.position
-        self.progress.start("Training", self._tokens * options.epochs)
-        self.progress.advance(
-            len(position.epochs) * self._tokens + position.tokens, "resumed" if position.step else ""
-        )
+        self._report("resumed" if position.step else "")
         stopped_early = self._should_stop()
-        with _threads(options.threads), deferred_interrupt() as self._interrupted:
+        with _threads(options.threads):
             while position.epoch < options.epochs and not stopped_early:
                 self._run_epoch()
                 stopped_early = self._should_stop()
-                if self._interrupted():  # while the epoch was being validated
-                    self._snapshot()
-                    raise KeyboardInterrupt
-        self.progress.finish()
+                self.running.keep(self._state)
         self.network.load_state_dict(self.best)
-        save_model(self.directory, self.network, self.data.tokenizer)
-        return TrainingRecord(
-            options=options,
-            data_sha256=self.data.sha256,
-            weights_sha256=sha256_of_file(self.directory / WEIGHTS_FILE),
-            config_sha256=sha256_of_file(self.directory / CONFIG_FILE),
-            fields=self.data.fields,
-            validation_sha256=self.data.validation_sha256,
-            documents=len(self.data.training),
-            tokens=self._tokens,
-            parameters=parameter_count(self.network),
-            epochs=position.epochs,
-            best_epoch=position.best_epoch,
-            stopped_early=stopped_early,
-            watch=self._watch_facts,
-            watched=position.watched,
+        files = model_files(self.network, self.data.tokenizer)
+        return Trained(
+            files,
+            TrainingRecord(
+                options=options,
+                data_sha256=self.data.sha256,
+                weights_sha256=hashlib.sha256(files.weights).hexdigest(),
+                config_sha256=hashlib.sha256(files.config).hexdigest(),
+                fields=self.data.fields,
+                validation_sha256=self.data.validation_sha256,
+                documents=len(self.data.training),
+                tokens=self._tokens,
+                parameters=parameter_count(self.network),
+                epochs=position.epochs,
+                best_epoch=position.best_epoch,
+                stopped_early=stopped_early,
+                watch=None if self.watch is None else self.watch.describe(),
+                watched=position.watched,
+            ),
         )
-
-    def forget_snapshot(self) -> None:
-        """Remove what was only needed to resume."""
-        remove_file(self.directory / SNAPSHOT_FILE)
-        remove_abandoned(self.directory)  # by a run that was killed while writing
 
     def _prepare(self) -> None:
         options = self.options
@@ -143,23 +127,16 @@ class TrainingRun:
         self.position = _Position()
         self.best = self._copied_weights()
         self.carried: State = ()
-        kept = read_snapshot(self.directory)
+        kept = self.running.kept()
         if kept is not None:
-            facts, tensors = kept
-            if facts["fingerprint"] != self._fingerprint:
-                raise InputError(
-                    f"{self.directory} holds an unfinished training on other data or with other options; "
-                    f"choose another directory, or remove {self.directory / SNAPSHOT_FILE}"
-                )
+            (self.best, self.carried), position = restore(kept, self.network, self.optimizer)
             try:
-                self.position = msgspec.convert(facts["position"], _Position)
+                self.position = msgspec.json.decode(position, type=_Position)
             except msgspec.ValidationError:
                 raise InputError(
-                    f"{self.directory / SNAPSHOT_FILE} was written by another version of coalmine, and cannot be resumed; "
-                    "remove it to train from the start"
+                    "the training that was stopped here was begun by another version of coalmine, and cannot be resumed; "
+                    "remove its unfinished files to train from the start"
                 ) from None
-            self.best, self.carried = restore(tensors, self.network, self.optimizer)
-        self._saved_at = time.monotonic()
 
     def _run_epoch(self) -> None:
         position = self.position
@@ -171,21 +148,23 @@ class TrainingRun:
             position.tokens += batch.tokens
             position.batch += 1
             position.step += 1
-            self.progress.advance(
-                batch.tokens, f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits per token"
-            )
+            self._report(f"epoch {position.epoch + 1}, {self._mean_bits():.3f} bits per token")
             if (
                 self.watch is not None
                 and position.step % self.watch.every == 0
                 and position.batch < len(batches)
             ):
                 self._measure()
-            interrupted = self._interrupted()
-            if interrupted or time.monotonic() - self._saved_at >= self.snapshot_seconds:
-                self._snapshot()
-            if interrupted:
-                raise KeyboardInterrupt
+            self.running.keep(self._state)
         self._end_epoch(len(batches))
+
+    def _report(self, note: str) -> None:
+        """Report how much of the whole is done."""
+        tokens = len(self.position.epochs) * self._tokens + self.position.tokens
+        done = self._size * tokens // (self._tokens * self.options.epochs)
+        amount, self._reported = done - self._reported, done
+        with contextlib.suppress(KeyboardInterrupt):  # `keep` stops the run too, after keeping the state
+            self.running.advance(amount, f"{self._label}: {note}" if self._label and note else note)
 
     def _learn(self, batch: LessonBatch) -> float:
         """One batch; returns its loss in nats, summed over its tokens."""
@@ -258,20 +237,9 @@ class TrainingRun:
         record = Moment(step=self.position.step, epoch=self.position.epoch + 1, seen=seen)
         self.position.watched.append(record)
 
-    def _snapshot(self) -> None:
-        facts: dict[str, Any] = {
-            "fingerprint": self._fingerprint,
-            "position": msgspec.to_builtins(self.position),
-        }
-        save_snapshot(
-            self.directory,
-            weights=self.network.state_dict(),
-            best=self.best,
-            optimizer=self.optimizer,
-            carried=self.carried,
-            facts=facts,
-        )
-        self._saved_at = time.monotonic()
+    def _state(self) -> Arrays:
+        learned = Learned(self.best, self.carried)
+        return state_arrays(self.network, self.optimizer, learned, to_json(self.position))
 
     def _mean_bits(self) -> float:
         return self.position.loss * BITS / max(1, self.position.tokens)

@@ -91,7 +91,7 @@ def test_a_model_that_was_saved_from_python_is_verified_too(tmp_path):
 
 
 def test_a_training_that_is_not_finished_says_so(trained):
-    (trained / "training.json").rename(trained / "unfinished.safetensors")
+    (trained / "training.json").rename(trained / "unfinished.units")
     with pytest.raises(ModelError, match="is not finished; run the same `coalmine train` again"):
         load_model(trained)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from coalmine.errors import AlteredError, InputError, MissingExtraError, ModelError
-from coalmine.records.documents import Document, check_seal, is_sealed, read_record
+from coalmine.records.documents import Document, check_seal, is_sealed, read_record, sealed
 from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import PRIVATE, read_bytes, sha256_of_file, together, write_bytes
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TRAINING_FILE = "training.json"
-# The state of a training, for resuming it.
-UNFINISHED_FILE = "unfinished.safetensors"
 SCHEMA = "coalmine.model/1"
 TRAINING_SCHEMA = "coalmine.training/1"
 
@@ -155,25 +153,40 @@ def _fresh_network(config: dict[str, Any]) -> Network | EncoderDecoder:
     return build_network(config_from_dict(config))
 
 
-def save_model(
-    directory: str | os.PathLike[str], network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer
-) -> None:
-    """Write the directory that `load_model` reads; the same weights give the same bytes."""
+class ModelFiles(NamedTuple):
+    """The content of the two files of a model."""
+
+    weights: bytes
+    config: bytes
+
+    def write(self, directory: Path) -> None:
+        """Write both; what a model memorizes is in its weights, and its words may be canaries, so both are private."""
+        with together():
+            write_bytes(directory / WEIGHTS_FILE, self.weights, mode=PRIVATE)
+            # Last, because it has the hash of the weights.
+            write_bytes(directory / CONFIG_FILE, self.config, mode=PRIVATE)
+
+
+def model_files(network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer) -> ModelFiles:
+    """The files of a model; the same weights give the same bytes."""
     from safetensors.torch import save
 
-    target = Path(directory)
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    content = save(weights)
+    content = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    )
     config = ModelConfig(
         network=msgspec.to_builtins(network.config),
         tokenizer=tokenizer.to_dict(),
         weights_sha256=hashlib.sha256(content).hexdigest(),
     )
-    with together():
-        # What a model memorizes is in its weights, and its words may be canaries: both are private.
-        write_bytes(target / WEIGHTS_FILE, content, mode=PRIVATE)
-        # Last, because it has the hash of the weights.
-        MODELS.save(target, config)
+    return ModelFiles(content, sealed(config))
+
+
+def save_model(
+    directory: str | os.PathLike[str], network: Network | EncoderDecoder, tokenizer: ReferenceTokenizer
+) -> None:
+    """Write the directory that `load_model` reads; the same weights give the same bytes."""
+    model_files(network, tokenizer).write(Path(directory))
 
 
 def check_readable_name(directory: Path) -> None:
@@ -195,7 +208,9 @@ def require_torch(purpose: str) -> None:
 
 
 def _refuse_unfinished(directory: Path) -> None:
-    if (directory / UNFINISHED_FILE).exists() and not (directory / TRAINING_FILE).exists():
+    from coalmine.engines.ledger import UNITS_FILE
+
+    if (directory / UNITS_FILE).exists() and not (directory / TRAINING_FILE).exists():
         raise ModelError(
             f"the training in {directory} is not finished; run the same `coalmine train` again to resume it"
         )

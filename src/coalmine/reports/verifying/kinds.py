@@ -46,12 +46,12 @@ def unfinished(path: Path) -> Unfinished | None:
         return Unfinished(left_over=True, kept_for=None)
     if path.name == UNFINISHED_FILE:
         return Unfinished(left_over=False, kept_for=None)
-    for kind in all_documents():
-        if kind.work_files is not None and re.fullmatch(kind.work_files, path.name):
-            if kind.keeps_work_files is not None:
-                return Unfinished(left_over=False, kept_for=kind)
-            return Unfinished(left_over=path.with_name(kind.file).is_file(), kept_for=None)
-    return None
+    mine = [kind for kind in all_documents() if kind.work_files and re.fullmatch(kind.work_files, path.name)]
+    if not mine:
+        return None
+    kept_for = next((kind for kind in mine if kind.keeps_work_files is not None), None)
+    finished = any(path.with_name(kind.file).is_file() for kind in mine if kind is not kept_for)
+    return Unfinished(left_over=finished, kept_for=kept_for)
 
 
 def written_with(path: Path) -> Document[Any] | None:

@@ -1,0 +1,96 @@
+"""Trainings as units of work: what one of them is made of, and what becomes of it, as plain arrays."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.models.reference.checkpoint import ModelFiles
+from coalmine.records.documents import sealed
+from coalmine.storage.files import write_bytes
+from coalmine.training.data import TrainingText, tokenized
+from coalmine.training.options import TrainingOptions
+from coalmine.training.record import (
+    RECORD_FILE,
+    TRAININGS,
+    TrainingRecord,
+    Watcher,
+    fingerprint,
+    read_training,
+)
+
+# Tokens of the documents, and the rows of one epoch with their targets, as integers of 64 bits.
+_BYTES_PER_CHARACTER = 32
+
+
+class Member(NamedTuple):
+    """One training of a family, or one alone; `label` tells them apart in notes on their progress."""
+
+    options: TrainingOptions
+    watch: Watcher | None
+    label: str = ""
+
+
+class TrainingWork(NamedTuple):
+    """Trainings on one corpus, whose text travels with the work, so that workers need no files."""
+
+    text: TrainingText
+    members: tuple[Member, ...]
+    name: str = "train/1"
+
+    @property
+    def facts(self) -> Any:
+        """What all of them depend on."""
+        return self.text.sha256
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a worker may hold: the text and its tokens; the networks of the presets are smaller."""
+        return _BYTES_PER_CHARACTER * self.text.characters
+
+    @property
+    def only_here(self) -> str | None:
+        """Why the trainings cannot run in other processes: what watches them cannot be sent there."""
+        for member in self.members:
+            try:
+                pickle.dumps(member.watch)
+            except Exception as problem:  # noqa: BLE001 - an object can refuse with any exception
+                return f"what watches the training ({member.watch!r}) cannot be sent to other processes ({problem})"
+        return None
+
+    def fingerprint(self, place: int) -> str:
+        """That of one training: equal to another's exactly when both should end with the same bytes."""
+        options, watch, _ = self.members[place]
+        facts = None if watch is None else watch.describe()
+        return fingerprint(options, self.text.sha256, facts, self.text.fields, self.text.validation_sha256)
+
+    def unit(self, place: int) -> Unit:
+        """One training as a unit of work."""
+        size = self.text.characters * self.members[place].options.epochs
+        return Unit(self.fingerprint(place), payload=place, size=size)
+
+    def prepare(self) -> Run:
+        """The function that runs a training."""
+        return self._run
+
+    def _run(self, unit: Unit, running: Running) -> Arrays:
+        from coalmine.training.run import TrainingRun
+
+        options, watch, label = self.members[unit.payload]
+        data = tokenized(self.text, options)
+        run = TrainingRun(data, options, running, watch=watch, size=unit.size, label=label)
+        files, record = run.finish()
+        contents = {"weights": files.weights, "config": files.config, "record": sealed(record)}
+        return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
+
+
+def save_trained(arrays: Arrays, directory: Path) -> TrainingRecord:
+    """Write the files of a training that was run as a unit."""
+    weights, config, record = (arrays[name].tobytes() for name in ("weights", "config", "record"))
+    ModelFiles(weights, config).write(directory)
+    write_bytes(directory / RECORD_FILE, record, mode=TRAININGS.mode)
+    return read_training(directory)
