@@ -125,7 +125,7 @@ def test_a_limit_among_references_that_they_do_not_give(saved):
     path = saved("references")
     with resealed(path) as document:
         best = min(document["results"], key=lambda one: one["log_perplexity_bits"])
-        best["estimate"]["low"] /= 2
+        best["estimate"]["low"] -= 1e-4  # less than the sentence shows
     assert "has an exposure that the scores of 51 references do not give" in refused(path)
 
 
