@@ -19,22 +19,14 @@ from coalmine.visible import visible
 
 SCHEMA = "coalmine.report/1"
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS: dict[Severity, str] = {
-    "critical": "error",
-    "high": "error",
-    "medium": "warning",
-    "low": "note",
-    "info": "note",
-    "pass": "none",
-}
-# What a code host sorts by: 9 and above is critical, 7 high, 4 medium, above 0 low.
-_SECURITY: dict[Severity, str] = {
-    "critical": "9.5",
-    "high": "8.0",
-    "medium": "5.5",
-    "low": "2.0",
-    "info": "0.0",
-    "pass": "0.0",
+# The level of each severity, and what a code host sorts by: 9 and above is critical, 7 high, 4 medium, above 0 low.
+_LEVELS: dict[Severity, tuple[str, str]] = {
+    "critical": ("error", "9.5"),
+    "high": ("error", "8.0"),
+    "medium": ("warning", "5.5"),
+    "low": ("note", "2.0"),
+    "info": ("note", "0.0"),
+    "pass": ("none", "0.0"),
 }
 
 
@@ -168,7 +160,7 @@ def as_sarif(reports: Sequence[ReportedRun]) -> bytes:
 
 def _worst(reports: Sequence[ReportedRun], code: str) -> str:
     found = [finding.severity for one in reports for finding in one.findings if finding.code == code]
-    return max((_SECURITY[severity] for severity in found), key=float)
+    return max((_LEVELS[severity][1] for severity in found), key=float)
 
 
 def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> dict[str, Any]:
@@ -181,7 +173,7 @@ def _sarif_result(finding: Finding, one: ReportedRun, codes: Sequence[str]) -> d
         "ruleIndex": codes.index(finding.code),
         "kind": kind,
         # The standard allows a level other than "none" only for what failed.
-        "level": _LEVELS[finding.severity] if kind == "fail" else "none",
+        "level": _LEVELS[finding.severity][0] if kind == "fail" else "none",
         "message": {"text": _sarif_text(text)},
         # A model has no line of code; the page about the finding is a place that every host can show.
         "locations": [

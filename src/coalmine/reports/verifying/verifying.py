@@ -289,9 +289,14 @@ class _Files:
             why = f"{same[0]} was measured again since; run `{source.command}` again"
             self._note(path, "", "of other results", why)
 
+    @property
+    def _everything(self) -> dict[Path, tuple[Document[Any], Any]]:
+        """All documents and manifests that could be read, each with its kind."""
+        return {**self._documents, **{path: (MANIFESTS, one) for path, one in self._manifests.items()}}
+
     def _check_records(self) -> None:
         """Whether the document that each run.json was written with is there, and is still that one."""
-        there = {**self._documents, **{path: (MANIFESTS, one) for path, one in self._manifests.items()}}
+        there = self._everything
         for path, (kind, record) in self._documents.items():
             name = written_with(record) if kind is RUN_RECORDS else None
             if name is None:
@@ -310,19 +315,13 @@ class _Files:
         if kind is None or real_path(path) in self._rows:
             return
         folder = real_path(path.parent)
-        beside_it = [
-            (place, *one)
-            for place, one in (
-                *self._documents.items(),
-                *((place, (MANIFESTS, one)) for place, one in self._manifests.items()),
-            )
-            if real_path(place.parent) == folder
-        ]
         # A directory of another program may hold a result of ours, and then a run.json that says something is its own.
         of_audit = model_of_result(path) is not None
-        for place, other, document in beside_it:
-            if belongs_beside(kind, other, document) and (
-                kind is not RUN_RECORDS or of_audit or kinds.says_nothing(path)
+        for place, (other, document) in self._everything.items():
+            if (
+                real_path(place.parent) == folder
+                and belongs_beside(kind, other, document)
+                and (kind is not RUN_RECORDS or of_audit or kinds.says_nothing(path))
             ):
                 why = f"{place} was written with another file of this name; restore it, or make it again"
                 self._note(path, kind.title, "altered", why)
@@ -333,14 +332,8 @@ class _Files:
         known = {found.sha256: found for found in self._manifests.values()}
         told = [
             (path, digest)
-            for path, (kind, document) in self._documents.items()
+            for path, (kind, document) in self._everything.items()
             for digest in kind.origin.manifests(document)
-            if digest is not None
-        ]
-        told += [
-            (path, digest)
-            for path, one in self._manifests.items()
-            for digest in MANIFESTS.origin.manifests(one)
             if digest is not None
         ]
         unused = set(known) - {digest for _, digest in told}
