@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def not_measured(cls, method: str, reason: str, n: int = 0) -> Estimate:
+    def not_measured(cls, method: str, reason: str, n: int = 0) -> Self:
         """The estimate of what could not be measured."""
         return cls(
             method=method,

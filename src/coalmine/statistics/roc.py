@@ -205,17 +205,8 @@ def tpr_p_value(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> floa
 def _too_few_references(method: str, n: int, fpr: float) -> RateEstimate:
     references = "1 reference" if n == 1 else f"{n:,} references"
     needed = math.ceil(1 / fpr * (1 - 1e-12))
-    return RateEstimate(
-        method=method,
-        fpr=fpr,
-        status="not_measured",
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        n=n,
-        statement=f"{method} cannot be measured with {references}: it takes at least {needed:,}",
-    )
+    why = f"{method} cannot be measured with {references}: it takes at least {needed:,}"
+    return msgspec.structs.replace(RateEstimate.not_measured(method, why, n), fpr=fpr)
 
 
 def _checked_fpr(fpr: float) -> float:

@@ -86,13 +86,19 @@ def utility_of_sides(
         return "not told apart", f"not told apart ({numbers}, without an interval)"
     low, high = found.low or 0.0, found.high or 0.0
     limits = f"{numbers}, difference {low:.3g} to {high:.3g} at {100 * confidence:g}%"
+    return _relation(low, high, limits, equal_within, higher_is_better=higher_is_better)
+
+
+def _relation(
+    low: float, high: float, limits: str, equal_within: float, *, higher_is_better: bool
+) -> tuple[UtilityRelation, str]:
+    """How two utilities compare whose difference is between two limits."""
     if -equal_within <= low and high <= equal_within:
         return "equal", f"equal within {equal_within:g} ({limits})"
     if low <= 0 <= high:
         return "not told apart", f"not told apart ({limits})"
-    if (low > 0) == higher_is_better:
-        return "first better", f"different ({limits})"
-    return "second better", f"different ({limits})"
+    first_wins = (low > 0) == higher_is_better
+    return "first better" if first_wins else "second better", f"different ({limits})"
 
 
 def utility_relation(
@@ -110,8 +116,8 @@ def utility_relation(
     if one.measured_on != other.measured_on and None not in (one.measured_on, other.measured_on):
         return "not known", "measured on different documents or in different tokens"
     numbers = f"{one.estimate.value:.4g} and {other.estimate.value:.4g}"
-    first_better: UtilityRelation = "first better"
-    second_better: UtilityRelation = "second better"
+    difference = one.estimate.value - other.estimate.value
+    low, high, limits = difference, difference, f"{numbers}, without an interval"
     if (
         one.documents is not None
         and other.documents is not None
@@ -119,18 +125,9 @@ def utility_relation(
     ):
         found = paired_difference(one.documents, other.documents, confidence=confidence, unit="").estimate
         if found.low is not None and found.high is not None:
-            limits = f"{numbers}, difference {found.low:.3g} to {found.high:.3g} at {100 * (found.confidence or 0):g}%"
-            if -equal_within <= found.low and found.high <= equal_within:
-                return "equal", f"equal within {equal_within:g} ({limits})"
-            if found.low <= 0 <= found.high:
-                return "not told apart", f"not told apart ({limits})"
-            first_wins = (found.low > 0) == higher_is_better
-            return (first_better if first_wins else second_better), f"different ({limits})"
-    difference = one.estimate.value - other.estimate.value
-    if abs(difference) <= equal_within:
-        return "equal", f"equal within {equal_within:g} ({numbers}, without an interval)"
-    first_wins = (difference > 0) == higher_is_better
-    return (first_better if first_wins else second_better), f"different ({numbers}, without an interval)"
+            low, high = found.low, found.high
+            limits = f"{numbers}, difference {low:.3g} to {high:.3g} at {100 * (found.confidence or 0):g}%"
+    return _relation(low, high, limits, equal_within, higher_is_better=higher_is_better)
 
 
 def conclusion(pair: PairDifference, p_value: float | None, confidence: float, *, named: str = "") -> str:

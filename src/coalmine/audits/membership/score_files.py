@@ -32,7 +32,7 @@ from coalmine.corpus.planting.foreign_files import (
     side_of,
 )
 from coalmine.errors import InputError
-from coalmine.statistics.scores import MembershipScores, membership_scores
+from coalmine.statistics.scores import membership_scores
 
 # Columns whose name implies a direction; `score` is higher for members by the convention of all three tools.
 HIGHER = (
@@ -112,38 +112,20 @@ class ScoreFile(NamedTuple):
         tossed = [row for row in self.rows if row.side == "out"]
         levels = sorted({row.copies or 1 for row in members})
         found = []
-        for copies in levels:
-            scores = membership_scores(
-                [sign * row.score for row in members if (row.copies or 1) == copies], others
-            )
-            same = [sign * row.score for row in tossed if len(levels) == 1 or row.copies == copies]
+        for copies in [*levels, *([None] if len(levels) > 1 else [])]:
+            some = [sign * row.score for row in members if copies in {None, row.copies or 1}]
+            coins = [sign * row.score for row in tossed if len(levels) == 1 or copies in {None, row.copies}]
+            scores = membership_scores(some, others)
+            which = "" if copies is None else "of so many copies "
             found.append(
                 ScoredPopulation(
-                    times_planted(copies),
+                    "pooled" if copies is None else times_planted(copies),
                     None,
-                    copies,
-                    pooled=False,
+                    copies or levels[-1],
+                    pooled=copies is None,
                     scores=scores,
-                    coins=MembershipScores(scores.in_scores, membership_scores(same, same).in_scores)
-                    if same
-                    else None,
-                    why_no_coins=""
-                    if same
-                    else "the file has no canaries of so many copies that a coin left out",
-                )
-            )
-        if len(levels) > 1:
-            every = membership_scores([sign * row.score for row in members], others)
-            coins = [sign * row.score for row in tossed]
-            found.append(
-                ScoredPopulation(
-                    "pooled",
-                    None,
-                    levels[-1],
-                    pooled=True,
-                    scores=every,
-                    coins=membership_scores(every.in_scores, coins) if coins else None,
-                    why_no_coins="" if coins else "the file has no canaries that a coin left out",
+                    coins=membership_scores(some, coins) if coins else None,
+                    why_no_coins="" if coins else f"the file has no canaries {which}that a coin left out",
                 )
             )
         return found

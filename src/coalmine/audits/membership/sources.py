@@ -172,36 +172,24 @@ def _by_copies(
     held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
     repetitions = sorted(set(copies_of.values()))
     found = []
-    for copies in repetitions:
-        some = [result for result in planted if copies_of[result.canary_id] == copies]
+    for copies in [*repetitions, *([None] if len(repetitions) > 1 else [])]:
+        some = [result for result in planted if copies in {None, copies_of[result.canary_id]}]
         in_scores = np.array([own[result.canary_id] for result in some])
-        coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
+        if copies is None:
+            coins, why = MembershipScores(in_scores, held) if len(held) else None, _NONE_WITHHELD
+        else:
+            coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
         found.append(
             ScoredPopulation(
-                f"{prefix}{times_planted(copies)}",
+                f"{prefix}{'pooled' if copies is None else times_planted(copies)}",
                 facts.format_id,
-                copies,
-                pooled=False,
+                copies or repetitions[-1],
+                pooled=copies is None,
                 scores=MembershipScores(in_scores, out),
                 coins=coins,
                 why_no_coins=why,
                 template=facts.template,
                 proven=proven_canaries(some, trained),
-            )
-        )
-    if len(repetitions) > 1:
-        every = np.array([own[result.canary_id] for result in planted])
-        found.append(
-            ScoredPopulation(
-                f"{prefix}pooled",
-                facts.format_id,
-                repetitions[-1],
-                pooled=True,
-                scores=MembershipScores(every, out),
-                coins=MembershipScores(every, held) if len(held) else None,
-                why_no_coins=_NONE_WITHHELD,
-                template=facts.template,
-                proven=proven_canaries(planted, trained),
             )
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,38 +62,28 @@ def _at(result: Recitation) -> str:
     return "" if result.main_context is None else f", at {result.main_context} tokens of context"
 
 
-def _point(group: Group, x: float) -> dict[str, Any] | None:
-    estimate = group.recited
-    if estimate.value is None:
-        return None
-    return {"model": group.model, "x": x, "share": estimate.value, "low": estimate.low, "high": estimate.high}
+def _points(places: Iterable[tuple[Group, float]]) -> list[dict[str, Any]]:
+    """The shares that were measured, each at its place."""
+    return [
+        {"model": group.model, "x": x, "share": one.value, "low": one.low, "high": one.high}
+        for group, x in places
+        if (one := group.recited).value is not None
+    ]
 
 
 def _by_copies(result: Recitation) -> list[dict[str, Any]]:
-    points = [
-        _point(group, group.mean_copies)
-        for group in result.groups
-        if group.context == result.main_context and group.bucket is not None
-    ]
-    return [point for point in points if point is not None]
+    here = [one for one in result.groups if one.context == result.main_context and one.bucket is not None]
+    return _points((group, group.mean_copies) for group in here)
 
 
 def _by_context(result: Recitation) -> list[dict[str, Any]]:
-    points = [
-        _point(group, float(group.context))
-        for group in result.groups
-        if group.context is not None and group.bucket is None and group.length is None
-    ]
-    return [point for point in points if point is not None]
+    whole = [one for one in result.groups if one.bucket is None and one.length is None]
+    return _points((group, float(group.context)) for group in whole if group.context is not None)
 
 
 def _by_size(result: Recitation) -> list[dict[str, Any]]:
-    points = []
-    for facts in result.models:
-        group = result.overall(facts.name, result.main_context)
-        if facts.parameters and group is not None:
-            points.append(_point(group, float(facts.parameters)))
-    return [point for point in points if point is not None]
+    groups = [(result.overall(one.name, result.main_context), one.parameters) for one in result.models]
+    return _points((group, float(size)) for group, size in groups if size and group is not None)
 
 
 def _lines(result: Recitation, by: str) -> list[RecitationTrend]:
