@@ -143,10 +143,9 @@ def guided_exposures(
     widths = _one_for_each(given, len(limits), "resolutions", "canary")
     estimates = []
     for j, ranks in enumerate(proven):
-        if ranks.nearest == ranks.most:
-            estimates.append(bounded_exposure(ranks.fewest, ranks.most, ranks.size, rank=ranks.known))
-        elif not len(draws):
-            estimates.append(bounded_exposure(ranks.fewest, ranks.most, ranks.size))
+        if ranks.nearest == ranks.most or not len(draws):
+            rank = ranks.known if ranks.nearest == ranks.most else None
+            estimates.append(bounded_exposure(ranks.fewest, ranks.most, ranks.size, rank=rank))
         else:
             found = _counted(draws, weights, (limits[j], widths[j]), float(largest[j]), names[j])
             estimates.append(_guided(found, ranks, level))
