@@ -68,9 +68,9 @@ def test_out_is_where_results_go(command):
     assert "Directory" in out.help
 
 
-def test_megabytes_are_bytes_in_python():
+def test_sizes_are_bytes_in_python():
     received = []
-    keeping(ExposureOptions, received)(memory=3)
+    keeping(ExposureOptions, received)(memory="3MB")
     assert received[0].memory == 3 * MEGABYTE
 
 

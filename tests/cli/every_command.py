@@ -52,7 +52,7 @@ def commands(at, model):
         "membership --scores": ["membership", "--scores", at / "scores.csv", "--out", at / "of-scores"],
         "membership --in-scores": ["membership", "--in-scores", at / "numbers.csv", "--out-scores", at / "numbers.csv", "--out", at / "io"],
         "index": ["index", at / "corpus.txt", "-o", at / "index", "--tokenizer", model],
-        "count": ["count", at / "index", "--texts", at / "texts.txt", "--longest"],
+        "count": ["count", at / "index", "--texts-file", at / "texts.txt", "--longest"],
         "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
         "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],

@@ -64,7 +64,7 @@ def _real(folder, kills):
     _coalmine(where, ["train", "planted", "-o", "model", *SMALL, "--quiet"])
     for name, argv in {
         "train": ("train", "planted", "--epochs", "3", "--hidden", "64", "--batch-size", "8"),
-        "index": ("index", "corpus.txt", "--memory", "1"),
+        "index": ("index", "corpus.txt", "--memory", "1MB"),
         "dedup": ("dedup", "planted/corpus.txt"),
         "expose bounded": ("expose", "model", "planted", "--method", "bounded"),
         "plant": ("plant", "corpus.txt", "-f", PIN, *PLANTING),

@@ -68,7 +68,7 @@ def stopped(tmp_path_factory):
     commands = {
         "train": ["train", at / "corpus.txt", "-o", at / "train", "--hidden", "8", "--embedding", "8"],
         "extract": ["extract", at / "model", "-f", "pin {digits:6}", "--budget", "70", "-o", at / "extract"],
-        "index": ["index", at / "small.txt", "-o", at / "index", "--memory", "1"],
+        "index": ["index", at / "small.txt", "-o", at / "index", "--memory", "1MB"],
     }
     with pytest.MonkeyPatch.context() as patched:
         # Ctrl-C after the first batch, without waiting for it.

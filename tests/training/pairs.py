@@ -23,7 +23,7 @@ def planted_pairs(folder):
     return plant(
         folder / "pairs.jsonl",
         "{digits:3} nip",
-        source_formats="pin {digits:3}",
+        source_format="pin {digits:3}",
         fields=Fields(source="en", target="rev"),
         repeat=[1, 16],
         canaries=2,

@@ -22,9 +22,7 @@ class Count(Arguments, frozen=True, kw_only=True):
 
     index: Annotated[Path, typer.Argument(help="An index that `coalmine index` made.")]
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to look up.")] = None
-    texts_file: Annotated[
-        Path | None, typer.Option("--texts", help="A file with texts to look up, one per line.")
-    ] = None
+    texts_file: Annotated[Path | None, Option("A file with texts to look up, one per line.")] = None
     places: Annotated[int, Option("How many places to show per text: document and offset.", least=0)] = 0
     longest: Annotated[bool, Option("Find the longest part of each text that occurs in the corpus.")] = False
     repeated: Annotated[
@@ -32,9 +30,9 @@ class Count(Arguments, frozen=True, kw_only=True):
     ] = None
     at_least: Annotated[int, Option("For --repeated: the least number of copies.", least=2)] = 2
     out: Annotated[Path | None, out_option("For --repeated: the .jsonl file to write.")] = None
-    no_verify: Annotated[
-        bool, Option("Compare only the sizes of the index's files, not their checksums.")
-    ] = False
+    verify: Annotated[
+        bool, Option("Compare the checksums of the index's files, and not only their sizes.")
+    ] = True
     seed: Seed = 0
     printing: Printing
 
@@ -56,7 +54,7 @@ def command(given: Count) -> int:
             check_place(given.out)
         from coalmine.corpus.index.queries import CorpusIndex
 
-        opened = CorpusIndex.open(given.index, verify=not given.no_verify, progress=output.progress())
+        opened = CorpusIndex.open(given.index, verify=given.verify, progress=output.progress())
         if given.repeated is not None:
             return _export(opened, given.repeated, given.at_least, given.out, output)
         rows = _rows(opened, asked, places=given.places, longest=given.longest)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coalmine.cli.taking import Arguments, Only
+from coalmine.cli.taking import Arguments, Part
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
@@ -36,7 +36,7 @@ class Loading(Arguments, frozen=True, kw_only=True):
 class LoadingAsTrained(Loading, frozen=True, kw_only=True):
     """How a model is loaded that reads texts in its own context."""
 
-    options: Annotated[LoadOptions, Only(("kind", "device", "precision"))]
+    options: Annotated[LoadOptions, Part(("kind", "device", "precision"))]
 
 
 def results_directory(where: str, out: Path | None, folder: str) -> Path:

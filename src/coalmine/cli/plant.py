@@ -78,7 +78,7 @@ def command(given: Plant) -> int:
             corpus,
             formats_from(templates, listed),
             out=out,
-            source_formats=None if sources is None else formats_from(sources, listed),
+            source_format=None if sources is None else formats_from(sources, listed),
             options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
             overwrite=given.overwrite,
             progress=output.progress(),

@@ -14,7 +14,7 @@ import typer
 from coalmine.cli.options import Printing, Seed
 from coalmine.cli.output import print_json
 from coalmine.cli.streams import write_stderr
-from coalmine.cli.taking import Arguments, Only, takes
+from coalmine.cli.taking import Arguments, Part, takes
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
@@ -37,7 +37,7 @@ class Serve(Arguments, frozen=True, kw_only=True):
     name: Annotated[
         str | None, Option("What clients call the model; default: the name of its directory.")
     ] = None
-    loading: Annotated[LoadOptions, Only(("device", "precision"))]
+    loading: Annotated[LoadOptions, Part(("device", "precision"))]
     key_variable: Annotated[
         str | None, Option("The environment variable that holds the key that clients must send.")
     ] = None

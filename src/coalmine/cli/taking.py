@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial, wraps
-from operator import mul
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -13,7 +14,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from coalmine.errors import InputError
-from coalmine.records.options import Option, Options, described
+from coalmine.records.options import GIGABYTE, MEGABYTE, Option, Options, described
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +27,11 @@ class Changes(NamedTuple):
     record: type[Options]
 
 
-class Only(NamedTuple):
-    """In the annotation of a record: the options of it that a command offers; the others keep their defaults."""
+class Part(NamedTuple):
+    """In the annotation of a record: which of its options a command offers, and what it puts before their names."""
 
     names: tuple[str, ...]
+    prefix: str = ""
 
 
 Taken = TypeVar("Taken", bound=Arguments)
@@ -61,14 +63,14 @@ class _Offered(NamedTuple):
     value: Callable[[dict[str, Any]], Any]
 
 
-def _offered_record(record: type[msgspec.Struct], only: Only | None = None) -> _Offered:
+def _offered_record(record: type[msgspec.Struct], part: Part | None = None) -> _Offered:
     """A record, of which fields without help are for Python alone."""
     hints = get_type_hints(record, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(record)}
     offered = {}
     for name, hint in hints.items():
-        if name in defaults and (only is None or name in only.names):
-            one = _offered(name, hint, defaults[name])
+        if name in defaults and (part is None or name in part.names):
+            one = _offered(name if part is None else part.prefix + name, hint, defaults[name])
             if one is not None:
                 offered[name] = one
     return _Offered(
@@ -87,7 +89,7 @@ def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
         if isinstance(one, OptionInfo | ArgumentInfo):
             return _parameter(name, hint, default)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and issubclass(kind, Arguments | Options):
-        return _offered_record(kind, next((one for one in said if isinstance(one, Only)), None))
+        return _offered_record(kind, next((one for one in said if isinstance(one, Part)), None))
     return None
 
 
@@ -143,9 +145,9 @@ def _option(name: str, option: Option, kind: Any, default: Any) -> _Offered:
         flag += f"/--no-{flag[2:]}"
     elif any(get_origin(one) is Literal for one in (kind, *get_args(kind))):
         kind = str if default is not None else str | None  # the record says which there are
-    elif option.unit != 1:
-        to_python = partial(mul, option.unit)
-        default //= option.unit
+    elif option.in_bytes:
+        to_python = partial(bytes_in, option=flag)
+        kind, default = str, size_in_words(default)
     shown = Annotated[kind, typer.Option(flag, help=option.help, min=option.least)]
     return _parameter(name, shown, default, to_python)
 
@@ -162,3 +164,28 @@ def whole_numbers(text: str, option: str) -> list[int]:
         raise InputError(
             f"{option} takes whole numbers with commas between, such as 1,4,16, got {text!r}"
         ) from None
+
+
+_UNITS = {"B": 1, "KB": 1_000, "MB": MEGABYTE, "GB": GIGABYTE, "TB": 1_000 * GIGABYTE}
+
+
+def bytes_in(size: str, option: str) -> int:
+    """A number of bytes from the command line, where it has a unit.
+
+    >>> bytes_in("500MB", "--memory"), bytes_in("1.5 gb", "--memory")
+    (500000000, 1500000000)
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?B)", size.strip().upper())
+    if found is None:
+        raise InputError(f"{option} takes a size with its unit, such as 500MB or 2GB, got {size!r}")
+    return int(Fraction(found[1]) * _UNITS[found[2]])
+
+
+def size_in_words(size: int) -> str:
+    """A number of bytes in the largest unit that it is a whole number of.
+
+    >>> size_in_words(1_024_000_000), size_in_words(2_000_000_000)
+    ('1024MB', '2GB')
+    """
+    unit = max((name for name, one in _UNITS.items() if size % one == 0), key=lambda name: _UNITS[name])
+    return f"{size // _UNITS[unit]}{unit}"

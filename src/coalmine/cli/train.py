@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from coalmine.audits.watching.options import WatchOptions
 from coalmine.cli.options import CorpusFields, Printing, out_option
-from coalmine.cli.taking import Arguments, Changes, takes
+from coalmine.cli.taking import Arguments, Changes, Part, takes
 from coalmine.records.options import Option
 from coalmine.storage.files import check_places
 from coalmine.training.options import TrainingOptions
@@ -31,10 +32,7 @@ class Train(Arguments, frozen=True, kw_only=True):
     )
     options: Annotated[dict[str, Any], Changes(TrainingOptions)]
     watch: Annotated[Path | None, Option("canaries.json whose exposure to record during training.")] = None
-    watch_every: Annotated[
-        int, Option("Batches between two measurements; there is one after each epoch too.")
-    ] = 100
-    watch_method: Annotated[str, Option("How to measure; see `coalmine expose --help`.")] = "references"
+    watching: Annotated[WatchOptions, Part(("every", "method"), prefix="watch_")]
     columns: CorpusFields
     printing: Printing
 
@@ -81,4 +79,4 @@ def _watch(given: Train, seed: int) -> Any:
         return None
     from coalmine.audits.watching.measuring import ExposureWatch
 
-    return ExposureWatch(given.watch, every=given.watch_every, method=given.watch_method, seed=seed)
+    return ExposureWatch(given.watch, given.watching, seed=seed)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self, get_type_hints
 
 import msgspec
 
-MEGABYTE = 1_000_000
+MEGABYTE, GIGABYTE = 1_000_000, 1_000_000_000
 
 
 class Option(NamedTuple):
@@ -21,8 +21,8 @@ class Option(NamedTuple):
     decides: bool = False
     # The least value that the command line takes.
     least: int | None = None
-    # What one unit of the command line is in that of Python, such as a megabyte in bytes.
-    unit: int = 1
+    # Whether it is a number of bytes, which the command line takes with a unit, such as 500MB.
+    in_bytes: bool = False
     # For a field that may be None: the help of the option that makes it so, such as `--no-near`.
     off: str | None = None
 

@@ -33,7 +33,9 @@ SCHEMA = TRAINING_SCHEMA
 class Watcher(Protocol):
     """Something that measures the model while it is trained, such as `coalmine.ExposureWatch`."""
 
-    every: int
+    @property
+    def every(self) -> int:
+        """Batches between two measurements."""
 
     def measure(self, model: Scorer) -> list[dict[str, Any]]:
         """What it measures now, as plain JSON; must leave the model and torch's generator as they were."""

@@ -74,10 +74,10 @@ def test_hostile_text_is_inert(corpus):
 def test_texts_from_a_file_and_the_export_of_what_is_repeated(corpus, tmp_path):
     run("index", corpus, "-o", "index", "--quiet")
     (tmp_path / "texts.txt").write_text("the\n\ncat\n")
-    found = json.loads(run("count", "index", "--texts", "texts.txt", "--json", "--quiet"))
+    found = json.loads(run("count", "index", "--texts-file", "texts.txt", "--json", "--quiet"))
     assert [(row["text"], row["count"]) for row in found["texts"]] == [("the", 3), ("cat", 2)]
     (tmp_path / "texts.txt").write_bytes(b"\xef\xbb\xbfthe\r\n\r\ncat\r\n")
-    assert json.loads(run("count", "index", "--texts", "texts.txt", "--json", "--quiet")) == found
+    assert json.loads(run("count", "index", "--texts-file", "texts.txt", "--json", "--quiet")) == found
     run("count", "index", "--repeated", "7", "--at-least", "2", "--out", "repeated.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "repeated.jsonl").read_text().splitlines()]
     assert [(row["text"], row["count"]) for row in rows] == [("he cat ", 2), ("the cat", 2)]

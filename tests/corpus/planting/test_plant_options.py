@@ -47,7 +47,7 @@ def test_two_formats_with_a_member_in_common_are_refused(make_corpus, tmp_path):
         ({"seed": -1}, "the seed should be an integer from 0"),
         ({"formats": []}, "at least one format"),
         (
-            {"formats": "{re:a?}{digits:1}?", "source_formats": "x {digits:1}"},
+            {"format": "{re:a?}{digits:1}?", "source_format": "x {digits:1}"},
             "source format and no source field",
         ),
         ({"formats": "{re:a{0,3}}", "references": 3}, "the empty text is a member"),

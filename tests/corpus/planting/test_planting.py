@@ -246,7 +246,7 @@ def test_pairs_share_their_filling(tmp_path):
     path.write_text(f"de,en,id\n{LONG},good day,1\n")
     planted = plant(
         path, "Die Nummer von {choice:Ann|Bob} ist {digits:5}", repeat=2, references=3, canaries=1, withhold=0.0, out=tmp_path / "out",
-        fields=Fields(source="en", target="de"), source_formats="{choice:Ann|Bob} has number {digits:5}",
+        fields=Fields(source="en", target="de"), source_format="{choice:Ann|Bob} has number {digits:5}",
     )  # fmt: skip
     canary = planted.canaries[0]
     name, digits = re.fullmatch(r"Die Nummer von (\w+) ist (\d{5})", canary.text).groups()

@@ -37,7 +37,7 @@ OWN = "own"
 
 
 def compare_runs(
-    paths: Sequence[str | os.PathLike[str]],
+    runs: Sequence[str | os.PathLike[str]],
     options: ComparisonOptions | None = None,
     *,
     labels: Sequence[str | None] = (),
@@ -54,18 +54,18 @@ def compare_runs(
     'first better'
     """
     asked = ComparisonOptions.of(options, changes)
-    if labels and len(labels) != len(paths):
-        raise InputError(f"there are {len(paths)} runs and {len(labels)} labels; give one for each run")
-    if utility and len(utility) != len(paths):
+    if labels and len(labels) != len(runs):
+        raise InputError(f"there are {len(runs)} runs and {len(labels)} labels; give one for each run")
+    if utility and len(utility) != len(runs):
         raise InputError(
-            f"there are {len(paths)} runs and {len(utility)} utilities; give one for each run, and `{OWN}` for its own loss"
+            f"there are {len(runs)} runs and {len(utility)} utilities; give one for each run, and `{OWN}` for its own loss"
         )
-    if len({real_path(path) for path in paths}) < len(paths):
+    if len({real_path(run) for run in runs}) < len(runs):
         raise InputError("a run was named twice; comparing it with itself says nothing, so name each once")
-    runs = [read_run(path) for path in paths]
+    read = [read_run(run) for run in runs]
     strategies = []
-    sides, given = labels or [None] * len(runs), utility or [OWN] * len(runs)
-    for name, run, side, named in zip(names_of(runs), runs, sides, given, strict=True):
+    sides, given = labels or [None] * len(read), utility or [OWN] * len(read)
+    for name, run, side, named in zip(names_of(read), read, sides, given, strict=True):
         exposure = run.first(EXPOSURES)
         if exposure is None:
             raise NotMeasurableError(

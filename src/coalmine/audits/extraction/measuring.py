@@ -33,7 +33,7 @@ SCORED_UP_TO = 1_000_000
 
 def extract(
     model: Model,
-    secret_format: Format | str,
+    format: Format | str,
     options: ExtractionOptions | None = None,
     *,
     source_format: Format | str | None = None,
@@ -55,7 +55,7 @@ def extract(
     ('pin 49', True)
     """
     asked = ExtractionOptions.of(options, changes)
-    secret = secret_format if isinstance(secret_format, Format) else Format(secret_format)
+    secret = format if isinstance(format, Format) else Format(format)
     asked.check()
     if not isinstance(model, Model):
         raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")

@@ -127,7 +127,7 @@ def membership_of_scores(
 
 
 def membership_of_file(
-    path: str | os.PathLike[str],
+    scores: str | os.PathLike[str],
     options: MembershipOptions | None = None,
     *,
     lower_is_member: bool | None = None,
@@ -143,7 +143,7 @@ def membership_of_file(
     'consistent'
     """
     asked = MembershipOptions.of(options, changes)
-    read = read_scores(path, lower_is_member=lower_is_member, column=column)
+    read = read_scores(scores, lower_is_member=lower_is_member, column=column)
     notes = list(read.notes)
     inclusion = asked.inclusion
     if inclusion is None and asked.runs == "one":

@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from coalmine.audits.exposure.estimators import METHODS
+import msgspec
+
 from coalmine.audits.exposure.measuring import expose
+from coalmine.audits.watching.options import WatchOptions
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
-from coalmine.errors import InputError
 from coalmine.models.protocols import Model
 
 
@@ -21,33 +22,33 @@ class ExposureWatch:
 
     It costs what the measurement costs and nothing else: the training ends with the same weights with it and without it.
     The default compares each canary with the manifest's references, which is the cheapest and shows exposure up to log2 of
-    their number; `method="extrapolated"` shows more and needs `samples` scores each time.
+    their number; `method="extrapolated"` shows more and needs `samples` scores each time. The fields of `WatchOptions` can be given as
+    keywords, instead of a record or on top of one.
     """
 
     def __init__(
         self,
         canaries: CanarySet | str | os.PathLike[str],
-        *,
-        every: int = 100,
-        method: str = "references",
-        samples: int = 2_000,
-        seed: int = 0,
+        options: WatchOptions | None = None,
+        **changes: Any,
     ) -> None:
-        if every < 1:
-            raise InputError(f"every must be at least 1 batch, got {every}")
-        if method not in METHODS:
-            raise InputError(f"unknown method {method!r}: known are {', '.join(METHODS)}")
+        self.options = WatchOptions.of(options, changes)
+        self.options.check()
         self.canaries = as_canary_set(canaries)
-        self.every, self.method, self.samples, self.seed = every, method, samples, seed
+
+    @property
+    def every(self) -> int:
+        """Batches between two measurements."""
+        return self.options.every
 
     def measure(self, model: Model) -> list[dict[str, Any]]:
         """The exposure of each canary now."""
         results = expose(
             model,
             self.canaries,
-            method=self.method,
-            samples=self.samples,
-            seed=self.seed,
+            method=self.options.method,
+            samples=self.options.samples,
+            seed=self.options.seed,
             comparisons=False,
         )
         return [
@@ -69,8 +70,5 @@ class ExposureWatch:
         return {
             "kind": "exposure",
             "manifest_sha256": self.canaries.sha256,
-            "every": self.every,
-            "method": self.method,
-            "samples": self.samples,
-            "seed": self.seed,
+            **msgspec.structs.asdict(self.options),
         }

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
-from coalmine.records.options import MEGABYTE, SEED, Option, Options
+from coalmine.records.options import GIGABYTE, SEED, Option, Options
 
 Keep = Literal["one", "none"]
 
@@ -41,7 +41,9 @@ class DedupOptions(Options, frozen=True, kw_only=True):
             off="Leave near duplicates alone.",
         ),
     ] = 0.8
-    memory: Annotated[int, Option("Megabytes that sorting may take.", unit=MEGABYTE)] = 2_000_000_000
+    memory: Annotated[int, Option("What sorting may take, such as 500MB or 2GB.", in_bytes=True)] = (
+        2 * GIGABYTE
+    )
     seed: Annotated[int, SEED] = 0
     fields: Fields = Fields()
 

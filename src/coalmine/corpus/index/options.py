@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
-from coalmine.records.options import MEGABYTE, Option, Options
+from coalmine.records.options import GIGABYTE, Option, Options
 
 BYTES = "bytes"
 
@@ -29,8 +29,8 @@ class IndexOptions(Options, frozen=True, kw_only=True):
     ] = BYTES
     memory: Annotated[
         int,
-        Option("Megabytes that sorting may take; fewer make more shards.", unit=MEGABYTE),
-    ] = 2_000_000_000
+        Option("What sorting may take, such as 500MB or 2GB; less makes more shards.", in_bytes=True),
+    ] = 2 * GIGABYTE
     fields: Fields = Fields()
 
     def __post_init__(self) -> None:

@@ -99,7 +99,7 @@ class _FoundCanaries(NamedTuple):
 
 
 def import_canaries(
-    path: str | os.PathLike[str],
+    file: str | os.PathLike[str],
     *,
     options: ImportOptions | None = None,
     **changes: Any,
@@ -110,7 +110,7 @@ def import_canaries(
     among references, but no space is known that they were drawn from, so there is no rank in it, and nothing to extract.
 
     Args:
-        path: the file; its content decides what kind it is.
+        file: its content decides what kind it is.
         options: what the file does not say: the format of all texts, and the probability of the coin.
         changes: fields of `ImportOptions` by name, such as `format="pin {digits:2}"` or `withhold=0.5`.
 
@@ -124,7 +124,7 @@ def import_canaries(
     """
     chosen = ImportOptions.of(options, changes)
     given = Format(chosen.format) if isinstance(chosen.format, str) else chosen.format
-    place = Path(path)
+    place = Path(file)
     return _imported(place, _with_coin(place, _read(place), chosen.withhold), given)
 
 

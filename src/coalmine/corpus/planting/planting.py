@@ -100,10 +100,10 @@ class _PlantingPlan(NamedTuple):
 
 def plant(
     corpus: str | os.PathLike[str],
-    formats: Format | str | Sequence[Format | str],
+    format: Format | str | Sequence[Format | str],
     *,
     out: str | os.PathLike[str],
-    source_formats: Format | str | Sequence[Format | str] | None = None,
+    source_format: Format | str | Sequence[Format | str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     record: Callable[[Planted], None] | None = None,
@@ -120,9 +120,9 @@ def plant(
 
     Args:
         corpus: a corpus file of any kind that `read_documents` reads; it is read twice.
-        formats: the secret formats, each with its own canaries and references.
+        format: a secret format, or several, each with its own canaries and references.
         out: the directory to write `corpus` (with the suffixes of the original) and `canaries.json` to.
-        source_formats: for pairs, the format of the source side for each of `formats`; both sides are filled alike.
+        source_format: for pairs, the format of the source side, or one for each of several; both sides are filled alike.
         overwrite: replace what an earlier run wrote to `out`; its corpus is removed even where the new one has another name.
             Where `corpus` was planted before and its manifest is beside it, that is written again as `earlier-canaries.json`.
             Without it, what the very same call wrote there is left as it is, and anything else is refused.
@@ -144,7 +144,7 @@ def plant(
     """
     chosen = PlantOptions.of(options, changes)
     target = _target(Path(corpus), Path(out))
-    drawn = draw_canaries(as_formats(formats), as_source_formats(source_formats, chosen.fields), chosen)
+    drawn = draw_canaries(as_formats(format), as_source_formats(source_format, chosen.fields), chosen)
     return _planted(Path(corpus), target, drawn, chosen, progress or Silent(), record, overwrite=overwrite)
 
 

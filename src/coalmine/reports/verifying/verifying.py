@@ -68,7 +68,7 @@ class RunVerification(msgspec.Struct, frozen=True, kw_only=True):
     ignored: int
 
 
-def verify_run(*paths: str | os.PathLike[str], progress: Progress | None = None) -> RunVerification:
+def verify_run(*runs: str | os.PathLike[str], progress: Progress | None = None) -> RunVerification:
     """Whether every file of ours below the given directories is what was written.
 
     With a model's directory its audit directory is looked at too, and the other way around. All files are read whole. Nothing is
@@ -84,7 +84,7 @@ def verify_run(*paths: str | os.PathLike[str], progress: Progress | None = None)
     >>> before.sound, after.files[0].state
     (True, 'altered')
     """
-    given = [Path(path) for path in paths]
+    given = [Path(run) for run in runs]
     if not given:
         raise InputError("there is nothing to verify; name a directory that coalmine wrote to")
     found = _Files(given, progress or Silent()).verified()
