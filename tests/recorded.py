@@ -18,7 +18,8 @@ import numpy as np
 def plain(value: Any) -> Any:
     """What JSON can hold of a result: structs and named tuples by their names, arrays as lists."""
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: plain(one) for name, one in fields.items() if one is not msgspec.UNSET}
     if hasattr(value, "_asdict"):
         return {name: plain(one) for name, one in value._asdict().items()}
     if isinstance(value, dict):

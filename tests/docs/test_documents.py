@@ -191,7 +191,7 @@ def test_the_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert "Proven in" in printed
     # Every file that a step made in a directory of its own has a row in the table of files, with its mode.
     files = (ROOT / "docs" / "reference" / "files.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([^`]+)` \|[^|]+\| (0\d{3}) \|", files, re.MULTILINE)
+    rows = re.findall(r"^\| \[?`([^`]+)`\S* \|[^|]+\| (0\d{3}) \|", files, re.MULTILINE)
     for path in Path().glob("*/**/*"):
         if path.is_file():
             said = [mode for row, mode in rows if path.match(Path(row).name)]

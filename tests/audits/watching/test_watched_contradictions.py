@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from coalmine import CanarySet, ExposureWatch, Format, ScriptedModel, read_run, verify_run
+from coalmine.audits import WATCHES
 from coalmine.audits.exposure.estimators import ESTIMATORS
-from coalmine.audits.watching.results import WATCHES, WatchedTraining
+from coalmine.audits.watching.results import WatchedTraining
 from coalmine.errors import ContradictionError
 from coalmine.records.watching import BEYOND_THE_SPACE, Moment
 from coalmine.training.record import TRAININGS

@@ -37,28 +37,28 @@ def test_two_formats_with_a_member_in_common_are_refused(make_corpus, tmp_path):
         ({"references": -1}, "references should be at least 0, but is -1"),
         ({"withhold": 1.5}, "withhold is a probability, but is 1.5"),
         ({"withhold": 1.0}, "leaves every canary out, so that nothing would be planted; give 0.5"),
-        ({"formats": [NUMBER, NUMBER]}, "was given twice; give one of them, with more canaries"),
-        ({"formats": ["a {digits:4}", "a {re:[0-9]{4}}"]}, "make the same strings; give one of them"),
+        ({"format": [NUMBER, NUMBER]}, "was given twice; give one of them, with more canaries"),
+        ({"format": ["a {digits:4}", "a {re:[0-9]{4}}"]}, "make the same strings; give one of them"),
         (
             {"repeat": [1, 1000], "canaries": 9},
             r"cannot hold .* copies .*; ask for fewer canaries than 9 .* fewer copies than 1,1000, or use a larger corpus",
         ),
         ({"withhold": float("nan")}, "withhold is a probability, but is nan"),
         ({"seed": -1}, "the seed should be an integer from 0"),
-        ({"formats": []}, "at least one format"),
+        ({"format": []}, "at least one format"),
         (
             {"format": "{re:a?}{digits:1}?", "source_format": "x {digits:1}"},
             "source format and no source field",
         ),
-        ({"formats": "{re:a{0,3}}", "references": 3}, "the empty text is a member"),
-        ({"formats": "{re:a\\nb?}", "references": 0}, "a document of mail.txt is one line"),
+        ({"format": "{re:a{0,3}}", "references": 3}, "the empty text is a member"),
+        ({"format": "{re:a\\nb?}", "references": 0}, "a document of mail.txt is one line"),
         ({"fields": Fields(user="by")}, "plain text, which has no fields"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(make_corpus, tmp_path, options, message):
-    given_options = {"formats": NUMBER, "canaries": 1, "repeat": 1, **options}
+    given_options = {"format": NUMBER, "canaries": 1, "repeat": 1, **options}
     with pytest.raises(InputError, match=message):
-        plant(make_corpus(TEXTS, ".txt"), given_options.pop("formats"), out=tmp_path / "out", **given_options)
+        plant(make_corpus(TEXTS, ".txt"), given_options.pop("format"), out=tmp_path / "out", **given_options)
     assert not (tmp_path / "out").exists()
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
-from coalmine.audits.exposure.estimators import EXACT, GUIDED, SPLITTING, Estimator
+from coalmine.audits.exposure.estimators import Estimator, automatic
 from coalmine.audits.exposure.ranked import SCORED_UP_TO
 from coalmine.audits.exposure.results import Choice, duration
 from coalmine.audits.exposure.splitting import expected_scores
@@ -20,6 +20,9 @@ PROBE_ROWS, PROBE_TEXTS = 256, 64
 # Few models take more steps than this per second; a space that would take too long even then is not worth a probe.
 FASTEST = 500_000
 
+# What is taken where all members can be ranked in time, and where they cannot.
+RANK_ALL, WALK, SCORE = automatic("all members"), automatic("incremental decoding"), automatic("scores")
+
 Clock = Callable[[], float]
 
 
@@ -27,7 +30,7 @@ def choose(
     members: Members,
     *,
     seconds: float,
-    first_members: int = SPLITTING.samples,
+    first_members: int = SCORE.samples,
     budget: int,
     resumed: Estimator | None = None,
     clock: Clock | None = None,
@@ -44,10 +47,12 @@ def choose(
     frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS)
     steps = frontier.tree.inner_nodes
     if steps <= budget:
-        return Choice(method=EXACT.name, why=f"the space has {size:,} members, few enough to rank them all")
+        return Choice(
+            method=RANK_ALL.name, why=f"the space has {size:,} members, few enough to rank them all"
+        )
     estimated = "small ranks are proven, larger ones estimated"
     if steps > seconds * FASTEST:
-        return Choice(method=GUIDED.name, why=f"the space has {size:,} members: {estimated}")
+        return Choice(method=WALK.name, why=f"the space has {size:,} members: {estimated}")
 
     def walked() -> Iterator[int]:
         for _ in enumerate_members(frontier):
@@ -55,11 +60,11 @@ def choose(
 
     rate = None if resumed else _rate(walked(), PROBE_ROWS // 2, clock)
     allowed = duration(seconds)
-    if resumed is EXACT if rate is None else steps <= seconds * rate:
+    if resumed is RANK_ALL if rate is None else steps <= seconds * rate:
         why = f"all {size:,} members can be ranked within the {allowed} allowed"
-        return Choice(method=EXACT.name, why=why, steps=steps, steps_per_second=rate)
+        return Choice(method=RANK_ALL.name, why=why, steps=steps, steps_per_second=rate)
     why = f"ranking all {size:,} members would take more than the {allowed} allowed: {estimated}"
-    return Choice(method=GUIDED.name, why=why, steps=steps, steps_per_second=rate)
+    return Choice(method=WALK.name, why=why, steps=steps, steps_per_second=rate)
 
 
 def _choose_by_scores(
@@ -74,10 +79,10 @@ def _choose_by_scores(
     size = members.format.size
     if size <= expected_scores(math.log2(size), first_members):
         return Choice(
-            method=EXACT.name, why=f"the space has {size:,} members, few enough to score each ({obstacle})"
+            method=RANK_ALL.name, why=f"the space has {size:,} members, few enough to score each ({obstacle})"
         )
     if size > SCORED_UP_TO:
-        return Choice(method=SPLITTING.name, why=f"{size:,} members are too many to score each ({obstacle})")
+        return Choice(method=SCORE.name, why=f"{size:,} members are too many to score each ({obstacle})")
 
     def scored() -> Iterator[int]:
         for done in range(0, min(size, 64 * PROBE_TEXTS), PROBE_TEXTS):
@@ -86,11 +91,11 @@ def _choose_by_scores(
 
     rate = None if resumed else _rate(scored(), 1, clock)
     allowed = duration(seconds)
-    if resumed is EXACT if rate is None else size <= seconds * rate:
+    if resumed is RANK_ALL if rate is None else size <= seconds * rate:
         why = f"all {size:,} members can be scored within the {allowed} allowed ({obstacle})"
-        return Choice(method=EXACT.name, why=why, steps=size, steps_per_second=rate)
+        return Choice(method=RANK_ALL.name, why=why, steps=size, steps_per_second=rate)
     why = f"scoring all {size:,} members would take more than the {allowed} allowed ({obstacle})"
-    return Choice(method=SPLITTING.name, why=why, steps=size, steps_per_second=rate)
+    return Choice(method=SCORE.name, why=why, steps=size, steps_per_second=rate)
 
 
 def _rate(steps_done: Iterator[int], warm_up: int, clock: Clock) -> float:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # What the rows of scores.parquet are: all members of the space, draws of some kind, references, or the canaries themselves.
 CandidateKind = Literal["member", "guided", "sample", "reference", "canary"]
+# What `auto` needs an estimator for: spaces whose members can all be ranked in time, larger ones for a model that supports incremental
+# decoding or only gives scores, and texts without a format.
+Automatic = Literal["all members", "incremental decoding", "scores", "texts"]
 # Members drawn where the caller does not say how many.
 SAMPLES = 10_000
 _MORE_DRAWS = "more draws (`coalmine expose --samples`), or exact ranks (--method exact)"
@@ -48,6 +51,8 @@ class Estimator:
         keeps: the kind of scores that it leaves in scores.parquet; None where it keeps none.
         check: finds what cannot be true in one of its results.
         samples: how many members it draws, or begins with, where the caller does not say.
+        begins_with: whether these are only the first of those that it draws.
+        automatic: what `auto` takes it for; None where it must be named.
         resumable: whether it keeps what it has proven, so that a run that was stopped resumes.
         may_return: the names of other estimators whose estimates it may return, where they answer better for the same cost.
         degrees_of_freedom: of the error of its intervals; infinite for normal errors.
@@ -63,6 +68,8 @@ class Estimator:
     keeps: CandidateKind | None = None
     check: ResultCheck
     samples: int = SAMPLES
+    begins_with: bool = False
+    automatic: Automatic | None = None
     resumable: bool = False
     may_return: tuple[str, ...] = ()
     degrees_of_freedom: float = math.inf
@@ -79,6 +86,11 @@ class Estimator:
         return self.among != "space"
 
     @property
+    def draws(self) -> bool:
+        """Whether it draws members of the space."""
+        return self.keeps not in {None, "member", "reference"}
+
+    @property
     def measure(self) -> Callable[[Question], Measured]:
         """The function that measures the canaries of one format."""
         found: Callable[[Question], Measured] = resolve_name(self.home)
@@ -92,6 +104,7 @@ EXACT = Estimator(
     home=f"{_ROOM}.ranked:exact",
     strength="proven",
     keeps="member",
+    automatic="all members",
     check=check_exact,
     resumable=True,
 )
@@ -111,6 +124,7 @@ GUIDED = Estimator(
     home=f"{_ROOM}.searched:guided",
     needs="incremental decoding",
     keeps="guided",
+    automatic="incremental decoding",
     check=check_guided,
     # Guided draws share most of their prefixes, so they are cheaper, and past the first proofs they narrow an interval more than
     # further proofs do: see docs/explanation/methods.md.
@@ -123,8 +137,10 @@ SPLITTING = Estimator(
     summary="an unbiased estimate for every rank from scores alone: eight runs go down to the canary level by level",
     home=f"{_ROOM}.splitting:splitting",
     keeps="sample",
+    automatic="scores",
     check=check_splitting,
     samples=1_600,  # the first members of all runs together
+    begins_with=True,
     resumable=True,
     may_return=("exact",),  # where the space is no larger than what the runs begin with
     degrees_of_freedom=7,  # of eight runs
@@ -144,6 +160,7 @@ REFERENCES = Estimator(
     needs="references",
     among="references",
     keeps="reference",
+    automatic="texts",
     check=check_references,
 )
 EXTRAPOLATED = Estimator(
@@ -175,6 +192,27 @@ def estimator_of(method: str) -> Estimator:
     ('references', False)
     """
     return _BY_NAME.get(method, _UNKNOWN)
+
+
+def automatic(case: Automatic) -> Estimator:
+    """The estimator that `auto` takes in a case.
+
+    >>> automatic("scores").name
+    'splitting'
+    """
+    return next(one for one in ESTIMATORS if one.automatic == case)
+
+
+def samples_in_words() -> str:
+    """How many members each estimator draws, those with the same number together."""
+    drawing: dict[tuple[int, bool], list[str]] = {}
+    for one in ESTIMATORS:
+        if one.draws:
+            drawing.setdefault((one.samples, one.begins_with), []).append(f"`{one.name}`")
+    return ", ".join(
+        f"{number:,} by {' and '.join(names)}{' to begin with' if begins else ''}"
+        for (number, begins), names in drawing.items()
+    )
 
 
 def preference(method: str) -> int:

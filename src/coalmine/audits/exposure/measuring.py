@@ -16,15 +16,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.audits.exposure.choice import choose
+from coalmine.audits.exposure.choice import SCORE, choose
 from coalmine.audits.exposure.comparisons import Comparisons
 from coalmine.audits.exposure.context_check import context_warnings
 from coalmine.audits.exposure.estimators import (
     AUTO,
     ESTIMATORS,
-    REFERENCES,
-    SPLITTING,
     Estimator,
+    automatic,
     estimator_of,
 )
 from coalmine.audits.exposure.options import ExposureOptions
@@ -278,7 +277,7 @@ class _OneFormat:
                     f"the method {self.estimator.name} ranks among all members of a format, and these canaries are a list of texts without "
                     "one; use the method references, or import them with --format"
                 )
-            self.estimator = self.estimator or REFERENCES
+            self.estimator = self.estimator or automatic("texts")
             self.why = "the canaries are a list of texts without a format"
         elif self.estimator is None:
             self.choice = self._chosen(members)
@@ -292,7 +291,7 @@ class _OneFormat:
         return choose(
             members,
             seconds=60 * asked.minutes,
-            first_members=self._resolved(SPLITTING).samples or 0,
+            first_members=self._resolved(SCORE).samples or 0,
             budget=asked.budget,
             resumed=next(stopped, None),
         )

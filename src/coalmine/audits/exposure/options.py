@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from coalmine.audits.exposure.estimators import GUIDED, METHODS, SAMPLED, SPLITTING
+from coalmine.audits.exposure.estimators import ESTIMATORS, METHODS, samples_in_words
 from coalmine.audits.options import CONFIDENCE, MEMORY, SEARCH_MEMORY, SEED, Option, Options
 from coalmine.errors import InputError
 
-_SAMPLES = (
-    f"Members drawn: {GUIDED.samples:,} by `guided`, {SPLITTING.samples:,} by `splitting` to begin with, {SAMPLED.samples:,} by "
-    "`sampled` and `extrapolated`."
-)
+_SEARCHES = " and ".join(f"`{one.name}`" for one in ESTIMATORS if one.needs == "incremental decoding")
 
 
 class ExposureOptions(Options, frozen=True, kw_only=True):
@@ -37,9 +34,9 @@ class ExposureOptions(Options, frozen=True, kw_only=True):
     method: Annotated[
         str, Option(f"One of {', '.join(METHODS)}: see docs/explanation/methods.md.", decides=True)
     ] = "auto"
-    samples: Annotated[int | None, Option(_SAMPLES, decides=True)] = None
+    samples: Annotated[int | None, Option(f"Members drawn: {samples_in_words()}.", decides=True)] = None
     budget: Annotated[
-        int, Option("Expansions that `bounded` and `guided` may spend on proving ranks.", decides=True)
+        int, Option(f"Expansions that {_SEARCHES} may spend on proving ranks.", decides=True)
     ] = 50_000
     # Guided draws come within a tenth of a bit in less, so it is seldom worth waiting longer for exact ranks.
     minutes: Annotated[

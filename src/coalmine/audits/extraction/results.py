@@ -90,8 +90,7 @@ EXTRACTIONS = Document(
     what="the extraction",
     title="extraction",
     by="`coalmine extract`",
-    holds="what came out, **with the secrets**, the certificate, the model's hash; with `--verify` one for each format, such as "
-    "`extraction-f0.json`",
+    holds="what came out, **with the secrets**, the certificate, the model's hash",
     others={"unfinished-extraction-*.npz": "what a search that is not finished has proven"},
     names=r"extraction(-.*)?\.json",
     problems=extraction_problems,
@@ -208,6 +207,7 @@ VERIFIED = Document(
     title="extracted canaries",
     by="`coalmine extract --verify`",
     holds="for each canary's id whether it came out, and at which place",
+    others={"extraction-*.json": "an `extraction.json` for each format, such as `extraction-f0.json`"},
     mode=PUBLIC,
     problems=verified_problems,
     check_beside=check_searches,

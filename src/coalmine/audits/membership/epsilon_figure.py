@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from coalmine.audits.membership.results import Membership, Population
-from coalmine.audits.membership.sources import times_planted
+from coalmine.audits.membership.results import Membership, Population, times_in_words
 from coalmine.evidence import figures as draw
 from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.words import FormatNames, format_names
@@ -68,10 +67,7 @@ def epsilon_figure(document: Membership, known: FormatNames | None = None) -> Fi
 def _rows(document: Membership, population: Population, names: FormatNames) -> Points:
     claimed = document.verdict is not None
     named = "" if population.format_id is None else names[population.format_id]
-    if population.format_id is None:
-        planted = population.name
-    else:
-        planted = "pooled" if population.pooled else times_planted(population.copies)
+    planted = times_in_words(population.copies, pooled=population.pooled)
     rows: Points = []
     beside = () if population.independent is None else (population.independent,)
     for bound in (*population.epsilon, *beside, population.best):

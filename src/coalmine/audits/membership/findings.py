@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import msgspec
+
 from coalmine.audits.exposure.chance import chance_in_words
 from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.membership.results import MEMBERSHIPS, Membership, Population
@@ -132,8 +134,9 @@ def shown_of_population(decided: Decisions, format_id: str, copies: int) -> bool
 
 def population_name(one: Population) -> str:
     """A population with the template of its format, which its name already has if there are several formats."""
-    name = None if one.template is None else format_name(one.template)
-    return one.name if name is None or name in one.name or one.name.endswith(")") else f"{one.name} ({name})"
+    if one.template is None or one.format_name is not msgspec.UNSET:
+        return one.name
+    return f"{one.name} ({format_name(one.template)})"
 
 
 def _memorized_alone(run: Run, one: Population, decided: Decisions) -> int:

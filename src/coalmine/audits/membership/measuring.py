@@ -15,7 +15,7 @@ from coalmine.audits.membership.other_scores import ScoredExposures
 from coalmine.audits.membership.population import measured_populations
 from coalmine.audits.membership.results import Calibration, Membership, Population
 from coalmine.audits.membership.score_files import read_scores
-from coalmine.audits.membership.sources import ScoredPopulation, load_source, populations, times_planted
+from coalmine.audits.membership.sources import ScoredPopulation, load_source, populations
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import InputError
 from coalmine.statistics.epsilon.claimed import Verdict, verdict_statement, verdict_words
@@ -116,9 +116,9 @@ def membership_of_scores(
         asked = msgspec.structs.replace(asked, inclusion=0.5)
     scores = membership_scores(in_scores, out_scores)
     one = ScoredPopulation(
-        times_planted(checked_count(copies, "copies")),
+        msgspec.UNSET,
         None,
-        copies,
+        checked_count(copies, "copies"),
         pooled=False,
         scores=scores,
         coins=scores,

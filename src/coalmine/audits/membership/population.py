@@ -75,6 +75,7 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
     ceiling = _ceiling(one, coins, options)
     return Population(
         name=one.name,
+        format_name=one.format_name,
         format_id=one.format_id,
         copies=one.copies,
         pooled=one.pooled,

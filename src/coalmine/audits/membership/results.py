@@ -55,6 +55,15 @@ class ProvenCanary(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float | None = None
 
 
+def times_in_words(copies: int, *, pooled: bool) -> str:
+    """How often canaries were planted, as the name of their population says it.
+
+    >>> times_in_words(1, pooled=False), times_in_words(4, pooled=False), times_in_words(4, pooled=True)
+    ('once', '4 times', 'pooled')
+    """
+    return "pooled" if pooled else "once" if copies == 1 else f"{copies} times"
+
+
 class Population(msgspec.Struct, frozen=True, kw_only=True):
     """Canaries that can be compared with each other, and what their scores say."""
 
@@ -85,6 +94,8 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     # That of the format, by which people know it.
     template: str | None = None
+    # What the format is called where the results are of several, so that `name` begins with it.
+    format_name: str | msgspec.UnsetType = msgspec.UNSET
     # The canaries of this population that `expose` proved to be memorized: scores that show nothing do not acquit these.
     proven: tuple[ProvenCanary, ...] = ()
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from coalmine.audits.membership.sources import ScoredPopulation, times_planted
+from coalmine.audits.membership.sources import ScoredPopulation
 from coalmine.corpus.planting.foreign_files import (
     COPIES_COLUMNS,
     MOST_COPIES,
@@ -119,7 +119,7 @@ class ScoreFile(NamedTuple):
             which = "" if copies is None else "of so many copies "
             found.append(
                 ScoredPopulation(
-                    "pooled" if copies is None else times_planted(copies),
+                    msgspec.UNSET,
                     None,
                     copies or levels[-1],
                     pooled=copies is None,

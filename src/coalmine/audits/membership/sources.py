@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +27,7 @@ from coalmine.audits.exposure.results import (
     read_exposures,
 )
 from coalmine.audits.membership.other_scores import ScoredExposures, other_scores
-from coalmine.audits.membership.results import ProvenCanary
+from coalmine.audits.membership.results import ProvenCanary, times_in_words
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
@@ -47,7 +48,8 @@ _NONE_WITHHELD = (
 class ScoredPopulation(NamedTuple):
     """The scores of one population; `coins` are those of canaries with a coin, and None where it is not known which these are."""
 
-    name: str
+    # What its format is called where there are several; else UNSET.
+    format_name: str | msgspec.UnsetType
     format_id: str | None
     copies: int
     pooled: bool
@@ -57,6 +59,12 @@ class ScoredPopulation(NamedTuple):
     template: str | None = None
     # Canaries of this population whose proven exposure is more than chance explains.
     proven: tuple[ProvenCanary, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What people call it: the format where there are several, and how often its canaries were planted."""
+        times = times_in_words(self.copies, pooled=self.pooled)
+        return times if self.format_name is msgspec.UNSET else f"{self.format_name}, {times}"
 
 
 def load_source(given: Exposures | str | os.PathLike[str]) -> ScoredExposures:
@@ -147,7 +155,7 @@ def _of_format(
     # A coin decided whether this many copies were planted, whatever a rewritten corpus has left of them.
     copies_of = {result.canary_id: planned.get(result.canary_id, result.repetitions) for result in planted}
     warnings += _rewritten(name, planted, copies_of)
-    own_scores = _FormatScores(facts, f"{name}, " if len(names) > 1 else "", own, planted, withheld, out)
+    own_scores = _FormatScores(facts, name if len(names) > 1 else msgspec.UNSET, own, planted, withheld, out)
     trained = sum(result.planted for result in source.document.results)
     return _by_copies(own_scores, copies_of, planned, trained), warnings
 
@@ -156,8 +164,8 @@ class _FormatScores(NamedTuple):
     """The scores of one format: those of its canaries by id, and all that nothing was trained on."""
 
     facts: FormatFacts
-    # What the names of its populations begin with.
-    prefix: str
+    # What its format is called where there are several; else UNSET.
+    name: str | msgspec.UnsetType
     own: dict[str, float]
     planted: list[ExposureResult]
     withheld: list[ExposureResult]
@@ -168,7 +176,7 @@ def _by_copies(
     scores: _FormatScores, copies_of: Mapping[str, int], planned: dict[str, int], trained: int
 ) -> list[ScoredPopulation]:
     """One population per number of copies, and one of all where there are several numbers."""
-    facts, prefix, own, planted, withheld, out = scores
+    facts, name, own, planted, withheld, out = scores
     held = np.array([own[result.canary_id] for result in withheld], dtype=np.float64)
     repetitions = sorted(set(copies_of.values()))
     found = []
@@ -181,7 +189,7 @@ def _by_copies(
             coins, why = _coins(in_scores, withheld, own, copies, repetitions, planned)
         found.append(
             ScoredPopulation(
-                f"{prefix}{'pooled' if copies is None else times_planted(copies)}",
+                name,
                 facts.format_id,
                 copies or repetitions[-1],
                 pooled=copies is None,
@@ -230,8 +238,8 @@ def _coins(
         )
     if not same:
         return None, (
-            f"no canary that was to be planted {times_planted(copies)} was withheld, and one training run needs a coin for each: "
-            "plant with --withhold 0.5"
+            f"no canary that was to be planted {times_in_words(copies, pooled=False)} was withheld, and one training run needs a coin for "
+            "each: plant with --withhold 0.5"
         )
     return MembershipScores(in_scores, np.array([own[one.canary_id] for one in same])), ""
 
@@ -320,12 +328,3 @@ def proven_canaries(group: Sequence[ExposureResult], canaries: int) -> tuple[Pro
                 )
             )
     return tuple(sorted(found, key=lambda one: -one.at_least_bits))
-
-
-def times_planted(copies: int) -> str:
-    """How often, as the name of a population says it.
-
-    >>> times_planted(1), times_planted(4)
-    ('once', '4 times')
-    """
-    return "once" if copies == 1 else f"{copies} times"

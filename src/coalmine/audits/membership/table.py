@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coalmine.audits.membership.results import EpsilonBound, Membership, Population
+import msgspec
+
+from coalmine.audits.membership.results import EpsilonBound, Membership, Population, times_in_words
 from coalmine.evidence.tables import plain_table
 from coalmine.evidence.words import format_name
 from coalmine.records import Estimate
@@ -86,9 +88,10 @@ def _names(result: Membership) -> list[tuple[str, ...]]:
     names: list[tuple[str, ...]] = []
     before = None
     for one in result.populations:
-        form, _, times = one.name.rpartition(", ")
+        form = "" if one.format_name is msgspec.UNSET else one.format_name
         if _several_formats(result):
-            names.append(("" if form == before else visible(form), visible(times)))
+            times = times_in_words(one.copies, pooled=one.pooled)
+            names.append(("" if form == before else visible(form), times))
         else:
             names.append((visible(one.name),))
         before = form
@@ -110,7 +113,7 @@ def epsilon_table(result: Membership) -> Table:
     if copies:
         table.add_column("one copy", justify="right", no_wrap=True)
     for one in result.populations:
-        table.add_row(Text(visible(_planted(one.name)), style="bold"))
+        table.add_row(Text(_planted(one), style="bold"))
         beside = () if one.independent is None else (one.independent,)
         for bound in (*one.epsilon, *beside, one.best):
             copy = "" if bound.one_copy is None else epsilon_in_words(bound.one_copy)
@@ -157,7 +160,7 @@ def membership_notes(result: Membership) -> list[str]:
 def membership_in_plain_words(result: Membership) -> list[str]:
     """What the numbers mean, one line per population, and the verdict on a claim if there is one."""
     single = [one for one in result.populations if not one.pooled]
-    lines = [f"{visible(_planted(one.name))}: {_meaning(one, len(single))}" for one in single]
+    lines = [f"{_planted(one)}: {_meaning(one, len(single))}" for one in single]
     lines += _missing_epsilon(result, single)
     measured = [one.best.canary for one in single if one.best.canary.status != "not_measured"]
     needed = dict.fromkeys(text for estimate in measured for text in estimate.assumptions)
@@ -291,10 +294,6 @@ def _percent_with_interval(estimate: Estimate) -> str:
     return f"{100 * estimate.value:.0f}% ({math.floor(100 * estimate.low)}-{math.ceil(100 * estimate.high)}%)"
 
 
-def _planted(name: str) -> str:
-    """A population as a line begins with it.
-
-    >>> _planted("once"), _planted("my pin is {digits:4}, once")
-    ('Planted once', 'my pin is {digits:4}, once')
-    """
-    return name if "{" in name else f"Planted {name}"
+def _planted(one: Population) -> str:
+    """A population as a line begins with it."""
+    return f"Planted {visible(one.name)}" if one.format_name is msgspec.UNSET else visible(one.name)
