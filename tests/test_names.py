@@ -10,6 +10,7 @@ import coalmine
 from coalmine import audits, corpus, models
 from coalmine.cli.main import app
 from coalmine.cli.taking import bytes_in
+from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.training.options import TrainingOptions
 
@@ -29,7 +30,7 @@ FILLED = {
     "index": (corpus.build_index, corpus.IndexOptions),
     "count": (corpus.CorpusIndex.open, corpus.CorpusIndex.counts, corpus.repeated_sequences),
     "dedup": (corpus.deduplicate, corpus.DedupOptions),
-    "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
+    "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions, EngineOptions),
     "report": (coalmine.read_runs,),
     "check": (coalmine.check,),
     "policy init": (),
