@@ -110,11 +110,10 @@ def _watch_work(moments):
 
 def _watch_resuming(moments):
     """A training says by itself that it is resumed."""
-    from coalmine.corpus.index import building
     from coalmine.engines.ledger import Ledger
     from coalmine.search.walks.resuming import ResumeFile
 
-    load, begin = ResumeFile.load, building._begin_or_resume
+    load = ResumeFile.load
 
     def watched_load(search):
         found = load(search)
@@ -122,13 +121,7 @@ def _watch_resuming(moments):
             moments("resumed")
         return found
 
-    def watched_begin(*given):
-        found = begin(*given)
-        if found.shards:
-            moments("resumed")
-        return found
-
-    ResumeFile.load, building._begin_or_resume = watched_load, watched_begin
+    ResumeFile.load = watched_load
 
     def watched(real):
         def call(ledger, key):

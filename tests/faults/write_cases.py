@@ -157,7 +157,7 @@ def _corpora():
         "index",
         ("index", "planted/corpus.txt", "--overwrite", "-o", "out"),
         ("index", "corpus.jsonl", "-o", "out"),
-        unfinished=("building.json", "tokenizer.json", "shard-*"),
+        unfinished=("unfinished*", "tokenizer.json", "shard-*"),
         pairs=tuple(("manifest.json", f"shard-0000{one}.suffixes") for one in "01"),
         most=70,
     )

@@ -18,7 +18,6 @@ from coalmine.audits import compare_runs
 from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.watching.results import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate
-from coalmine.corpus.index.building import UNFINISHED_FILE
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
@@ -177,7 +176,7 @@ def make_unfinished_index(folder: Path) -> Path:
             build_index(folder / "corpus.txt", folder / "index", memory=6_000)
     finally:
         building.IndexManifest = manifest  # type: ignore[misc]
-    return folder / "index" / UNFINISHED_FILE
+    return folder / "index" / UNITS_FILE
 
 
 @functools.cache

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cli.in_process import run
-from coalmine.corpus import build_index, write_embedded_corpus
-from coalmine.corpus.index.building import UNFINISHED_FILE
+from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
 from coalmine.search.walks.resuming import ResumeFile
@@ -59,26 +58,20 @@ def test_any_single_bit_is_noticed(tmp_path):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """A training, a search, a recitation and an index, each stopped in the middle, and the commands that resume them."""
+    """A training and a search, each stopped in the middle, and the commands that resume them."""
     at = tmp_path_factory.mktemp("stopped")
     write_embedded_corpus(at / "corpus.txt", 8_000)
     made = random_model("lstm")
     save_model(at / "model", made._network, made.tokenizer)
-    (at / "small.txt").write_text("pin 12 and some text that goes on\n" * 20)
     commands = {
         "train": ["train", at / "corpus.txt", "-o", at / "train", "--hidden", "8", "--embedding", "8"],
         "extract": ["extract", at / "model", "-f", "pin {digits:6}", "--budget", "70", "-o", at / "extract"],
-        "index": ["index", at / "small.txt", "-o", at / "index", "--memory", "1MB"],
     }
     with pytest.MonkeyPatch.context() as patched:
         # Ctrl-C after the first batch, without waiting for it.
         patched.setattr("coalmine.engines.here.deferred_interrupt", _interrupted_soon)
         assert run(*commands["train"]).code == 130
     assert run(*commands["extract"]).code == 0  # the budget is spent, and a larger one would go on
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("coalmine.corpus.index.building.IndexManifest", _stop)
-        with pytest.raises(KeyboardInterrupt):
-            build_index(at / "small.txt", at / "index", memory=1_000_000)
     return at, commands
 
 
@@ -89,11 +82,7 @@ def _interrupted_soon():
     yield lambda: next(looks) > 0
 
 
-def _stop(**_):
-    raise KeyboardInterrupt
-
-
-FILES = {"train": "unfinished-*.npz", "extract": "unfinished-extraction-*.npz", "index": UNFINISHED_FILE}
+FILES = {"train": "unfinished-*.npz", "extract": "unfinished-extraction-*.npz"}
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut in half", "zeros", "without its checksum"])

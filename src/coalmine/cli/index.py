@@ -10,6 +10,7 @@ import msgspec
 from coalmine.cli.options import Corpus, Printing, Seed, TextFields, out_option
 from coalmine.cli.taking import Arguments, takes
 from coalmine.corpus.index.options import IndexOptions
+from coalmine.engines.options import EngineOptions
 from coalmine.records.options import Option
 from coalmine.storage.files import check_places
 
@@ -22,6 +23,7 @@ class Index(Arguments, frozen=True, kw_only=True):
     options: IndexOptions
     overwrite: Annotated[bool, Option("Replace another index that is in --out.")] = False
     columns: TextFields
+    running: EngineOptions
     seed: Seed = 0
     printing: Printing
 
@@ -34,7 +36,7 @@ def command(given: Index) -> int:
     stopped. Nothing here is random: --seed changes nothing.
     """
     out = given.out
-    with given.printing.output() as output:
+    with given.printing.output() as output, given.running.opened() as engine:
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.index.building import build_index
         from coalmine.visible import visible
@@ -46,6 +48,7 @@ def command(given: Index) -> int:
             out,
             options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
             overwrite=given.overwrite,
+            engine=engine,
             progress=output.progress(),
         )
         manifest = index.manifest

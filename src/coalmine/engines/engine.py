@@ -5,22 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.options import NAMES
 from coalmine.engines.threads import computing_threads
-from coalmine.engines.units import Outcome, Unit, Work
+from coalmine.engines.units import Arrays, Outcome, Unit, Work
 from coalmine.errors import InputError
 from coalmine.progress import Progress
 
+Store = Callable[[Unit, Arrays], Arrays]
+
 
 class Job(NamedTuple):
-    """Units of one work."""
+    """Units of one work, and how their results are stored, if not in the ledger."""
 
     work: Work
     units: Iterable[Unit]
+    store: Store | None = None
+
+    def stored(self, unit: Unit, arrays: Arrays) -> Arrays:
+        """What the ledger keeps of a result."""
+        return arrays if self.store is None else self.store(unit, arrays)
 
 
 class Engine(ABC):
@@ -52,13 +59,16 @@ class Engine(ABC):
         *,
         ledger: Ledger | None = None,
         progress: Progress | None = None,
+        store: Store | None = None,
     ) -> Iterator[Outcome]:
         """What became of each unit, as it arrives; `in_order` restores the order of the units.
 
         Units whose result is in the ledger are not run again. Ctrl-C raises KeyboardInterrupt within seconds; what running units could
-        keep by then is in the ledger. The progress is advanced by the sizes of the units; the caller starts and finishes it.
+        keep by then is in the ledger. The progress is advanced by the sizes of the units; the caller starts and finishes it. With
+        `store`, a large result is put where it belongs, in this process, and the ledger keeps only what that returns.
         """
-        return (outcome for _, outcome in self.map_each([Job(work, units)], ledger=ledger, progress=progress))
+        jobs = [Job(work, units, store)]
+        return (outcome for _, outcome in self.map_each(jobs, ledger=ledger, progress=progress))
 
     @abstractmethod
     def map_each(

@@ -35,10 +35,10 @@ class Here(Engine):
                     known = book.result(key)
                     if known is not None:
                         shown.advance(unit.size)
-                        yield place, Outcome(number, unit, known, attempts=0)
+                        yield place, Outcome(number, unit._replace(payload=None), known, attempts=0)
                         continue
                     run = run or job.work.prepare()
-                    yield place, _run(run, number, unit, _RunningHere(book, key, shown, interrupted))
+                    yield place, _run(run, job, number, unit, _RunningHere(book, key, shown, interrupted))
 
 
 class _RunningHere:
@@ -74,13 +74,14 @@ class _RunningHere:
         self._progress.advance(max(0, unit.size - self._advanced))
 
 
-def _run(run: Run, number: int, unit: Unit, running: _RunningHere) -> Outcome:
+def _run(run: Run, job: Job, number: int, unit: Unit, running: _RunningHere) -> Outcome:
     try:
-        arrays = run(read_only(loaded(unit)), running)
+        whole = loaded(unit)
+        arrays = job.stored(whole, run(read_only(whole), running))
     except WriteError:
         raise  # what the unit kept could not be written; the unit itself did not fail
     except CoalmineError as problem:
         running.end(unit, None)
-        return Outcome(number, unit, None, problem)
+        return Outcome(number, unit._replace(payload=None), None, problem)
     running.end(unit, arrays)
-    return Outcome(number, unit, arrays)
+    return Outcome(number, unit._replace(payload=None), arrays)

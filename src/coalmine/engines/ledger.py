@@ -68,18 +68,21 @@ class Ledger:
         self._flushed_at = time.monotonic()
         self._begun: bytes | None = None
 
-    def begin(self, fingerprint: str) -> None:
+    def begin(self, fingerprint: str, *, instead: bool = False) -> None:
         """Open the ledger of the run with this fingerprint, and create it with the first result; another run's is rejected.
 
-        Calling it again with the same fingerprint does nothing.
+        With `instead`, it takes the place of another run's, and is created at once. Calling it again with the same fingerprint does
+        nothing.
         """
         digest = hashlib.sha256(fingerprint.encode()).digest()
         if self.directory is None or self._begun == digest:
             return
         self._begun, path = digest, self.directory / UNITS_FILE
         check_place(path)  # before any work; and a pipe would be waited for forever
-        if os.path.lexists(path):
+        if os.path.lexists(path) and not (instead and _is_of_another(path, digest)):
             self._known, self._end = _read(path, digest)
+        if instead:
+            self._create()
 
     @property
     def has_results(self) -> bool:
@@ -220,6 +223,15 @@ def _read(path: Path, digest: bytes) -> tuple[_Known, int]:
             return _records(path, file, size)
     except OSError as error:
         raise InputError(unreadable(path, error)) from error
+
+
+def _is_of_another(path: Path, digest: bytes) -> bool:
+    """Whether the header is complete, and names another run."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        header = file.read(len(_MAGIC) + _FINGERPRINT_BYTES)
+        whole = len(header) == len(_MAGIC) + _FINGERPRINT_BYTES and header.startswith(_MAGIC)
+        return whole and header[len(_MAGIC) :] != digest
+    return False
 
 
 def _records(path: Path, file: BinaryIO, size: int) -> tuple[_Known, int]:

@@ -111,6 +111,10 @@ class _Assigned(NamedTuple):
     key: Key
     attempt: int
 
+    def outcome(self, arrays: Arrays | None, problem: CoalmineError | None = None) -> Outcome:
+        """What became of it."""
+        return Outcome(self.number, self.unit._replace(payload=None), arrays, problem, self.attempt)
+
 
 class PooledEngine(Engine):
     """An engine whose units run in other processes."""
@@ -201,13 +205,14 @@ class _Schedule:
             known = self._ledger.result(following.key) if following.attempt == 1 else None
             if known is not None:
                 self._progress.advance(following.unit.size)
-                yield following.job, Outcome(following.number, following.unit, known, attempts=0)
+                yield following.job, following.outcome(known)._replace(attempts=0)
                 continue
             worker = idle.pop(0)
+            following = following._replace(unit=loaded(following.unit))
             self._running[worker], self._advanced[worker] = following, 0
             kept = self._ledger.kept(following.key)
             self._pool.give(
-                worker, Order(following.job, loaded(following.unit), kept, self._ledger.seconds_between_saves)
+                worker, Order(following.job, following.unit, kept, self._ledger.seconds_between_saves)
             )
 
     def _messages(self, seconds: float) -> Iterator[Message]:
@@ -244,18 +249,20 @@ class _Schedule:
                 del self._running[message.worker]
                 self._lost_in_a_row = 0
                 if message.arrays is not None:
-                    self._ledger.add(assigned.key, message.arrays)
+                    arrays = self._recorded(assigned, message.arrays)
                     self._progress.advance(max(0, assigned.unit.size - self._advanced[message.worker]))
-                    yield (
-                        assigned.job,
-                        Outcome(assigned.number, assigned.unit, message.arrays, attempts=assigned.attempt),
-                    )
+                    yield assigned.job, assigned.outcome(arrays)
                 elif message.problem is not None:
                     yield assigned.job, self._failed(assigned, message.worker, message.problem)
 
+    def _recorded(self, assigned: _Assigned, arrays: Arrays) -> Arrays:
+        kept = self._jobs[assigned.job].stored(assigned.unit, arrays)
+        self._ledger.add(assigned.key, kept)
+        return kept
+
     def _failed(self, assigned: _Assigned, worker: int, problem: CoalmineError) -> Outcome:
         self._progress.advance(max(0, assigned.unit.size - self._advanced[worker]))
-        return Outcome(assigned.number, assigned.unit, None, problem, assigned.attempt)
+        return assigned.outcome(None, problem)
 
     def _note_loss(self, message: Message) -> None:
         """Workers that are lost one after the other, with no unit in between that ended, will not do better."""
@@ -277,7 +284,7 @@ class _Schedule:
                     self._ledger.keep(assigned.key, message.arrays)
                     continue
                 if isinstance(message, Ended) and message.arrays is not None:
-                    self._ledger.add(assigned.key, message.arrays)
+                    self._recorded(assigned, message.arrays)
                 del self._running[message.worker]
         for worker in self._running:  # what it may still send would be taken for the result of its next unit
             self._pool.replace(worker)

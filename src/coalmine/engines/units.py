@@ -83,6 +83,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         number: the place of the unit among those that were given, from 0.
+        unit: without its payload, which may be large.
         arrays: the result; None if the unit failed.
         problem: why it failed; None if it did not.
         attempts: how often it was run in this process's lifetime; 0 if its result was known.

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from coalmine.corpus import CorpusIndex, Fields, build_index, write_embedded_corpus
+from coalmine.engines.processes import Processes
 from coalmine.errors import AlteredError, CorpusError, InputError
-from coalmine.storage.guarded_files import read_guarded, write_guarded
 from resealing import resealed
 
 
@@ -150,19 +150,24 @@ building.build_index(sys.argv[1], sys.argv[2], memory=100_000)
 """
 
 
+def killed_in_the_third_shard(corpus, out):
+    """A real build, killed; returns its process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, corpus, out], stdout=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(3):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return process
+
+
 def test_a_killed_build_resumes_after_its_last_shard_and_ends_with_the_same_bytes(corpus, tmp_path):
     whole = build_index(corpus, tmp_path / "whole", memory=100_000)
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, corpus, tmp_path / "killed"], stdout=subprocess.PIPE, text=True
-    )
-    for _ in range(3):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
     killed = tmp_path / "killed"
-    done = json.loads(read_guarded(killed / "building.json", "an index"))["shards"]
-    assert len(done) == 2
+    process = killed_in_the_third_shard(corpus, killed)
+    with pytest.raises(CorpusError, match="was not finished"):
+        CorpusIndex.open(killed)
     first = (killed / "shard-00000.suffixes").stat()
     (killed / f".shard-00002.symbols.{0:016x}-{process.pid}.part").write_bytes(b"half of a file")
     time.sleep(0.01)
@@ -172,27 +177,24 @@ def test_a_killed_build_resumes_after_its_last_shard_and_ends_with_the_same_byte
 
 
 def test_a_corpus_that_changed_is_begun_anew(corpus, tmp_path):
-    build_index(corpus, tmp_path / "index", memory=100_000)
-    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
+    killed_in_the_third_shard(corpus, tmp_path / "index")
     found = corpus.stat()
-    plan = {
-        "schema": manifest["schema"],
-        "corpus": [found.st_size, found.st_mtime_ns, found.st_ino],
-        "fields": manifest["corpus"]["fields"],
-        "tokenizer_sha256": manifest["tokenizer"]["sha256"],
-        "symbol_bytes": 1,
-        "shard_symbols": 100_000 // 6,
-    }
-    # As if the build had been killed after its second shard, and the corpus then changed.
-    (tmp_path / "index" / "manifest.json").unlink()
-    kept = json.dumps({"plan": plan, "shards": manifest["shards"][:2]})
-    write_guarded(tmp_path / "index" / "building.json", kept.encode())
     with open(corpus, "a") as out:
         out.write("one more document\n")
     os.utime(corpus, ns=(found.st_atime_ns, found.st_mtime_ns))
     index = build_index(corpus, tmp_path / "index", memory=100_000)
     assert index.count("one more document") == 1
     assert index.tokens == sum(len(line) for line in corpus.read_bytes().splitlines())
+
+
+def test_every_engine_gives_the_same_bytes_and_resumes_what_another_left(corpus, tmp_path):
+    whole = build_index(corpus, tmp_path / "whole", memory=100_000)
+    assert len(whole.manifest.shards) > 3
+    with Processes(2) as engine:
+        build_index(corpus, tmp_path / "parallel", memory=100_000, engine=engine)
+        killed_in_the_third_shard(corpus, tmp_path / "killed")
+        build_index(corpus, tmp_path / "killed", memory=100_000, engine=engine)
+    assert contents(tmp_path / "parallel") == contents(tmp_path / "killed") == contents(whole.path)
 
 
 def test_fields_and_pairs(tmp_path):

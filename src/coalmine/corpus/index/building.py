@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +23,6 @@ from coalmine.corpus.index.shards import (
     PADDING,
     SCHEMA,
     TOKENIZER_FILE,
-    UNFINISHED_FILE,
     CorpusRecord,
     IndexManifest,
     ShardRecord,
@@ -35,11 +33,13 @@ from coalmine.corpus.index.shards import (
 )
 from coalmine.corpus.index.sorting import LARGEST_SORT, sorted_suffixes
 from coalmine.corpus.index.tokenizing import IndexTokenizer, description_bytes, index_tokenizer
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.engines.ledger import UNITS_FILE, Ledger
+from coalmine.engines.units import Arrays, Run, Running, Unit, facts_digest, unit_key
 from coalmine.errors import CoalmineError, CorpusError, InputError, WriteError
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.records.documents import write_sealed
-from coalmine.storage.decoding import UndecodableError, decode_json
 from coalmine.storage.files import (
     PRIVATE,
     check_places,
@@ -49,7 +49,6 @@ from coalmine.storage.files import (
     to_json,
     write_bytes,
 )
-from coalmine.storage.guarded_files import read_guarded, write_guarded
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 
@@ -67,18 +66,12 @@ class _IndexPlan(msgspec.Struct, frozen=True):
     shard_symbols: int
 
 
-class _Unfinished(msgspec.Struct, frozen=True):
-    """The shards that are finished."""
-
-    plan: _IndexPlan
-    shards: tuple[ShardRecord, ...] = ()
-
-
 def build_index(
     corpus: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
     overwrite: bool = False,
+    engine: Engine | str | None = None,
     progress: Progress | None = None,
     options: IndexOptions | None = None,
     **changes: Any,
@@ -92,6 +85,8 @@ def build_index(
         corpus: a corpus file of any kind that `read_documents` reads.
         out: the directory of the index; its files hold the training data, and are readable by their owner only.
         overwrite: replace another index in `out`.
+        engine: where shards are sorted, such as "processes:4"; without it, in this process. Each worker may take the memory of the
+            options.
         progress: gets the bytes of the corpus that were read.
         options: the tokenizer, the memory and the fields; the default is `IndexOptions()`.
         changes: fields of `IndexOptions` by name, such as `tokenizer="model/"` or `memory=500_000_000` (bytes).
@@ -114,7 +109,13 @@ def build_index(
         _check_place(folder)
         if (folder / MANIFEST_FILE).is_file() and not overwrite:
             return _existing(folder, source, plan, progress)
-        _build(folder, source, cutter, described, plan, new=new, progress=progress or Silent())
+        ledger = _begin_or_resume(folder, plan)
+        with open_engine(engine) as opened, _nothing_left_of_refused(folder, new=new):
+            building = _Building(plan, _SortWork(plan, chosen.memory), ledger, opened)
+            write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
+            sha256, shards = _write_shards(folder, source, cutter, building, progress or Silent())
+            _finish(folder, source, cutter, plan, sha256, shards)
+        ledger.forget()
     return CorpusIndex.open(folder, verify=False)
 
 
@@ -131,42 +132,56 @@ def _plan(source: Path, cutter: IndexTokenizer, described: bytes, options: Index
     )
 
 
-def _build(
+class _Building(NamedTuple):
+    """What an index is built with."""
+
+    plan: _IndexPlan
+    work: _SortWork
+    ledger: Ledger
+    engine: Engine
+
+    def finished(self) -> dict[int, ShardRecord]:
+        """The first shards, as far as an earlier run has finished them."""
+        digest, found, first = facts_digest(self.work), dict[int, ShardRecord](), 0
+        while (kept := self.ledger.result(unit_key(digest, Unit((len(found), first))))) is not None:
+            found[len(found)] = _record(kept)
+            first += found[len(found) - 1].documents
+        return found
+
+
+def _record(kept: Arrays) -> ShardRecord:
+    return msgspec.json.decode(kept["record"].tobytes(), type=ShardRecord)
+
+
+def _finish(
     folder: Path,
     source: Path,
     cutter: IndexTokenizer,
-    described: bytes,
     plan: _IndexPlan,
-    *,
-    new: bool,
-    progress: Progress,
+    sha256: str,
+    shards: tuple[ShardRecord, ...],
 ) -> None:
-    """Write the shards that are not there yet, and the manifest last."""
-    unfinished = _begin_or_resume(folder, plan)
-    with _nothing_left_of_refused(folder, new=new):
-        write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
-        sha256, shards = _write_shards(folder, source, cutter, unfinished, progress)
-        if _identity(source) != plan.corpus:
-            raise CorpusError(
-                f"{source} changed while it was being read; index it again once nothing writes to it"
-            )
-        manifest = IndexManifest(
-            schema=SCHEMA,
-            corpus=CorpusRecord(source.name, sha256, plan.fields),
-            tokenizer=TokenizerRecord(cutter.kind, cutter.size, plan.tokenizer_sha256),
-            documents=sum(shard.documents for shard in shards),
-            tokens=sum(shard.tokens for shard in shards),
-            symbol_bytes=plan.symbol_bytes,
-            shards=shards,
+    """Write the manifest, unless the corpus is another one by now."""
+    if _identity(source) != plan.corpus:
+        raise CorpusError(
+            f"{source} changed while it was being read; index it again once nothing writes to it"
         )
-        write_sealed(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
-        remove_file(folder / UNFINISHED_FILE)
+    manifest = IndexManifest(
+        schema=SCHEMA,
+        corpus=CorpusRecord(source.name, sha256, plan.fields),
+        tokenizer=TokenizerRecord(cutter.kind, cutter.size, plan.tokenizer_sha256),
+        documents=sum(shard.documents for shard in shards),
+        tokens=sum(shard.tokens for shard in shards),
+        symbol_bytes=plan.symbol_bytes,
+        shards=shards,
+    )
+    write_sealed(folder / MANIFEST_FILE, manifest, mode=PRIVATE)
 
 
 def _check_place(folder: Path) -> None:
     """Refuse a directory in which a file of something else, such as a model, would be overwritten, or nothing can be written."""
-    check_places(folder, MANIFEST_FILE, UNFINISHED_FILE, TOKENIZER_FILE)
-    index = any((folder / name).is_file() for name in (MANIFEST_FILE, UNFINISHED_FILE))
+    check_places(folder, MANIFEST_FILE, UNITS_FILE, TOKENIZER_FILE)
+    index = any((folder / name).is_file() for name in (MANIFEST_FILE, UNITS_FILE))
     if (folder / TOKENIZER_FILE).exists() and not index:
         raise InputError(
             f"{folder} has a {TOKENIZER_FILE} that is not of an index and would be overwritten; choose another directory"
@@ -183,75 +198,123 @@ def _existing(folder: Path, source: Path, plan: _IndexPlan, progress: Progress |
             "choose another directory, or allow it to be replaced with overwrite"
         )
     # Left by a build that was killed after its manifest was written.
-    remove_file(folder / UNFINISHED_FILE)
+    Ledger(folder).forget()
     remove_abandoned(folder)
     return CorpusIndex.open(folder, progress=progress)
 
 
-def _begin_or_resume(folder: Path, plan: _IndexPlan) -> _Unfinished:
+def _begin_or_resume(folder: Path, plan: _IndexPlan) -> Ledger:
+    """The ledger of this build; what is left of another one, or of an index that is replaced, is removed."""
     remove_abandoned(folder)  # left by a build that was killed in the middle of a file
-    found = _read_unfinished(folder)
     old = [folder / MANIFEST_FILE, *sorted(folder.glob("shard-*"))]
     for path in old:
         check_replaceable(path)
-    if found is None or found.plan != plan:
-        # Before anything is removed: from now on the directory is recognized as an index's, whenever the build is killed.
-        found = _Unfinished(plan)
-        write_guarded(folder / UNFINISHED_FILE, to_json(found))
-    done = {file_name(number, part) for number, shard in enumerate(found.shards) for part in shard.files}
-    # The manifest first: without it, what is left of the old index is not an index.
-    for path in old:
-        if path.name not in done:
-            remove_file(path)
-    return found
-
-
-def _read_unfinished(folder: Path) -> _Unfinished | None:
-    """The state of a build that was stopped, or None if there is none."""
-    path = folder / UNFINISHED_FILE
-    if not path.exists():
-        return None
-    what, advice = "an index whose building was stopped", f"remove {folder} to start over"
-    try:
-        return decode_json(read_guarded(path, what, advice=advice), _Unfinished)
-    except UndecodableError:
-        raise InputError(f"{path}, the state of {what}, was written by another version; {advice}") from None
+    # Before anything is removed: from now on the directory is recognized as an index's, whenever the build is killed.
+    ledger = Ledger(folder)
+    ledger.begin(hashlib.sha256(to_json(plan)).hexdigest(), instead=True)
+    # The manifest first: without it, what is left of the old index is not an index. Shards of this build are written again where
+    # the ledger does not have them.
+    for path in old if not ledger.has_results else old[:1]:
+        remove_file(path)
+    return ledger
 
 
 def _write_shards(
-    folder: Path, source: Path, tokenizer: IndexTokenizer, unfinished: _Unfinished, progress: Progress
+    folder: Path, source: Path, tokenizer: IndexTokenizer, building: _Building, progress: Progress
 ) -> tuple[str, tuple[ShardRecord, ...]]:
     """Write the shards that are not there yet; returns the SHA-256 of the corpus and the records of all shards."""
-    plan, shards = unfinished.plan, list(unfinished.shards)
-    width = plan.symbol_bytes
+    plan, work = building.plan, building.work
+    shards = building.finished()
 
-    def finish(waiting: _Waiting) -> None:
-        shards.append(waiting.write(folder, len(shards), width))
-        write_guarded(folder / UNFINISHED_FILE, to_json(_Unfinished(plan, tuple(shards))))
+    def store(unit: Unit, arrays: Arrays) -> Arrays:
+        """Write the files of a shard; its record is what the ledger keeps."""
+        gathered: _Gathered = unit.payload
+        number, _ = unit.inputs
+        parts: dict[str, NDArray[np.generic]] = {
+            "symbols": gathered.content,
+            "suffixes": arrays["suffixes"],
+            "starts": gathered.starts.astype("<u4"),
+            "numbers": gathered.numbers.astype("<i8", copy=False),
+        }
+        files = {
+            part: write_file(folder / file_name(number, part), content) for part, content in parts.items()
+        }
+        record = ShardRecord(len(gathered.numbers), len(arrays["suffixes"]), files)
+        return {"record": np.frombuffer(msgspec.json.encode(record), dtype=np.uint8)}
 
     with (
         open_corpus(source, plan.fields, hashed=True) as corpus,
         reported(corpus, progress, "indexing the corpus") as advance,
     ):
-        waiting = _Waiting()
-        for batch in batches(corpus, tokenizer, width, skip=sum(shard.documents for shard in shards)):
-            begin = 0
-            while begin < len(batch.numbers):
-                before = int(batch.ends[begin - 1]) if begin else 0
-                room = plan.shard_symbols - waiting.symbols
-                end = int(np.searchsorted(batch.ends, before + room, side="right"))
-                if end == begin and not waiting.symbols:
-                    end = begin + 1
-                waiting.add(batch.part(begin, end, width))
-                begin = end
-                if begin < len(batch.numbers):
-                    finish(waiting)
-                    waiting = _Waiting()
-            advance()
-        if waiting.symbols or not shards:
-            finish(waiting)
+        known, documents = len(shards), sum(shard.documents for shard in shards.values())
+        units = _units(
+            batches(corpus, tokenizer, plan.symbol_bytes, skip=documents), plan, known, documents, advance
+        )
+        for outcome in building.engine.map(work, units, ledger=building.ledger, store=store):
+            shards[known + outcome.number] = _record(outcome.value())
         sha256 = corpus.sha256()
-    return sha256, tuple(shards)
+    return sha256, tuple(record for _, record in sorted(shards.items()))
+
+
+def _units(
+    found: Iterator[Batch], plan: _IndexPlan, number: int, first: int, advance: Callable[[], None]
+) -> Iterator[Unit]:
+    """The documents in shards of the planned size, each cut while the ones before are being sorted."""
+    waiting, width = _Waiting(), plan.symbol_bytes
+
+    def finished() -> Unit:
+        nonlocal number, first, waiting
+        gathered, waiting = waiting.gathered(width), _Waiting()
+        unit = Unit((number, first), gathered, size=0)
+        number, first = number + 1, first + len(gathered.numbers)
+        return unit
+
+    for batch in found:
+        begin = 0
+        while begin < len(batch.numbers):
+            before = int(batch.ends[begin - 1]) if begin else 0
+            room = plan.shard_symbols - waiting.symbols
+            end = int(np.searchsorted(batch.ends, before + room, side="right"))
+            if end == begin and not waiting.symbols:
+                end = begin + 1
+            waiting.add(batch.part(begin, end, width))
+            begin = end
+            if begin < len(batch.numbers):
+                yield finished()
+        advance()
+    if waiting.symbols or not number:
+        yield finished()
+
+
+class _Gathered(NamedTuple):
+    """The documents of a shard, as symbols and where they end."""
+
+    content: NDArray[np.uint8]  # with the padding
+    starts: IntArray
+    numbers: IntArray
+
+
+class _SortWork(NamedTuple):
+    """Sorts the suffixes of shards."""
+
+    plan: _IndexPlan
+    memory_bytes: int
+    name: str = "sort suffixes/1"
+
+    @property
+    def facts(self) -> Any:
+        """All that decides the bytes of shards."""
+        return self.plan
+
+    def prepare(self) -> Run:
+        """Nothing."""
+        return self._sort
+
+    def _sort(self, unit: Unit, _running: Running) -> Arrays:
+        gathered: _Gathered = unit.payload
+        symbols = gathered.content[:-PADDING]
+        found = sorted_suffixes(symbols, self.plan.symbol_bytes, len(gathered.numbers))
+        return {"suffixes": found.astype("<u4", copy=False)}
 
 
 class _Waiting:
@@ -272,8 +335,8 @@ class _Waiting:
             self._content += np.ascontiguousarray(batch.symbols).data
             self.symbols += int(batch.ends[-1])
 
-    def write(self, folder: Path, number: int, width: int) -> ShardRecord:
-        """Sort the suffixes and write the files of the shard; nothing can be added afterwards."""
+    def gathered(self, width: int) -> _Gathered:
+        """The whole shard; nothing can be added afterwards."""
         if self.symbols * width > LARGEST_SORT:
             raise CorpusError(
                 f"a document of {self.symbols - 1:,} tokens is too long to be indexed (at most {LARGEST_SORT // width:,}); divide it"
@@ -281,23 +344,7 @@ class _Waiting:
         numbers = np.concatenate([*self._numbers, np.empty(0, dtype=np.int64)])
         starts = np.concatenate([[0], *self._ends])
         self._content += bytes(PADDING)
-        padded = np.frombuffer(self._content, dtype=np.uint8)
-        with ThreadPoolExecutor(1) as pool:
-            # Sorting releases the interpreter lock, so the symbols are written meanwhile.
-            symbols = pool.submit(write_file, folder / file_name(number, "symbols"), padded)
-            suffixes = sorted_suffixes(padded[:-PADDING], width, len(numbers))
-        parts: dict[str, NDArray[np.generic]] = {
-            "suffixes": suffixes.astype("<u4", copy=False),
-            "starts": starts.astype("<u4"),
-            "numbers": numbers.astype("<i8", copy=False),
-        }
-        records = {
-            "symbols": symbols.result(),
-            **{
-                part: write_file(folder / file_name(number, part), content) for part, content in parts.items()
-            },
-        }
-        return ShardRecord(len(numbers), len(suffixes), records)
+        return _Gathered(np.frombuffer(self._content, dtype=np.uint8), starts, numbers)
 
 
 @contextlib.contextmanager
@@ -308,7 +355,7 @@ def _nothing_left_of_refused(folder: Path, *, new: bool) -> Iterator[None]:
     except WriteError:
         raise  # once there is room again, the same command resumes after the last finished shard
     except CoalmineError:
-        for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNFINISHED_FILE]:
+        for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNITS_FILE]:
             with contextlib.suppress(InputError):  # the first error is the one to report
                 remove_file(path)
         if new:

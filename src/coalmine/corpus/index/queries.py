@@ -23,6 +23,7 @@ from coalmine.corpus.index.shards import (
     to_symbols,
 )
 from coalmine.corpus.index.tokenizing import ByteTokens, IndexTokenizer, from_description, utf8
+from coalmine.engines.ledger import UNITS_FILE
 from coalmine.errors import CorpusError, InputError, ModelError
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
@@ -267,7 +268,7 @@ def load_manifest(folder: Path) -> IndexManifest:
     """The manifest of an index, or a CorpusError that says why there is none."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
-        if (folder / "building.json").is_file():
+        if (folder / UNITS_FILE).is_file():
             raise CorpusError(
                 f"the index {folder} was not finished; run the same `coalmine index` again to resume"
             )

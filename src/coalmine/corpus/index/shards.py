@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.corpus.files.documents import Fields
+from coalmine.engines.ledger import WORK_FILES
 from coalmine.errors import CorpusError
 from coalmine.models.protocols import IntArray
 from coalmine.records.documents import Document, Origin
@@ -23,8 +23,6 @@ from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
 SCHEMA = "coalmine.index/1"
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
-# The shards that are finished, while an index is being built.
-UNFINISHED_FILE = "building.json"
 # This many zeros follow the last symbol, so that as many bytes can be read at every place.
 PADDING = 64
 # Every 256th suffix, in memory, spares a search most of its steps.
@@ -110,7 +108,7 @@ INDEXES = Document(
     name_is_common=True,
     companions=lambda manifest: dict(manifest.files),
     companion_names=r"shard-[0-9]{5}\.(symbols|suffixes|starts|numbers)",
-    work_files=re.escape(UNFINISHED_FILE),
+    work_files=WORK_FILES,
     written_by="index",
     origin=Origin(
         facts=lambda manifest: {

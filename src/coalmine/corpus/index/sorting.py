@@ -80,5 +80,17 @@ def _sort(content: NDArray[np.uint8]) -> NDArray[Any]:
         from pydivsufsort import divsufsort
     except ImportError:
         raise MissingExtraError("indexing a corpus", "pydivsufsort", "index") from None
-    found: NDArray[Any] = divsufsort(content)
+    found: NDArray[Any] = divsufsort(_writable(content))
     return found
+
+
+def _writable(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The same bytes, which the library does not change but wants to be able to; copied only if they are protected."""
+    if content.flags.writeable:
+        return content
+    same = content.view()
+    try:
+        same.flags.writeable = True
+    except ValueError:
+        return content.copy()
+    return same
