@@ -10,6 +10,7 @@ import msgspec
 from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Printing, out_option
 from coalmine.cli.taking import Arguments, takes
 from coalmine.corpus.deduplication.options import DedupOptions
+from coalmine.engines.options import EngineOptions
 from coalmine.records.options import Option
 from coalmine.storage.files import check_places, no_empty_directory
 
@@ -29,6 +30,7 @@ class Dedup(Arguments, frozen=True, kw_only=True):
     ] = None
     overwrite: Overwrite = False
     columns: CorpusFields
+    running: EngineOptions
     printing: Printing
 
 
@@ -41,7 +43,7 @@ def command(given: Dedup) -> int:
     that are left of each canary: give that one to `coalmine expose`.
     """
     out = given.out
-    with given.printing.output() as output, no_empty_directory(out):
+    with given.printing.output() as output, no_empty_directory(out), given.running.opened() as engine:
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.corpus.deduplication.deduplicating import deduplicate
 
@@ -53,6 +55,7 @@ def command(given: Dedup) -> int:
             canaries=given.canaries,
             options=msgspec.structs.replace(given.options, fields=given.columns.fields()),
             overwrite=given.overwrite,
+            engine=engine,
             progress=output.progress(),
             record=lambda made: clock.save(out, seed=given.options.seed, corpus_sha256=made.sha256_before),
         )

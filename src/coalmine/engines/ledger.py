@@ -228,8 +228,8 @@ def _read(path: Path, digest: bytes) -> tuple[_Known, int]:
 def _is_of_another(path: Path, digest: bytes) -> bool:
     """Whether the header is complete, and names another run."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        header = file.read(len(_MAGIC) + _FINGERPRINT_BYTES)
-        whole = len(header) == len(_MAGIC) + _FINGERPRINT_BYTES and header.startswith(_MAGIC)
+        header = file.read(_HEADER_BYTES)
+        whole = len(header) == _HEADER_BYTES and header.startswith(_MAGIC)
         return whole and header[len(_MAGIC) :] != digest
     return False
 

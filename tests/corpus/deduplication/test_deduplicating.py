@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coalmine.corpus import CanarySet, Fields, deduplicate, plant, read_documents, verify_planted
+from coalmine.corpus import (
+    CanarySet,
+    Fields,
+    deduplicate,
+    embedded_documents,
+    plant,
+    read_documents,
+    verify_planted,
+)
 from coalmine.corpus.deduplication.near_duplicates import near_duplicates, runs_of_words
 from coalmine.errors import CorpusError, InputError, ManifestError
 from corpus.corpora import SUFFIXES
@@ -325,3 +333,16 @@ def test_which_manifest_is_recounted_is_found_or_said(make_corpus, tmp_path):
     assert "SHA-256 differs" in other.warnings[0]
     with pytest.raises(ManifestError, match="describes another corpus"):
         deduplicate(moved, tmp_path / "refused", canaries=made.canaries)
+
+
+def test_every_engine_removes_the_same(tmp_path):
+    lines = [text for text in embedded_documents(40_000) for _ in range(2)]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(f"{line} {number}" for number, line in enumerate(lines)) + "\n")
+    deduplicate(corpus, tmp_path / "here", near=0.7, exact=400)
+    deduplicate(corpus, tmp_path / "there", near=0.7, exact=400, engine="processes:2")
+    found = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("here", "there")
+    ]
+    assert found[0] == found[1]
+    assert b"near duplicate" in found[0]["removed.jsonl"]

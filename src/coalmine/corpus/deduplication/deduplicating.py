@@ -38,6 +38,7 @@ from coalmine.corpus.planting.recounting import (
     recount_summary,
     recounted,
 )
+from coalmine.engines.engine import Engine, open_engine
 from coalmine.errors import CorpusError, ManifestError
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import (
@@ -59,6 +60,7 @@ def deduplicate(
     *,
     canaries: CanarySet | str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    engine: Engine | str | None = None,
     progress: Progress | None = None,
     record: Callable[[Deduplication], None] | None = None,
     options: DedupOptions | None = None,
@@ -80,6 +82,7 @@ def deduplicate(
         canaries: the manifest of a planted corpus; None takes the canaries.json beside the corpus if it belongs to it.
         overwrite: replace what an earlier run wrote to `out`. Without it, what the very same call wrote there is left as it is, and
             anything else is refused.
+        engine: where near duplicates and repeated text are looked for, such as "processes:4"; without it, in this process.
         progress: gets each search.
         record: called with the result; what it writes appears together with the corpus and the report.
         options: from which length and similarity on something is repeated; the default is `DedupOptions()`.
@@ -96,20 +99,30 @@ def deduplicate(
     source, folder = Path(corpus), Path(out)
     target = folder / f"corpus{kind_of(source).full_suffix}"
     _check_places(source, target)
-    return _deduplicated(source, target, canaries, chosen, progress or Silent(), record, overwrite=overwrite)
+    with open_engine(engine) as opened:
+        searching = _Searching(chosen, opened, progress or Silent())
+        return _deduplicated(source, target, canaries, searching, record, overwrite=overwrite)
+
+
+class _Searching(NamedTuple):
+    """What is looked for, and where."""
+
+    options: DedupOptions
+    engine: Engine
+    progress: Progress
 
 
 def _deduplicated(
     source: Path,
     target: Path,
     canaries: CanarySet | str | os.PathLike[str] | None,
-    options: DedupOptions,
-    progress: Progress,
+    searching: _Searching,
     record: Callable[[Deduplication], None] | None,
     *,
     overwrite: bool,
 ) -> Deduplication:
     """Write the corpus again, unless the very same call did that before."""
+    options, progress = searching.options, searching.progress
     with open_corpus(source, options.fields):
         known = manifest_of(source, canaries)
     folder, manifests = target.parent, () if known.canaries is None else (MANIFEST_NAME,)
@@ -122,7 +135,7 @@ def _deduplicated(
         return done
     # The corpus can be opened, so there will be something to put there.
     with sole_writing(folder, written, places):
-        found = _search(source, folder, options, progress)
+        found = _search(source, folder, searching)
         with together() as group:
             report = _write_all(found, target, known, group, progress)
             if record is not None:
@@ -146,17 +159,18 @@ class _Removals(NamedTuple):
     seed: int
 
 
-def _search(source: Path, folder: Path, options: DedupOptions, progress: Progress) -> _Removals:
+def _search(source: Path, folder: Path, searching: _Searching) -> _Removals:
     """Repeated text first, then near duplicates among what is left."""
+    options, progress = searching.options, searching.progress
     state = CutCorpus(source, options.fields)
     before, changed_at = sha256_of_file(source), source.stat().st_mtime_ns
     removed: list[Removed] = []
     rounds = 0
     with refused_writing(folder), work_directory(folder) as work:
         if options.exact is not None:
-            rounds, removed = remove_repeats(state, options, work, progress)
+            rounds, removed = remove_repeats(state, options, work, progress, searching.engine)
         sizes = state.sizes()
-        near = list(_near(state, options, sizes.emptied, progress))
+        near = list(_near(state, searching, sizes.emptied))
     dropped = sizes.emptied | {place for place, _ in near}
     if len(dropped) == len(sizes.before):
         raise CorpusError(
@@ -175,10 +189,9 @@ def _search(source: Path, folder: Path, options: DedupOptions, progress: Progres
     )
 
 
-def _near(
-    state: CutCorpus, options: DedupOptions, dropped: set[int], progress: Progress
-) -> Iterator[tuple[int, Removed]]:
+def _near(state: CutCorpus, searching: _Searching, dropped: set[int]) -> Iterator[tuple[int, Removed]]:
     """The places of near duplicates among what is left, each with its record."""
+    options, progress = searching.options, searching.progress
     if options.near is None:
         return
     numbers: dict[int, int] = {}
@@ -193,7 +206,9 @@ def _near(
             if document.place not in dropped:
                 yield document.place, document.text.decode("utf-8")
 
-    found: list[NearDuplicate] = list(near_duplicates(named(), options.near, seed=options.seed))
+    found: list[NearDuplicate] = list(
+        near_duplicates(named(), options.near, seed=options.seed, engine=searching.engine)
+    )
     progress.finish()
     for one in found:
         yield (

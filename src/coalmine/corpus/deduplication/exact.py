@@ -17,6 +17,7 @@ from coalmine.corpus.files.documents import Fields
 from coalmine.corpus.files.kinds import kind_of
 from coalmine.corpus.files.reading import read_documents
 from coalmine.corpus.index.building import build_index
+from coalmine.engines.engine import Engine
 from coalmine.progress import Progress
 
 
@@ -105,7 +106,7 @@ def as_change(pieces: list[tuple[int, int]]) -> Callable[[str], str]:
 
 
 def remove_repeats(
-    state: CutCorpus, options: DedupOptions, work: Path, progress: Progress
+    state: CutCorpus, options: DedupOptions, work: Path, progress: Progress, engine: Engine
 ) -> tuple[int, list[Removed]]:
     """Cut what is repeated out of the documents until nothing is; returns the number of searches, and what was cut."""
     removed: list[Removed] = []
@@ -115,7 +116,13 @@ def remove_repeats(
     while True:
         rounds += 1
         index = build_index(
-            source, work / "index", fields=fields, memory=options.memory, overwrite=True, progress=progress
+            source,
+            work / "index",
+            fields=fields,
+            memory=options.memory,
+            overwrite=True,
+            engine=engine,
+            progress=progress,
         )
         if rounds == 1:
             numbers = np.concatenate([shard.numbers for shard in index.shards])

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.engines.units import Arrays, Run, Running, Unit, in_order
 from coalmine.errors import InputError, MissingExtraError
 from coalmine.randomness import child_seed
 
@@ -31,7 +33,11 @@ class NearDuplicate(NamedTuple):
 
 
 def near_duplicates(
-    documents: Iterable[tuple[int, str]], threshold: float, *, seed: int = 0
+    documents: Iterable[tuple[int, str]],
+    threshold: float,
+    *,
+    seed: int = 0,
+    engine: Engine | None = None,
 ) -> Iterator[NearDuplicate]:
     """The documents whose similarity to an earlier one, which is kept itself, is at least `threshold`.
 
@@ -43,6 +49,7 @@ def near_duplicates(
         documents: the name of each, and its text.
         threshold: between 0 and 1.
         seed: the seed of the permutations.
+        engine: where the texts are hashed; what is similar is decided here.
 
     >>> texts = ["one two three four five six seven", "something else", "one two three four five six seven"]
     >>> list(near_duplicates(enumerate(texts), 0.8))
@@ -50,31 +57,93 @@ def near_duplicates(
     """
     rows = rows_in_band(threshold)
     rensa = _rensa()
-    minhash_seed = child_seed(seed, "near duplicates") & (2**32 - 1)
+    work = _SketchWork(child_seed(seed, "near duplicates") & (2**32 - 1))
     proposals = rensa.RMinHashLSH(threshold, PERMUTATIONS, PERMUTATIONS // rows)
     kept: list[tuple[int, NDArray[np.uint64]]] = []
     seen: dict[bytes, int] = {}
+    with open_engine(engine) as opened:
+        for outcome in in_order(opened.map(work, _units(documents))):
+            sketches = _Sketches(**outcome.value())
+            for place, name in enumerate(sketches.names.tolist()):
+                mine = sketches.hashes_of(place)
+                if not len(mine):
+                    continue
+                # Otherwise many copies of one text would be compared with each other.
+                digest = sketches.digests[place].tobytes()
+                if digest in seen:
+                    yield NearDuplicate(name, seen[digest], 1.0)
+                    continue
+                sketch = rensa.RMinHash(PERMUTATIONS, work.seed)
+                sketch.__setstate__(sketches.state_of(place))
+                found = _most_similar(mine, sorted(proposals.query(sketch)), kept, threshold)
+                if found is not None:
+                    yield NearDuplicate(name, *found)
+                    continue
+                seen[digest] = name
+                proposals.insert(len(kept), sketch)
+                kept.append((name, mine.copy()))
+
+
+def _units(documents: Iterable[tuple[int, str]]) -> Iterator[Unit]:
     remaining = iter(documents)
     while some := list(islice(remaining, _AT_ONCE)):
-        runs = [runs_of_words(text) for _, text in some]
-        sketches = rensa.RMinHash.from_token_sets(runs, PERMUTATIONS, minhash_seed)
-        hashes = rensa.RMinHash.hash_token_sets(runs)
-        for (name, text), sketch, hashed, present in zip(some, sketches, hashes, runs, strict=True):
-            if not present:
-                continue
-            # Otherwise many copies of one text would be compared with each other.
-            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-            if digest in seen:
-                yield NearDuplicate(name, seen[digest], 1.0)
-                continue
-            mine = np.unique(np.array(hashed, dtype=np.uint64))
-            found = _most_similar(mine, sorted(proposals.query(sketch)), kept, threshold)
-            if found is not None:
-                yield NearDuplicate(name, *found)
-                continue
-            seen[digest] = name
-            proposals.insert(len(kept), sketch)
-            kept.append((name, mine))
+        yield Unit(([name for name, _ in some], [text for _, text in some]))
+
+
+class _Sketches(NamedTuple):
+    """What is needed of some documents to compare them: plain arrays."""
+
+    names: NDArray[np.int64]
+    digests: NDArray[np.uint8]  # (documents, 32), SHA-256 of the texts
+    # Of all documents, one after the other, and where each ends: different hashes of runs of words, and sketches.
+    hashes: NDArray[np.uint64]
+    hashes_end: NDArray[np.int64]
+    states: NDArray[np.uint8]
+    states_end: NDArray[np.int64]
+
+    def hashes_of(self, place: int) -> NDArray[np.uint64]:
+        """The different hashes of the runs of words of a document."""
+        return self.hashes[self.hashes_end[place - 1] if place else 0 : self.hashes_end[place]]
+
+    def state_of(self, place: int) -> bytes:
+        """The sketch of a document, as the library writes it."""
+        return self.states[self.states_end[place - 1] if place else 0 : self.states_end[place]].tobytes()
+
+
+class _SketchWork(NamedTuple):
+    """Hashes the runs of words of documents, and makes sketches of them."""
+
+    seed: int
+    name: str = "sketch/1"
+    memory_bytes: int = 0
+
+    @property
+    def facts(self) -> Any:
+        """What decides the hashes."""
+        return [WORDS, PERMUTATIONS, self.seed]
+
+    def prepare(self) -> Run:
+        """Import the library."""
+        _rensa()
+        return self._sketch
+
+    def _sketch(self, unit: Unit, _running: Running) -> Arrays:
+        names, texts = unit.inputs
+        rensa, runs = _rensa(), [runs_of_words(text) for text in texts]
+        sketches = rensa.RMinHash.from_token_sets(runs, PERMUTATIONS, self.seed)
+        hashes = [
+            np.unique(np.array(hashed, dtype=np.uint64)) for hashed in rensa.RMinHash.hash_token_sets(runs)
+        ]
+        states = [np.frombuffer(sketch.__getstate__(), dtype=np.uint8) for sketch in sketches]
+        digests = b"".join(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts)
+        return _Sketches(
+            np.array(names, dtype=np.int64),
+            np.frombuffer(digests, dtype=np.uint8).reshape(len(texts), -1),
+            np.concatenate(hashes),
+            np.cumsum([len(one) for one in hashes]),
+            np.concatenate(states),
+            np.cumsum([len(one) for one in states]),
+        )._asdict()
 
 
 def runs_of_words(text: str) -> list[str]:
