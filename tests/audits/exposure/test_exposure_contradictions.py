@@ -148,6 +148,16 @@ def test_what_no_method_finds_is_noticed(documents, method, wrong):
     assert problems_of(changed)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"relative": -1e-6}, {"relative": 1.5}, {"least_bits": -1.0}, {"least_bits": 1e300}]
+)
+def test_a_resolution_that_no_model_has(documents, wrong):
+    changed = copy.deepcopy(documents["exact"])
+    changed["formats"][0]["resolution"] |= wrong
+    (problem,) = problems_of(changed)
+    assert "resolution of format 'f0' is " in problem
+
+
 @pytest.mark.parametrize("place", range(9))
 @pytest.mark.parametrize("method", ["exact", "bounded", "references"])
 def test_rank_size_and_value_agree(documents, method, place):

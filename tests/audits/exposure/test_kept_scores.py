@@ -153,6 +153,23 @@ def test_scores_that_were_changed_instead(saved, method):
     refused(path)
 
 
+def test_a_canary_that_is_not_among_all_members(saved):
+    """Its log-perplexity was moved to where no member is, and so was its row."""
+    path = saved("exact")
+    table = path.with_name("scores.parquet")
+    best = min(range(9), key=lambda place: read_exposures(path).results[place].log_perplexity_bits)
+    kept = read_candidates(table)
+    for one in kept:
+        if one.kind == "canary":
+            one.log_perplexities_bits.setflags(write=True)
+            one.log_perplexities_bits[best] += 0.25
+    write_scores(table, kept)
+    vouch_again(table)
+    with resealed(path) as document:
+        document["results"][best]["log_perplexity_bits"] += 0.25
+    assert "is not among the scores of all members" in refused(path)
+
+
 @pytest.mark.parametrize("change", ["fewer canaries", "fewer members", "another format"])
 def test_rows_that_are_missing_or_of_another_format(saved, change):
     path = saved("exact")

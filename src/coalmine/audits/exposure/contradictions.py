@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # A log-perplexity is a sum of numbers of at least 0; a server may round each of them.
 _LEAST_LOG_PERPLEXITY = -1e-3
+# No text costs more.
+_MOST_BITS = 1e12
 # Log-perplexities that differ by less may be the same number, added up in another order.
 _SAME_BITS = 1e-6
 
@@ -71,6 +73,10 @@ def _format_problems(facts: FormatFacts) -> Iterator[str]:
         yield f"{name} has {size:,} members and {facts.size_bits:g} bits, which are those of another size"
     if facts.method not in METHODS:
         yield f"{name} was measured by a method that is not known"
+    if facts.resolution is not None:
+        # Of a server that rounds to whole nats, a log-perplexity may be known to no more than itself.
+        yield from in_range(f"the resolution of {name}", facts.resolution.relative, 0, 1)
+        yield from in_range(f"the least resolution of {name}", facts.resolution.least_bits, 0, _MOST_BITS)
 
 
 def _result_problems(

@@ -85,12 +85,15 @@ def _rank_problems(facts: FormatFacts, results: list[ExposureResult], bits: Floa
         if result.rank != rank:
             yield f"{name} has rank {result.rank or 0:,}, and {rank:,} of the scores of all members are no higher than its own"
             continue
-        if facts.resolution is None or rank < 1:
+        ties = rank - count(own, equal=False)
+        if ties < 1:
+            yield f"{name} has a log-perplexity that is not among the scores of all members"
+            continue
+        if facts.resolution is None:
             continue
         # The resolution was computed where the canary was walked by itself, and may be that of a slightly different cost.
         reach = _MOST_RESOLUTIONS * float(facts.resolution.at(own))
         narrow, wide = (float(one) for one in facts.resolution.at([own - reach, own + reach]))
-        ties = rank - count(own, equal=False)
         most = count(own + narrow, equal=True), count(own + wide, equal=True)
         least = count(own - wide, equal=False) + ties, count(own - narrow, equal=False) + ties
         for part, told, (fewest, greatest) in (
