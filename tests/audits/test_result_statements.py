@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, membership_of_scores, read_run, verify_run
+from coalmine.audits import RECITATIONS, Recitation
 from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.audits.exposure.sentences import SENTENCES
 from coalmine.audits.membership.contradictions import membership_problems
 from coalmine.audits.recitation.contradictions import recitation_problems
-from coalmine.audits.recitation.results import RECITATIONS, Recitation
 from coalmine.errors import ContradictionError
 from reports import report_runs as made
 from resealing import resealed
