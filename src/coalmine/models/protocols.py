@@ -384,6 +384,14 @@ def max_length(model: Model) -> int | None:
     return model.max_length if isinstance(model, BoundedModel) else None
 
 
+def step_row_bytes(model: Model) -> int:
+    """The memory in bytes that a step takes for each row besides its states and answers; 0 where a model does not say.
+
+    A model that makes the logits of its whole vocabulary at once says it in `step_row_bytes`.
+    """
+    return int(getattr(model, "step_row_bytes", 0))
+
+
 def text_sequence(model: Model, text: str, source: str | None = None) -> TokenSequence:
     """A text as training saw it: its tokens after the model's document context, and given its source where it has one.
 

@@ -15,7 +15,7 @@ def test_the_state_of_a_text_of_any_length_is_foreseen(architecture):
     model = random_model(architecture)
     base, each = model._bytes_of_state
     for length in (2, 7, 30):
-        taken = model.state_bytes(model._read([[0] * length])[1])
+        taken = model.state_bytes(model.start([[0] * length]).states)
         assert base + each * length == pytest.approx(taken, rel=0.01)
 
 
@@ -65,16 +65,17 @@ def test_as_many_rows_are_read_as_their_states_have_room(architecture, asked, ro
         assert max(seen) == min(most, len(TEXTS))
 
 
-@pytest.mark.parametrize(("asked", "numbers"), [("score", 5), ("start", 1), ("generate", 1)])
+@pytest.mark.parametrize("asked", ["score", "start", "generate"])
 @pytest.mark.parametrize("rows", [1, 4, 23])
-def test_as_many_rows_are_read_as_their_logits_have_room(asked, numbers, rows, monkeypatch):
+def test_as_many_rows_are_read_as_their_numbers_have_room(asked, rows, monkeypatch):
     model = random_model("gru", dtype=torch.float64)
     whole = ASKED[asked](model)
-    # Of `score`, logits are made for each token that is read; of the others only for the last, and more numbers while reading.
-    last = max(model._network.vocabulary, model._network.numbers_read(5 if asked == "start" else 6, 1))
-    logits_a_row = model.tokenizer.size * numbers if asked == "score" else last
+    # Of `score`, hidden numbers are made for each token that is read, and logits in blocks; of the others logits for the last token.
+    read = 6 if asked == "generate" else 5
+    numbers = model._network.numbers_read(read, read)
+    numbers_a_row = numbers if asked == "score" else max(model._network.vocabulary, numbers)
     seen = rows_read(model, monkeypatch)
-    for room, most in ((rows * logits_a_row, rows), (rows * logits_a_row - 1, max(1, rows - 1))):
+    for room, most in ((rows * numbers_a_row, rows), (rows * numbers_a_row - 1, max(1, rows - 1))):
         monkeypatch.setattr(incremental, "LOGITS_AT_A_TIME", room)
         seen.clear()
         assert np.allclose(ASKED[asked](model), whole)

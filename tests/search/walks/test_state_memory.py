@@ -150,15 +150,15 @@ def test_scoring_many_texts_behind_a_long_prefix(model, tree, costs, monkeypatch
     sequences = [text_sequence(model, text) for text in texts]
     widest = 0
     network = model._network
-    forward = network.forward
+    read_hidden = network.read_hidden
 
-    def watched_forward(tokens, state):
+    def watched_read(tokens, state, keep):
         nonlocal widest
         widest = max(widest, model.state_bytes(state))
-        return forward(tokens, state)
+        return read_hidden(tokens, state, keep)
 
     monkeypatch.setattr("coalmine.models.inference.incremental.STATES_AT_A_TIME", 4_000_000)
-    monkeypatch.setattr(network, "forward", watched_forward)
+    monkeypatch.setattr(network, "read_hidden", watched_read)
     scores = [score.log_perplexity_bits for score in model.score(sequences)]
     assert scores == pytest.approx(costs[: tree.size : 97], abs=1e-4)
     assert 0 < widest <= 2_000_000

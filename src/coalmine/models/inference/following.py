@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from coalmine.errors import InputError, ModelOutputError
-from coalmine.models.inference.reading import BoolArray, Reader
+from coalmine.models.inference.reading import BoolArray, Places, Reader
 from coalmine.models.protocols import FloatArray, Followed, IntArray, Sampling, TokenSequence
 from coalmine.models.reference.networks import State
 
@@ -103,10 +103,28 @@ def _judge(
     """For each token that counts, whether it is the argmax, and its log2 probability under each way of sampling; False and 0 for others."""
     hits = np.zeros(tokens.shape, dtype=np.bool_)
     log2s = np.zeros((*tokens.shape, len(samplings)))
+    if all(top_k is None or top_k >= reader.vocabulary for _, top_k in samplings):
+        rows, columns = np.nonzero(counts)
+        some: Places = rows, columns
+        asked, temperatures = tokens[some], [temperature for temperature, _ in samplings]
+        judged = reader.projection.judge(
+            reader.at(hidden, some), np.arange(len(asked)), asked, temperatures=temperatures
+        )
+        _check_numbers(bool(np.isfinite(judged.highest).all()))
+        hits[some], log2s[some] = judged.is_argmax, judged.log2
+        return hits, log2s
+    # The likeliest tokens are not known before all logits are.
     for places, logits in reader.logits(hidden, counts):
         own = torch.from_numpy(tokens[places]).to(logits.device)
         hits[places], log2s[places] = _judge_logits(logits, own, samplings)
     return hits, log2s
+
+
+def _check_numbers(finite: bool) -> None:
+    if not finite:
+        raise ModelOutputError(
+            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
+        )
 
 
 def _judge_logits(
@@ -121,10 +139,7 @@ def _judge_logits(
     logits.scatter_(1, tokens[:, None], -torch.inf)
     others = logits.amax(dim=1, keepdim=True)
     highest = torch.maximum(own, others)
-    if not bool(torch.isfinite(highest).all()):
-        raise ModelOutputError(
-            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
-        )
+    _check_numbers(bool(torch.isfinite(highest).all()))
     hits = (own > others)[:, 0]
     tied = (own == others)[:, 0]
     hits[tied] = tokens[tied] < logits[tied].argmax(dim=1)

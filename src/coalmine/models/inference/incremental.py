@@ -15,8 +15,9 @@ from coalmine.models.contexts import Context, Contexts
 from coalmine.models.inference.following import follow_all
 from coalmine.models.inference.likeliest import list_likeliest
 from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.reading import Reader
-from coalmine.models.inference.token_scores import TokenScores, log2_softmax, score_tokens
+from coalmine.models.inference.token_scores import TokenScores, log2_softmax
 from coalmine.models.protocols import (
     FloatArray,
     Followed,
@@ -34,7 +35,8 @@ from coalmine.models.transformers.subwords import SubwordTokenizer
 LOGITS_AT_A_TIME = 1 << 24
 # The bytes of states that are made at a time while scoring or reading many texts: 256 MB.
 STATES_AT_A_TIME = 1 << 28
-
+# The logits of a model, the same in single precision, and the logs of their softmax.
+LOGITS_COPIES = 3
 
 DEFAULT_CONTEXT = "document separator, initial state"
 
@@ -162,41 +164,66 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
                     "a text cannot be scored after nothing: give the model's context before it"
                 )
         shared = _shared_length(rows)
-        # The scores of the shared prefix itself (all tokens but the first, which nothing predicts).
-        logits, state = self._read([rows[0][:shared]])
-        prefix = score_tokens(
-            logits[:, :-1], self._tensor(np.array([rows[0][1:shared]], dtype=np.int64)), ranks=ranks
-        )
-        expected = logits[:, -1:]  # (1, 0 or 1, vocabulary): the prediction after the prefix
+        # The scores of the shared prefix itself (all tokens but the first, which nothing predicts), and of what comes right after it.
+        hidden, state = self._read_prefix(rows[0][:shared])
+        prefix = self._judge(hidden[:-1], np.array(rows[0][1:shared], dtype=np.int64), ranks=ranks)
+        after = np.array([row[shared] for row in rows], dtype=np.int64)
+        first = self._judge(hidden[-1:], after if shared else after[:0], ranks=ranks)
         results: list[SequenceScore | None] = [None] * len(rows)
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         while order:
             most = self._rows_at_a_time(len(rows[order[-1]]), len(rows[order[-1]]) - shared)
             batch, order = order[-most:], order[:-most]
-            rest = self._judge_rests([rows[i][shared:] for i in batch], state, expected, ranks=ranks)
-            for place, i in enumerate(batch):
-                # Position p of a row is predicted at index p - 1 of prefix and rest together.
+            rests = self._judge_rests([rows[i][shared:] for i in batch], state, ranks=ranks)
+            for i, rest in zip(batch, rests, strict=True):
+                # Position p of a row is predicted at index p - 1 of the three parts together.
                 own = slice(len(sequences[i].context) - 1, len(rows[i]) - 1)
-                results[i] = _join(prefix, rest, place, own)
+                results[i] = _join((prefix, first.part(slice(i, i + 1)), rest), own)
         return [result for result in results if result is not None]
 
+    def _read_prefix(self, row: tuple[int, ...]) -> tuple[Tensor, State]:
+        """The hidden numbers at each token of one row, and the state after it."""
+        state = self._network.initial_state(1)
+        if not row:
+            return torch.zeros((0, 1), dtype=self._dtype, device=self._device), state
+        tokens = self._tensor(np.array([row], dtype=np.int64))
+        hidden, state = self._network.read_hidden(tokens, state, len(row))
+        return hidden[0], state
+
     def _judge_rests(
-        self, rests: list[tuple[int, ...]], state: State, expected: Tensor, *, ranks: bool
-    ) -> TokenScores:
-        """The scores of each token of `rests`, which follow a shared prefix, in one padded pass."""
-        width = max(len(rest) for rest in rests)
+        self, rests: list[tuple[int, ...]], state: State, *, ranks: bool
+    ) -> Iterator[SequenceScore]:
+        """The scores of all but the first token of each of `rests`, which follow a shared prefix, in one padded pass."""
+        lengths = np.array([len(rest) for rest in rests])
+        width = int(lengths.max())
         padded = np.zeros((len(rests), width), dtype=np.int64)
         for row, rest in enumerate(rests):
             padded[row, : len(rest)] = rest
-        tokens = self._tensor(padded)
-        logits = expected.expand(len(rests), -1, -1)
+        # Padding comes after the text and is read after it, so it cannot change a number that is used. The last token of each text
+        # is only predicted, never read.
+        counts = np.arange(1, width) < lengths[:, None]
+        hidden = torch.zeros((0, 1), dtype=self._dtype, device=self._device)
         if width > 1:
-            # Padding comes after the text and is read after it, so it cannot change a number that is used. The last token of
-            # each text is only predicted, never read.
-            read, _ = self._network(tokens[:, :-1], self._repeated(state, len(rests)))
-            logits = torch.cat([logits, read], dim=1)
-        return score_tokens(logits, tokens[:, width - logits.shape[1] :], ranks=ranks)
+            read = self._tensor(padded[:, :-1].copy())
+            hidden, _ = self._network.read_hidden(read, self._repeated(state, len(rests)), width - 1)
+            hidden = hidden.flatten(0, 1)
+        if not counts.all():
+            hidden = hidden[self._tensor(np.flatnonzero(counts))]
+        scores = self._judge(hidden, padded[:, 1:][counts], ranks=ranks)
+        ends = np.cumsum(lengths - 1).tolist()
+        return (
+            scores.part(slice(end - length + 1, end))
+            for end, length in zip(ends, lengths.tolist(), strict=True)
+        )
+
+    def _judge(self, hidden: Tensor, tokens: IntArray, *, ranks: bool) -> TokenScores:
+        """The scores of tokens, each at its own row of hidden numbers, or all at the only row."""
+        if not len(tokens):
+            return TokenScores(np.empty(0), np.empty(0, bool), np.empty(0, np.int64) if ranks else None)
+        rows = np.arange(len(tokens)) if len(hidden) > 1 else np.zeros(len(tokens), np.int64)
+        judged = self._projection.judge(hidden, rows, tokens, ranks=ranks)
+        return TokenScores(judged.log2[:, 0], judged.is_argmax, judged.ranks)
 
     @torch.inference_mode()
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
@@ -215,9 +242,9 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         parts, expected = [], []
         for begin in range(0, len(rows), most):
             rests = [row[shared:] for row in rows[begin : begin + most]]
-            logits, part = self._read_last(rests, self._repeated(state, len(rests)))
+            hidden, part = self._read_last(rests, self._repeated(state, len(rests)))
             parts.append(part)
-            expected.append(self._log2(logits, columns))
+            expected.append(self._log2(hidden, columns))
         return Step(self._network.join(parts), np.concatenate(expected))
 
     @torch.inference_mode()
@@ -227,8 +254,8 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         """Gather, advance, and predict the next token."""
         state = self._network.select(states, self._tensor(np.asarray(parents, dtype=np.int64)))
         read = self._tensor(np.asarray(tokens, dtype=np.int64)[:, None])
-        logits, state = self._network(read, state)
-        return Step(state, self._log2(logits[:, 0], columns))
+        hidden, state = self._network.read_hidden(read, state, 1)
+        return Step(state, self._log2(hidden[:, 0], columns))
 
     @property
     def mixes_depths(self) -> bool:
@@ -248,41 +275,37 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         """The bytes of its tensors."""
         return sum(part.numel() * part.element_size() for part in states)
 
+    @property
+    def step_row_bytes(self) -> int:
+        """The bytes of a row's logits, and of their copies, where the last layer cannot be applied in blocks; else 0."""
+        if self._network.head() is not None:
+            return 0
+        return LOGITS_COPIES * self._network.vocabulary * max(4, self._dtype.itemsize)
+
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt; among equals, the token with the lowest id."""
         self._check_at_rest()
         continuations: list[list[int]] = [[] for _ in prompts]
         for batch in self._batches(prompts, length):
-            logits, state = self._read_last([prompts[i] for i in batch])
+            hidden, state = self._read_last([prompts[i] for i in batch])
             for written in range(1, length + 1):
-                tokens = logits.argmax(dim=1)
+                tokens = self._projection.argmax(hidden)
                 for i, token in zip(batch, tokens.tolist(), strict=True):
                     continuations[i].append(token)
                 if written < length:  # the last one is not read: there may be no position left for it
-                    following, state = self._network(tokens[:, None], state)
-                    logits = following[:, 0]
+                    following, state = self._network.read_hidden(tokens[:, None], state, 1)
+                    hidden = following[:, 0]
         return continuations
 
-    def _read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
-        """Logits and state after reading rows of one length."""
-        for row in rows:
-            self._check(row)
-        state = self._network.initial_state(len(rows))
-        if not rows[0]:
-            vocabulary = self._network.vocabulary
-            return torch.zeros((len(rows), 0, vocabulary), dtype=self._dtype, device=self._device), state
-        logits, state = self._network(self._tensor(np.array(rows, dtype=np.int64)), state)
-        return logits, state
-
     def _read_last(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
-        """The (rows, vocabulary) logits after rows of one length, and the state there."""
+        """The (rows, width) hidden numbers after rows of one length, and the state there."""
         for row in rows:
             self._check(row)
         if state is None:
             state = self._network.initial_state(len(rows))
         hidden, state = self._network.read_hidden(self._tensor(np.array(rows, dtype=np.int64)), state, 1)
-        return self._network.project(hidden)[:, 0], state
+        return hidden[:, 0], state
 
     def _batches(self, prompts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
         """The indices of prompts in batches that need no padding, of as many rows that grow by `length` as memory holds."""
@@ -297,10 +320,10 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         return self._network.select(state, self._tensor(np.zeros(times, dtype=np.int64)))
 
     def _rows_at_a_time(self, length: int, read: int) -> int:
-        """How many rows of `length` tokens to read at a time, if each reads its last `read` tokens."""
-        return min(
-            max(1, LOGITS_AT_A_TIME // (self._tokenizer.size * max(1, read))), self._states_at_a_time(length)
-        )
+        """How many rows of `length` tokens to read at a time, if each reads its last `read` tokens and is judged at all of them."""
+        read = max(1, read)
+        numbers = self._network.numbers_read(read, read)
+        return min(max(1, LOGITS_AT_A_TIME // numbers), self._states_at_a_time(length))
 
     def _rows_to_read(self, length: int, read: int) -> int:
         """As `_rows_at_a_time`, where only the logits after the last token are needed."""
@@ -318,14 +341,17 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         """The bytes of one row's state: a fixed number, and those that each token adds."""
         if self._network.fixed_state:
             return self.state_bytes(self._network.initial_state(1)), 0
-        two, four = (self.state_bytes(self._read([[0] * length])[1]) for length in (2, 4))
+        two, four = (self.state_bytes(self._read_last([[0] * length])[1]) for length in (2, 4))
         return max(0, 2 * two - four), (four - two + 1) // 2
 
-    def _log2(self, logits: Tensor, columns: IntArray | None) -> FloatArray:
-        log2 = log2_softmax(logits)
-        if columns is not None:
-            log2 = log2.index_select(1, self._tensor(np.asarray(columns, dtype=np.int64)))
-        return np.asarray(log2.cpu().numpy())
+    def _log2(self, hidden: Tensor, columns: IntArray | None) -> FloatArray:
+        if columns is None:
+            return np.asarray(log2_softmax(self._network.project(hidden)).cpu().numpy())
+        return self._projection.log2(hidden, np.asarray(columns, dtype=np.int64))
+
+    @property
+    def _projection(self) -> Projection:
+        return Projection(self._network, whole_at_a_time=LOGITS_AT_A_TIME)
 
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -337,17 +363,12 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             )
 
 
-def _join(prefix: TokenScores, rest: TokenScores, place: int, own: slice) -> SequenceScore:
+def _join(parts: Sequence[SequenceScore | TokenScores], own: slice) -> SequenceScore:
+    ranks = [part.ranks for part in parts if part.ranks is not None]
     return SequenceScore(
-        log2_probabilities=np.concatenate([prefix.log2_probabilities[0], rest.log2_probabilities[place]])[
-            own
-        ],
-        is_argmax=np.concatenate([prefix.is_argmax[0], rest.is_argmax[place]])[own],
-        ranks=(
-            None
-            if prefix.ranks is None or rest.ranks is None
-            else np.concatenate([prefix.ranks[0], rest.ranks[place]])[own]
-        ),
+        log2_probabilities=np.concatenate([part.log2_probabilities for part in parts])[own],
+        is_argmax=np.concatenate([part.is_argmax for part in parts])[own],
+        ranks=np.concatenate(ranks)[own] if ranks else None,
     )
 
 

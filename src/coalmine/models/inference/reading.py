@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coalmine.models.inference.projection import Projection
 from coalmine.models.protocols import IntArray, TokenSequence
 from coalmine.models.reference.networks import Network, State
 
@@ -43,6 +44,12 @@ class Reader:
         self._numbers = logits_at_a_time
         self._logits = min(logits_at_a_time, LOGITS_IN_CACHE.get(device.type, logits_at_a_time))
         self._tokens = TOKENS_AT_A_TIME.get(device.type, TOKENS_ELSEWHERE)
+        self.projection = Projection(network, whole_at_a_time=self._logits)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of logits of a position."""
+        return self._network.vocabulary
 
     def batches(self, sequences: Sequence[TokenSequence], *, keep: int) -> Iterator[list[int]]:
         """The indices of sequences whose contexts have one length, as many as memory holds; neighbors in length share a batch.
@@ -101,8 +108,11 @@ class Reader:
         most = max(1, self._logits // self._network.vocabulary)
         for first in range(0, len(rows), most):
             places = rows[first : first + most], columns[first : first + most]
-            picked = hidden[tuple(torch.from_numpy(part).to(self._device) for part in places)]
-            yield places, self._network.project(picked)
+            yield places, self._network.project(self.at(hidden, places))
+
+    def at(self, hidden: Tensor, places: Places) -> Tensor:
+        """The hidden numbers at some positions."""
+        return hidden[tuple(torch.from_numpy(part).to(self._device) for part in places)]
 
     def _some(self, state: State, first: int, many: int) -> State:
         dim = self._network.state_batch_dim

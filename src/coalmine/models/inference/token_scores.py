@@ -26,10 +26,14 @@ class TokenScores(NamedTuple):
         return SequenceScore(self.log2_probabilities[index], self.is_argmax[index], ranks)
 
 
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """The precision that sums over a vocabulary need: in half precision, a sum over fifty thousand tokens is off by whole percents."""
+    return dtype if dtype in {torch.float32, torch.float64} else torch.float32
+
+
 def log2_softmax(logits: Tensor) -> Tensor:
-    """Log2 probabilities, in float32 at least: in half precision, a sum over fifty thousand tokens is off by whole percents."""
-    precise = logits if logits.dtype in {torch.float32, torch.float64} else logits.float()
-    return torch.log_softmax(precise, dim=-1).mul(1 / math.log(2))
+    """Log2 probabilities, in float32 at least."""
+    return torch.log_softmax(logits.to(precise(logits.dtype)), dim=-1).mul_(1 / math.log(2))
 
 
 def score_tokens(logits: Tensor, tokens: Tensor, *, ranks: bool) -> TokenScores:

@@ -7,8 +7,8 @@ at once, token by token, or from the middle of a shared prefix gives the same nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
 import msgspec
 import torch
@@ -21,6 +21,23 @@ State = tuple[Tensor, ...]
 
 # The tokens that are read at a time where only the logits after them are needed.
 AHEAD = 64
+
+
+class Head(NamedTuple):
+    """A last layer that can be applied in parts, because it is a matrix product and a function of each logit by itself."""
+
+    weight: Tensor  # (vocabulary, width)
+    bias: Tensor | None  # (vocabulary,)
+    # Changes logits in place.
+    bent: Callable[[Tensor], object] | None = None
+
+
+def head_of(layer: nn.Module, bent: Callable[[Tensor], object] | None = None) -> Head | None:
+    """The weights of a layer that is a matrix product and nothing else; None for any other, which has to be called."""
+    changed = "forward" in vars(layer) or layer._forward_hooks or layer._forward_pre_hooks  # noqa: SLF001 - there is no other way to see them
+    if type(layer) is not nn.Linear or changed:
+        return None
+    return Head(layer.weight, layer.bias, bent)
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +117,10 @@ class Network(nn.Module):
         """The logits of what `read_hidden` gave, which the caller may overwrite."""
         return hidden
 
+    def head(self) -> Head | None:
+        """What `project` does, where it can be done in parts."""
+        return None
+
     def numbers_read(self, length: int, keep: int) -> int:
         """The most numbers that `read_hidden` makes of a row of `length` tokens, besides the state."""
         return self.vocabulary * min(length, max(keep, AHEAD))
@@ -118,7 +139,7 @@ class Network(nn.Module):
         return next(self.parameters()).new_zeros(shape)
 
 
-class _SplitNetwork(Network):
+class SplitNetwork(Network):
     """A network whose last layer, `output`, is separate from the others."""
 
     output: nn.Linear
@@ -137,6 +158,10 @@ class _SplitNetwork(Network):
         """The last layer alone."""
         return cast("Tensor", self.output(hidden))
 
+    def head(self) -> Head | None:
+        """The weights of the last layer."""
+        return head_of(self.output)
+
     def numbers_read(self, length: int, keep: int) -> int:
         """The size of the last layer's input."""
         del keep
@@ -147,7 +172,7 @@ class _SplitNetwork(Network):
         raise NotImplementedError
 
 
-class RecurrentNetwork(_SplitNetwork):
+class RecurrentNetwork(SplitNetwork):
     """An embedding, layers of LSTM (or GRU), and a projection onto the vocabulary, as in the Secret Sharer (arXiv:1802.08232)."""
 
     state_batch_dim = 1
@@ -178,7 +203,7 @@ class RecurrentNetwork(_SplitNetwork):
         return self.dropout(hidden), state
 
 
-class ConvolutionalNetwork(_SplitNetwork):
+class ConvolutionalNetwork(SplitNetwork):
     """Causal convolutions with growing dilation; the state is the tail of each layer's input."""
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -206,7 +231,7 @@ class ConvolutionalNetwork(_SplitNetwork):
         return hidden.transpose(1, 2), tuple(tails)
 
 
-class TransformerNetwork(_SplitNetwork):
+class TransformerNetwork(SplitNetwork):
     """A decoder with rotary positions; the state is the keys and values of every layer."""
 
     carries_state = False

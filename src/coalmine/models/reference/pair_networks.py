@@ -7,7 +7,7 @@ encoder's last state. "attention" also looks back at each position of the source
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from coalmine.errors import InputError
 from coalmine.models.inference.pairs import PairNetwork
 from coalmine.models.protocols import IntArray
-from coalmine.models.reference.networks import Network, State
+from coalmine.models.reference.networks import Network, SplitNetwork, State
 from coalmine.models.reference.tokens import ReferenceTokenizer
 
 
@@ -114,7 +114,7 @@ class EncoderDecoder(PairNetwork):
         memory, state = self._encode(sources, lengths)
         places = torch.arange(memory.shape[1], device=memory.device)
         padding = (places >= lengths[:, None])[:, None]  # (batch, 1, S)
-        return self._decode(targets, state, memory, padding)[0]
+        return cast("Tensor", self.output(self._decode(targets, state, memory, padding)[0]))
 
     def conditioned(self, source: Sequence[int]) -> Network:
         """The decoder after this source, which is read once."""
@@ -142,9 +142,9 @@ class EncoderDecoder(PairNetwork):
     def _decode(
         self, targets: Tensor, state: State, memory: Tensor, padding: Tensor | None
     ) -> tuple[Tensor, State]:
-        """Logits and the state after the last token; `memory` is (batch, S, hidden), or (S, hidden) where all rows share it."""
+        """The last layer's input, and the state after the last token; `memory` is (batch, S, hidden), or (S, hidden) for all rows."""
         hidden, state = self.decoder(self.dropout(self.embedding(targets)), state)
-        return self.output(self.dropout(self._informed(hidden, memory, padding))), state
+        return self.dropout(self._informed(hidden, memory, padding)), state
 
     def _informed(self, hidden: Tensor, memory: Tensor, padding: Tensor | None) -> Tensor:
         """What a token is predicted from: without attention, the decoder's own state only."""
@@ -173,7 +173,7 @@ class AttentiveEncoderDecoder(EncoderDecoder):
         return combined.tanh()
 
 
-class _DecoderOfOneSource(Network):
+class _DecoderOfOneSource(SplitNetwork):
     """A decoder that carries its state from token to token; the source has been read, and is the same for all rows."""
 
     state_batch_dim = 1
@@ -181,6 +181,7 @@ class _DecoderOfOneSource(Network):
     def __init__(self, pairs: EncoderDecoder, memory: Tensor, state: State) -> None:
         nn.Module.__init__(self)
         self.pairs = pairs
+        self.output = pairs.output
         self._memory, self._state = memory, state
 
     @property
@@ -197,8 +198,7 @@ class _DecoderOfOneSource(Network):
         """The encoder's last state, for each row."""
         return tuple(part.expand(-1, batch, -1).contiguous() for part in self._state)
 
-    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits, and the state after the last token."""
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         return self.pairs._decode(tokens, state, self._memory, None)  # noqa: SLF001 - it is a view of that network
 
 

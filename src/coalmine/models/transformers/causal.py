@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from coalmine.errors import ModelError, TooLongError
 from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
-from coalmine.models.reference.networks import Network, State
+from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.pretrained import load_pretrained
 from coalmine.models.transformers.subwords import SubwordTokenizer, fast_backend
 
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 NO_TOKEN = -1
 # Architectures whose recurrent state transformers keeps in float32, whatever the weights are in.
 FLOAT32_STATES = ("mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma")
+
+
+class _Split(NamedTuple):
+    """A model that is its layers, then its last layer, then a function of each logit by itself."""
+
+    width: int  # of the last layer's input
+    bent: Callable[[Tensor], object]  # changes logits in place
 
 
 class CausalNetwork(Network):
@@ -79,7 +87,7 @@ class CausalNetwork(Network):
     def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
         """The input of the last layer; the logits themselves if the model does more than apply its last layer."""
         with self._reading():
-            if self._width is not None:
+            if self._split is not None:
                 output, state = self._read(self._own_model.base_model, tokens, state)
                 return output.last_hidden_state[:, -keep:], state
             some = {"logits_to_keep": keep} if self._keeps_some_logits else {}
@@ -88,25 +96,33 @@ class CausalNetwork(Network):
 
     def project(self, hidden: Tensor) -> Tensor:
         """The last layer alone, if it can be applied alone."""
-        if self._width is None:
+        if self._split is None:
             return hidden
         with self._reading():
-            return cast("Tensor", cast("Any", self._own_model).get_output_embeddings()(hidden))
+            logits = cast("Tensor", cast("Any", self._own_model).get_output_embeddings()(hidden))
+        self._split.bent(logits)
+        return logits
+
+    def head(self) -> Head | None:
+        """The weights of the last layer, if it is a matrix product that nothing, such as an adapter, adds to."""
+        if self._split is None:
+            return None
+        return head_of(cast("Any", self._own_model).get_output_embeddings(), self._split.bent)
 
     def numbers_read(self, length: int, keep: int) -> int:
         """Those of hidden states, or of logits."""
-        if self._width is not None:
-            return self._width * length
+        if self._split is not None:
+            return self._split.width * length
         return self.vocabulary * (max(1, keep) if self._keeps_some_logits else length)
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._adapter else cast("Any", self.model).disable_adapter()
 
     @cached_property
-    def _width(self) -> int | None:
-        """The width of the last layer's input; None if logits are not just its output."""
+    def _split(self) -> _Split | None:
+        """None if logits are not a function of the last layer's output."""
         with self._reading():
-            return None if _looks_for_words(self.model) else _width_of_split(self._own_model, self.model)
+            return None if _looks_for_words(self.model) else _split_of(self._own_model, self.model)
 
     @cached_property
     def _keeps_some_logits(self) -> bool:
@@ -246,10 +262,10 @@ def _looks_for_words(model: PreTrainedModel) -> bool:
 
 
 @torch.inference_mode()
-def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | None:
-    """The width of the last layer's input, if that is the output of the other layers, and the logits are what it makes of them.
+def _split_of(model: PreTrainedModel, whole: PreTrainedModel) -> _Split | None:
+    """How to read a model without its last layer, if that reads the output of the other layers, and nothing unknown happens to its logits.
 
-    None for a model that transforms either, or that cannot be read without its last layer.
+    None for a model that transforms either in other ways, or that cannot be read without its last layer.
     """
     backbone, head = model.base_model, cast("Any", model).get_output_embeddings()
     if backbone is model or not isinstance(head, torch.nn.Module):
@@ -262,9 +278,10 @@ def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | Non
     def put_others(_: torch.nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> Tensor:
         # The model's own logits would not show it: dividing a 0 changes nothing, and a value near 0 may change by less than rounding.
         read.extend(given)
-        values = torch.linspace(-1e4, 1e4, logits.numel(), dtype=logits.dtype, device=logits.device)
-        made.append(values.reshape(logits.shape))
-        return made[-1]
+        # Most are near 0, where bending is seen best.
+        values = torch.linspace(-1, 1, logits.numel(), dtype=torch.float64, device=logits.device) ** 3 * 1e4
+        made.append(values.reshape(logits.shape).to(logits.dtype))
+        return made[-1].clone()
 
     hook = head.register_forward_hook(put_others)
     try:
@@ -272,12 +289,29 @@ def _width_of_split(model: PreTrainedModel, whole: PreTrainedModel) -> int | Non
         hook.remove()
         hidden = backbone(input_ids=probe, use_cache=False).last_hidden_state
         alone = len(read) == len(made) == 1 and read[0].dtype == hidden.dtype
-        alone = alone and _are_same(read[0], hidden) and _are_same(made[0], logits)
-        return int(hidden.shape[-1]) if alone else None
+        if alone and _are_same(read[0], hidden):
+            for bent in _known_bends(model.config.get_text_config()):
+                values = made[0].clone()
+                bent(values)
+                if _are_same(values, logits):
+                    return _Split(int(hidden.shape[-1]), bent)
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError):
-        return None  # It is read as a whole; if that fails too, it raises its own error.
+        pass  # It is read as a whole; if that fails too, it raises its own error.
     finally:
         hook.remove()
+    return None
+
+
+def _known_bends(config: Any) -> list[Callable[[Tensor], object]]:
+    """What a model with this config may do to its logits: nothing, cap them (Gemma 2), divide (Granite) or multiply them (Cohere)."""
+    bends: list[Callable[[Tensor], object]] = [lambda logits: logits]
+    if cap := getattr(config, "final_logit_softcapping", None):
+        bends.append(lambda logits: logits.div_(cap).tanh_().mul_(cap))
+    if divisor := getattr(config, "logits_scaling", None):
+        bends.append(lambda logits: logits.div_(divisor))
+    if factor := getattr(config, "logit_scale", None):
+        bends.append(lambda logits: logits.mul_(factor))
+    return bends
 
 
 def _are_same(one: Tensor, other: Tensor) -> bool:

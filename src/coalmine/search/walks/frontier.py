@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import ModelOutputError
-from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context
+from coalmine.models.protocols import IntArray, Scorer, Step, Stepper, after_context, step_row_bytes
 from coalmine.search.tree.token_tree import TokenTree
 
 # Rows per step: beyond this, throughput on a CPU no longer grows, and the states of waiting rows only take memory.
@@ -51,8 +51,8 @@ class Frontier:
 
     The state of a row may be large: that of a transformer has the keys and values of all tokens so far. So a batch has no more rows
     than `memory_bytes` allows, measured on the state after the shared prefix and scaled to the longest path: a walk that holds one
-    batch per level of the tree, and a search that keeps waiting states in half of the memory, both stay within it. A batch has at
-    least one row.
+    batch per level of the tree, and a search that keeps waiting states in half of the memory, both stay within it. The logits of a
+    row count too, if the model makes those of its whole vocabulary at once. A batch has at least one row.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class Frontier:
     def batch(self) -> int:
         """The rows of a step: as many as requested, if the memory has room for them."""
         held = max(self.tree.depth, COPIES_IN_A_STEP) + COPIES_IN_A_STEP
-        return max(1, min(self._most_rows, self.memory_bytes // (held * self.row_bytes)))
+        a_row = held * self.row_bytes + step_row_bytes(self.model)
+        return max(1, min(self._most_rows, self.memory_bytes // a_row))
 
     @property
     def row_bytes(self) -> int:
@@ -82,8 +83,8 @@ class Frontier:
 
     @property
     def step_bytes(self) -> int:
-        """The bytes of all copies of states during a step."""
-        return COPIES_IN_A_STEP * self.batch * self.row_bytes
+        """The bytes of all copies of states during a step, and of its logits."""
+        return self.batch * (COPIES_IN_A_STEP * self.row_bytes + step_row_bytes(self.model))
 
     def limit_memory(self, memory_bytes: int) -> None:
         """Use at most this much memory from now on."""
