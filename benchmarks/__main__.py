@@ -5,7 +5,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("training", "planting", "search", "enumeration", "transformer", "index", "epsilon", "recitation")
+NAMES = (
+    "training",
+    "planting",
+    "search",
+    "enumeration",
+    "transformer",
+    "index",
+    "epsilon",
+    "recitation",
+    "vocabularies",
+)
 
 for name in sys.argv[1:] or NAMES:
     if name not in NAMES:

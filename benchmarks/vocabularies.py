@@ -204,8 +204,20 @@ def recitation(vocabulary: int, _: Path) -> tuple[Callable[[], object], Shapes]:
     return lambda: model.follow(sequences, samplings=[Sampling()]), (vocabulary, [whole])
 
 
-def training(vocabulary: int, folder: Path) -> tuple[Callable[[], object], Shapes]:
-    from coalmine.progress import Silent
+class Alone:
+    """A run that nothing watches, stops or keeps."""
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        pass
+
+    def kept(self) -> None:
+        return None
+
+    def keep(self, state: Callable[[], Any]) -> None:
+        pass
+
+
+def training(vocabulary: int, _: Path) -> tuple[Callable[[], object], Shapes]:
     from coalmine.randomness import arrays
     from coalmine.training.data import TrainingData
     from coalmine.training.options import options_of
@@ -215,7 +227,7 @@ def training(vocabulary: int, folder: Path) -> tuple[Callable[[], object], Shape
     drawn = arrays(0, "benchmark", "vocabularies").integers(0, vocabulary - 1, ROWS * WINDOW * STEPS - 1)
     data = TrainingData(tokenizer, [drawn], [], "")
     options = options_of("word-lstm", {"batch_size": ROWS, "window": WINDOW})
-    run = TrainingRun(data, options, folder, watch=None, progress=Silent(), snapshot_seconds=1e9)
+    run = TrainingRun(data, options, Alone(), watch=None, size=1, label="")
     # The steps alone, without reading the data, snapshots and saving.
     run._prepare()
     batches = run.lessons.training(0)
