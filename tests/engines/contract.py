@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, NotMeasurableError, WorkerLostError
 from engines.works import Counting, Poisoned, Squares, Stubborn, squares
+from waiting import wait_until
 
 OTHERS = ["here", "processes:2"]
 
@@ -167,16 +167,15 @@ class PooledContract(EngineContract):
 
 def wait_for(path):
     """The path, once a file is there."""
-    while not path.exists():
-        time.sleep(0.01)
+    wait_until(path.exists, lambda: f"no {path.name}")
     return path
 
 
-def wait_for_state(directory, at):
-    """Wait until a state of this step is kept in a ledger."""
-    while True:
-        for path in directory.glob("unfinished-*.npz"):
-            with np.load(path) as kept:
-                if int(kept["at"]) == at:
-                    return
-        time.sleep(0.01)
+def wait_for_state(directory, at, *, kept=1):
+    """Wait until so many states of this step are kept in a ledger."""
+    wait_until(lambda: sum(_step(path) == at for path in directory.glob("unfinished-*.npz")) >= kept)
+
+
+def _step(path):
+    with np.load(path) as state:
+        return int(state["at"])

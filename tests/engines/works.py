@@ -69,7 +69,7 @@ class Poisoned(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """Counts to a number in steps, keeps how far it is, and at one step says so and waits until it is stopped or killed."""
+    """Counts to a number in steps, keeps how far it is, and at one step says so and waits for the file `gate`, or until it is stopped or killed."""
 
     folder: str
     stops_at: int | None = None
@@ -95,7 +95,7 @@ class Counting(NamedTuple):
                 written = Path(self.folder, f"reaching-{unit.inputs}")
                 written.write_text(str(os.getpid()))
                 written.rename(Path(self.folder, f"reached-{unit.inputs}"))
-                while True:  # until it is stopped or killed
+                while not Path(self.folder, "gate").exists():  # until it is stopped or killed
                     running.keep(state.copy)
                     time.sleep(0.01)
         return {"total": np.array(total)}
@@ -116,6 +116,47 @@ class Stubborn(NamedTuple):
         while unit.inputs == "late" and not Path(self.folder, "gate").exists():
             time.sleep(0.01)
         return {"late": np.array(1)}
+
+
+class Scoring(NamedTuple):
+    """Scores of texts by a model, which goes to the workers with the work."""
+
+    model: object
+    name: str = "scoring/1"
+    memory_bytes: int = 0
+
+    @property
+    def facts(self):
+        return self.model.describe()
+
+    def prepare(self):
+        return self._run
+
+    def _run(self, unit, _running):
+        found = self.model.score([self._sequence(text) for text in unit.inputs])
+        return {"bits": np.concatenate([one.log2_probabilities for one in found])}
+
+    def _sequence(self, text):
+        from coalmine.models.protocols import TokenSequence
+
+        return TokenSequence(tuple(self.model.context), tuple(self.model.tokenizer.encode(text)))
+
+
+class Leaking(NamedTuple):
+    """Fails with its inputs in the message: on purpose for units that begin with "refuse", by a bug for others."""
+
+    name: str = "leaking/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        return self._run
+
+    def _run(self, unit, running):
+        running.advance(1, unit.inputs)
+        if unit.inputs.startswith("refuse"):
+            raise NotMeasurableError(f"{unit.inputs} has no honest number")
+        raise ValueError(unit.inputs)
 
 
 def squares(number, each=10):

@@ -30,7 +30,7 @@ def computing_threads(number: int) -> Iterator[None]:
 def threads_of_new_processes(number: int) -> Iterator[None]:
     """Let processes that are started within the block compute with this many threads."""
     before = {name: os.environ.get(name) for name in _VARIABLES}
-    os.environ.update(dict.fromkeys(_VARIABLES, str(number)))
+    os.environ.update(thread_variables(number))
     try:
         yield
     finally:
@@ -39,3 +39,12 @@ def threads_of_new_processes(number: int) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def thread_variables(number: int) -> dict[str, str]:
+    """The environment of a process that computes with this many threads.
+
+    >>> thread_variables(2)["OMP_NUM_THREADS"]
+    '2'
+    """
+    return dict.fromkeys(_VARIABLES, str(number))

@@ -1,0 +1,133 @@
+"""The worker of the engine `ray`: an actor that runs units in one thread, and answers the driver in another one meanwhile.
+
+Everything that it takes and returns is packed here and not by Ray, and no method raises: Ray writes the errors of its actors to log
+files on their machines, and messages may quote what is being measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import threading
+import traceback
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import coalmine
+from coalmine.engines.scheduling import Advanced, Kept, Message, Unprepared
+from coalmine.engines.shipping import Packed, packed, unpacked
+from coalmine.engines.worker import Worker
+from coalmine.errors import InputError
+
+# Another version of one of these may give other last bits, or other tokens.
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "sentencepiece", "peft")
+
+
+class Bug(NamedTuple):
+    """An exception that coalmine did not raise on purpose."""
+
+    traceback: str
+
+
+class UnitWorker:
+    """Runs one unit at a time; what it has to say in the meantime is handed over when the driver asks for it."""
+
+    def __init__(self, number: int, threads: int) -> None:
+        self._number = number
+        self._worker = Worker(number, threads, self._send, lambda: self._stopped >= self._serial)
+        self._works_number = -1
+        self._serial, self._stopped = 0, -1  # of the unit that runs, and of the last one that was to stop
+        self._saying = threading.Lock()
+        self._amount, self._note = 0, ""
+        self._kept: Kept | None = None
+        self._end: Message | None = None
+
+    def greet(self) -> dict[str, str]:
+        """What must be the same here and where the driver is, the machine, and how requests are authenticated."""
+        from ray._raylet import AuthenticationMode, get_authentication_mode
+
+        mode = "token" if get_authentication_mode() == AuthenticationMode.TOKEN else "none"
+        return facts_of_process() | {"machine": platform.node(), "authentication": mode}
+
+    def run(self, serial: int, works_number: int, works: Sequence[Any], order: Packed) -> Packed:
+        """Run a unit; `works` holds a reference to the works, which are fetched once. Returns the last messages."""
+        try:
+            with self._saying:
+                self._serial, self._amount, self._note, self._kept, self._end = serial, 0, "", None, None
+            if works_number != self._works_number:
+                problem = self._learn(works_number, works)
+                if problem is not None:
+                    return packed([Unprepared(self._number, problem)])
+            self._worker.run(unpacked(order))
+            said = self._said(serial)
+            return packed(said if self._end is None else [*said, self._end])
+        except BaseException:  # noqa: BLE001 - a bug in the work; the driver shows it
+            return packed(Bug(traceback.format_exc()))
+
+    def poll(self, serial: int) -> Packed:
+        """What the unit has to say since the last time; nothing if it is over."""
+        return packed(self._said(serial))
+
+    def stop(self, serial: int) -> None:
+        """Ask the unit to keep its state and to end."""
+        self._stopped = serial
+
+    def _learn(self, works_number: int, works: Sequence[Any]) -> InputError | None:
+        import ray
+
+        parts = ray.get(works[0])
+        try:
+            self._worker.begin(unpacked(parts))
+        except (ImportError, AttributeError) as error:
+            return InputError(
+                f"a worker on {platform.node()} cannot import what the work is made of ({error}); install the same packages on every "
+                "machine of the cluster"
+            )
+        self._works_number = works_number
+        return None
+
+    def _send(self, message: Message) -> None:
+        with self._saying:
+            if isinstance(message, Advanced):
+                self._amount, self._note = self._amount + message.amount, message.note or self._note
+            elif isinstance(message, Kept):  # the driver needs the latest only
+                self._kept = message
+            else:
+                self._end = message
+
+    def _said(self, serial: int) -> list[Message]:
+        """The progress and the state that were not handed over yet; nothing if another unit runs by now."""
+        with self._saying:
+            if serial != self._serial:
+                return []
+            found: list[Message] = [Advanced(self._number, self._amount, self._note)] if self._amount else []
+            found += [] if self._kept is None else [self._kept]
+            self._amount, self._kept = 0, None
+            return found
+
+
+@cache
+def facts_of_process() -> dict[str, str]:
+    """The versions that results depend on: of this package, by its sources, and of those that it computes with.
+
+    >>> "Python" in facts_of_process()
+    True
+    """
+    found = {"Python": platform.python_version(), "coalmine": coalmine.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "none"
+    return found | {"the sources of coalmine": _digest_of_sources()}
+
+
+def _digest_of_sources() -> str:
+    root, digest = Path(coalmine.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]

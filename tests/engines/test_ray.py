@@ -1,0 +1,281 @@
+"""The engine `ray`, on real clusters of this machine: the contract of engines, machines that die, secrets, and clusters that are refused."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+import coalmine
+from coalmine.engines import ray_cluster, ray_pool, ray_probe
+from coalmine.engines.engine import engine_named, open_engine
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.ray import Ray
+from coalmine.engines.units import Unit, in_order
+from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from engines.contract import PooledContract, wait_for, wait_for_state
+from engines.works import Counting, Leaking, Scoring, Squares, squares
+from models.random_networks import random_model
+from waiting import wait_until
+
+TOKEN = "00112233445566778899aabbccddeeff"
+
+
+class Machines:
+    """A cluster whose machines are processes of this one, as `ray start` makes them."""
+
+    def __init__(self, folder):
+        from ray.cluster_utils import Cluster
+
+        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
+        self.folder = folder
+        self.cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 3,
+                "temp_dir": folder,
+                "include_dashboard": False,
+                "_system_config": quick,
+            },
+        )
+        self.address = self.cluster.address
+
+    def files(self):
+        return [path for path in Path(self.folder).rglob("*") if path.is_file()]
+
+
+@pytest.fixture(scope="module")
+def machines():
+    before = {
+        name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED")
+    }
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, RAY_USAGE_STATS_ENABLED="0")
+    folder = tempfile.mkdtemp(prefix="ray-")
+    try:
+        found = Machines(folder)
+        try:
+            yield found
+        finally:
+            found.cluster.shutdown()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@pytest.fixture(scope="module")
+def engine(machines):
+    with Ray(machines.address, workers=2) as opened:
+        yield opened
+
+
+class TestRay(PooledContract):
+    pass
+
+
+def test_a_machine_that_dies_loses_nothing(machines, engine, tmp_path, capfd):  # noqa: ARG001 - its workers have two of three CPUs
+    second = machines.cluster.add_node(num_cpus=1)
+    raylet = second.all_processes["raylet"][0].process.pid
+    ledger = Ledger(tmp_path / "out", seconds_between_saves=0.0)
+    ledger.begin("mine")
+    died = []
+
+    def kill():
+        for number in range(2):
+            reached = wait_for(tmp_path / f"reached-{number}")
+            wait_for_state(tmp_path / "out", 7, kept=number + 1)
+            worker = int(reached.read_text())
+            if status(worker)["PPid"] == str(raylet):
+                died.append((number, worker))
+        machines.cluster.remove_node(second, allow_graceful=False)
+        for _, worker in died:  # it ends a moment after its machine
+            wait_until(lambda worker=worker: status(worker)["State"][0] in "XZ")
+        (tmp_path / "gate").touch()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    with Ray(machines.address, workers=2) as opened:
+        found = list(
+            in_order(opened.map(Counting(str(tmp_path), stops_at=7), [Unit(0), Unit(1)], ledger=ledger))
+        )
+    killing.join()
+    assert [int(outcome.value()["total"]) for outcome in found] == [190, 190]
+    [(number, _)] = died
+    assert [found[number].attempts, found[1 - number].attempts] == [2, 1]
+    assert [path.name for path in tmp_path.glob("resumed-*")] == [f"resumed-{number}-at-7"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_goes_to_the_workers_and_scores_the_same_to_the_last_bit(engine):
+    units = [Unit((f"my pin is {number}", "abc")) for number in range(5)]
+    work = Scoring(random_model("lstm"))
+    with open_engine("here") as here:
+        one, other = (
+            [outcome.value()["bits"].tobytes() for outcome in in_order(used.map(work, units))]
+            for used in (here, engine)
+        )
+    assert one == other
+
+
+def test_nothing_that_is_measured_is_in_a_file_of_ray(machines, engine):
+    secret = "the card number is 4716 2210 5188 5662"
+    with pytest.raises(NotMeasurableError, match=secret):
+        next(engine.map(Leaking(), [Unit(f"refuse {secret}")])).value()
+    with pytest.raises(RuntimeError, match=secret):
+        list(engine.map(Leaking(), [Unit(secret)]))
+    contents = [path.read_bytes() for path in machines.files()]
+    assert any(b"UnitWorker" in content for content in contents)
+    assert not any(secret.encode() in content or TOKEN.encode() in content for content in contents)
+
+
+def test_a_cluster_of_this_machine_leaves_nothing_after_ctrl_c(tmp_path):
+    script = (
+        "import sys\n"
+        "from coalmine.engines.engine import open_engine\n"
+        "from coalmine.engines.ledger import Ledger\n"
+        "from coalmine.engines.units import Unit\n"
+        "from engines.works import Counting\n"
+        "if __name__ == '__main__':\n"
+        "    ledger = Ledger(sys.argv[1] + '/out')\n"
+        "    ledger.begin('mine')\n"
+        "    try:\n"
+        "        with open_engine('ray') as engine:\n"
+        "            list(engine.map(Counting(sys.argv[1], stops_at=7), [Unit(0), Unit(1)], ledger=ledger))\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(77)\n"
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with tempfile.TemporaryDirectory(prefix="ray-") as place:
+        paths = os.pathsep.join([str(Path(coalmine.__file__).parents[1]), str(Path(__file__).parents[1])])
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", script, str(tmp_path)],
+            env={**own, "TMPDIR": place, "HOME": place, "PYTHONPATH": paths},
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        wait_for(tmp_path / "reached-0")
+        started = {Path(found, "cmdline").read_bytes() for found in Path("/proc").glob("[0-9]*")}
+        assert any(f"{place}/coalmine-".encode() in command for command in started)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, said) == (77, "")
+        assert not list(Path(place).iterdir())
+        left = [found for found in Path("/proc").glob("[0-9]*") if place in environment(found)]
+        assert left == []
+    ledger = Ledger(tmp_path / "out")
+    ledger.begin("mine")
+    with open_engine("here") as here:
+        found = list(here.map(Counting(str(tmp_path)), [Unit(0), Unit(1)], ledger=ledger))
+    assert [int(outcome.value()["total"]) for outcome in found] == [190, 190]
+    assert (tmp_path / "resumed-0-at-7").exists()
+
+
+def status(process):
+    """What the system says about a process, also about one that has ended."""
+    try:
+        lines = Path("/proc", str(process), "status").read_text().splitlines()
+    except OSError:
+        return {"State": "X"}
+    return dict(line.split(":\t", 1) for line in lines)
+
+
+def environment(process):
+    try:
+        return Path(process, "environ").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_requests_without_the_token_are_refused(machines, monkeypatch):
+    with ray_cluster._probe(machines.address, "disabled") as probe:
+        assert ray_cluster._word(probe) == ray_probe.UNAUTHENTICATED
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN[::-1])
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(InputError, match="does not accept the token of this machine"):
+        ray_cluster._check_answers(machines.address)
+
+
+def test_authentication_that_is_turned_off_is_refused(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(InputError, match=r"RAY_AUTH_MODE is 'disabled', .* set it to token"), Ray():
+        pass
+
+
+def test_a_missing_token_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(InputError, match=r"no token for the Ray cluster in .*token; copy"):
+        ray_cluster._check_token_is_there()
+
+
+@pytest.mark.parametrize(
+    "address", ["", "nowhere", "10.0.0.1", "ray://10.0.0.1:10001", "a:0", "a:99999", ":6379"]
+)
+def test_addresses_that_are_not_any(address):
+    with pytest.raises(InputError, match="needs the host and port of the cluster's head"):
+        ray_cluster._check_answers(address)
+
+
+def test_addresses_where_no_cluster_answers(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_PROBE_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        for address in (f"127.0.0.1:{deaf.getsockname()[1]}", "127.0.0.1:1", "nowhere.invalid:6379"):
+            with pytest.raises(InputError, match=f"no Ray cluster answers at {address}; check the address"):
+                ray_cluster._check_answers(address)
+
+
+def test_a_process_has_one_cluster_at_a_time(engine):
+    with pytest.raises(InputError, match="already connected to the Ray cluster at"), Ray("127.0.0.1:1"):
+        pass
+    with Ray(workers=1) as borrowed:  # the same one
+        assert [int(o.value()["squares"][1]) for o in borrowed.map(Squares(), squares(1))] == [1]
+    assert len(list(engine.map(Squares(), squares(2)))) == 2
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with (
+        pytest.raises(MissingExtraError, match=r"the engine ray needs ray.*coalmine\[ray\]"),
+        engine_named("ray"),
+    ):
+        pass
+
+
+def test_workers_with_other_sources_are_refused(machines, engine, monkeypatch, tmp_path):  # noqa: ARG001
+    other = tmp_path / "coalmine"
+    shutil.copytree(Path(coalmine.__file__).parent, other, ignore=shutil.ignore_patterns("__pycache__"))
+    with open(other / "randomness.py", "a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    _refuse(
+        machines,
+        monkeypatch,
+        tmp_path,
+        r"the sources of coalmine is \w+ on .* and \w+ here, so results could differ",
+    )
+
+
+def test_workers_with_another_numpy_are_refused(machines, engine, monkeypatch, tmp_path):  # noqa: ARG001
+    (tmp_path / "numpy-1.0.dist-info").mkdir()
+    (tmp_path / "numpy-1.0.dist-info" / "METADATA").write_text("Name: numpy\nVersion: 1.0\n")
+    _refuse(machines, monkeypatch, tmp_path, r"numpy is 1\.0 on .* and \d.* here, so results could differ")
+
+
+def _refuse(machines, monkeypatch, folder, sentence):
+    path = ray_pool._python_path()
+    monkeypatch.setattr(ray_pool, "_python_path", lambda: f"{folder}{os.pathsep}{path}")
+    with Ray(machines.address, workers=1) as opened, pytest.raises(InputError, match=sentence):
+        list(opened.map(Squares(), squares(1)))
+
+
+def test_more_workers_than_the_cluster_has_room_for(machines, engine):
+    with pytest.raises(InputError, match=r"2 workers .* may need .* GB of memory, .* available to Ray there"):
+        list(engine.map(Squares(memory_bytes=2**50), squares(2)))
+    with Ray(machines.address, workers=10) as opened, pytest.raises(InputError, match="CPUs for 3 workers"):
+        list(opened.map(Squares(), squares(2)))
