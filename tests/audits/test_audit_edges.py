@@ -9,7 +9,7 @@ from audits.compared_runs import strategy_among
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits.comparison.references import _count
 from coalmine.audits.extraction.certificate import _size
-from coalmine.audits.membership.sources import _rows_of_others
+from coalmine.audits.membership.other_scores import _rows_of_others
 from coalmine.errors import NotMeasurableError
 
 MODEL = ScriptedModel("abcdefghij", memory={"abc": 0.2})

@@ -10,18 +10,16 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
-import pickle
 import signal
-import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, Self
 
 from coalmine.engines.memory import check_memory
 from coalmine.engines.scheduling import Lost, Message, Order, PooledEngine
+from coalmine.engines.sending import packed
 from coalmine.engines.threads import threads_of_new_processes
 from coalmine.engines.units import Work
 from coalmine.engines.worker import Worker
@@ -129,7 +127,7 @@ class _ProcessPool:
         one = self._processes[worker]
         with contextlib.suppress(BrokenPipeError, ConnectionError):  # it died: the next messages say so
             if not one.knows_works:
-                one.connection.send_bytes(_packed(self._works))
+                one.connection.send_bytes(packed(self._works))
                 one.knows_works = True
             one.connection.send(order)
 
@@ -160,7 +158,7 @@ class _ProcessPool:
         one = self._processes[number]
         try:
             message = one.connection.recv()
-        except (EOFError, OSError, pickle.UnpicklingError):
+        except (EOFError, OSError):
             reason = one.lost_reason()
             one.end()
             self._processes[number] = _OneProcess(number, self._threads, self._stopping)
@@ -168,18 +166,6 @@ class _ProcessPool:
         if isinstance(message, _Bug):
             raise RuntimeError(f"a worker failed:\n{message.traceback}")  # noqa: TRY004 - a bug, not a wrong type
         return [message]
-
-
-def _packed(works: Sequence[Work]) -> bytes:
-    """The works, with the weights of torch models in shared memory if they have any."""
-    if "torch" in sys.modules:
-        import torch.multiprocessing  # noqa: F401 - teaches the pickler to share tensors
-
-        with contextlib.suppress(
-            RuntimeError, OSError
-        ):  # no shared memory, or not enough: each worker has its own copy
-            return bytes(ForkingPickler.dumps(works))
-    return pickle.dumps(works)
 
 
 def _main(number: int, threads: int, connection: Connection, stopping: Any) -> None:

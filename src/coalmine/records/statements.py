@@ -35,7 +35,7 @@ def statement_problems(
     ... )
     >>> list(statement_problems("canary 'a'", found, ["it is {value} ({percent}%)"]))
     []
-    >>> list(statement_problems("canary 'a'", found, ["it is {low} ({percent}%)"]))
+    >>> list(statement_problems("canary 'a'", found, ["it is {high} ({percent}%)"]))
     ["canary 'a' is described in a sentence that its numbers contradict"]
     """
     if estimate.status == "not_measured":

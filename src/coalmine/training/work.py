@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from coalmine.engines.sending import why_not_sent
 from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.models.reference.checkpoint import ModelFiles
 from coalmine.records.documents import sealed
@@ -56,9 +56,8 @@ class TrainingWork(NamedTuple):
     def only_here(self) -> str | None:
         """Why the trainings cannot run in other processes: what watches them cannot be sent there."""
         for member in self.members:
-            try:
-                pickle.dumps(member.watch)
-            except Exception as problem:  # noqa: BLE001 - an object can refuse with any exception
+            problem = why_not_sent(member.watch)
+            if problem is not None:
                 return f"what watches the training ({member.watch!r}) cannot be sent to other processes ({problem})"
         return None
 

@@ -159,10 +159,14 @@ def test_pickles_beside_safetensors_are_not_opened(copied, trap):
     directory, adapter = copied("causal"), copied("adapter")
     for name in names:
         trap(directory / name)
-        trap(adapter / name)
+        if name != "tokenizer.model":
+            trap(adapter / name)
     trap(adapter / "adapter_model.bin")
     load_model(directory)
     load_model(adapter)
+    # That one would be the adapter's own tokenizer, and the base's is not used in its place.
+    trap(adapter / "tokenizer.model")
+    assert "tokenizer" in refusal(adapter)
     (directory / "model.safetensors").unlink()
     (directory / "pytorch_model.bin").unlink()
     (directory / "tokenizer.pkl").unlink()
