@@ -22,6 +22,6 @@ from coalmine.reports.gate.policy import parse_policy as parse_policy, read_poli
 from coalmine.reports.verifying.verifying import verify_run as verify_run
 from coalmine.search.walks.scoring import score_texts as score_texts
 from coalmine.serving.server import serve as serve
-from coalmine.training.trainer import train as train
+from coalmine.training.trainer import train as train, train_family as train_family
 
 __version__: str

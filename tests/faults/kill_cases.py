@@ -67,6 +67,7 @@ def cases(inputs):
         "train pairs": Case(
             ("train", inputs / "pairs.jsonl", *pairs, "--hidden", "8", "--embedding", "8", "--batch-size", "10", "--epochs", "3", *out)
         ),
+        "train family": Case(("train", planted, *SMALL, "--preset", "gru", "--preset", "cnn", "--seed", "3", *out)),
         "expose exact": Case((*expose, "exact"), ("small batches", "small units")),
         "expose bounded": Case((*expose, "bounded"), ("small batches",)),
         "expose guided": Case(

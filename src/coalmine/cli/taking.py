@@ -22,9 +22,13 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(NamedTuple):
-    """In the annotation of a dictionary: it gets those options of a record that are given, for presets with other defaults."""
+    """In the annotation of a dictionary: it gets those options of a record that are given, for presets with other defaults.
+
+    `without` names those that the command has options of its own for.
+    """
 
     record: type[Options]
+    without: tuple[str, ...] = ()
 
 
 class Part(NamedTuple):
@@ -85,7 +89,7 @@ def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
         if isinstance(one, Option):
             return _switched(name, one, kind, default) if one.off else _option(name, one, kind, default)
         if isinstance(one, Changes):
-            return _changes(one.record)
+            return _changes(one)
         if isinstance(one, OptionInfo | ArgumentInfo):
             return _parameter(name, hint, default)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and issubclass(kind, Arguments | Options):
@@ -93,10 +97,12 @@ def _offered(name: str, hint: Any, default: Any) -> _Offered | None:
     return None
 
 
-def _changes(record: type[Options]) -> _Offered:
-    hints = get_type_hints(record)
+def _changes(changes: Changes) -> _Offered:
+    hints = get_type_hints(changes.record)
     offered = {
-        name: _option(name, option, hints[name] | None, None) for name, option in described(record).items()
+        name: _option(name, option, hints[name] | None, None)
+        for name, option in described(changes.record).items()
+        if name not in changes.without
     }
     return _Offered(
         [parameter for one in offered.values() for parameter in one.parameters],

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,10 +23,11 @@ from coalmine.models.reference.checkpoint import (
     require_torch,
 )
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import check_places, no_empty_directory, to_json
+from coalmine.storage.files import check_places, no_empty_directory
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
 from coalmine.training.data import TrainingText, read_corpus
+from coalmine.training.options import TrainingOptions
 from coalmine.training.record import RECORD_FILE, TrainingRecord, fingerprint, read_training
 from coalmine.training.work import Member, TrainingWork, save_trained
 
@@ -65,14 +66,14 @@ def reach(
     sources: Sources,
     ledger: Ledger,
     *,
-    shared: dict[str, Any] | None = None,
+    shared: TrainingOptions | None = None,
     engine: Engine | str | None,
     progress: Progress | None,
 ) -> list[TrainedModel]:
     """Train what is missing, and return all.
 
     One training alone has the directory of the ledger as its own. The directories of a family are below it, and `shared` are the
-    options that all of the family have.
+    options that all of the family have, whatever their presets and seeds.
     """
     require_torch("training")
     for goal in goals:
@@ -84,7 +85,7 @@ def reach(
         family = _Family(goals, work, out)
         missing = family.missing()
         if missing:
-            ledger.begin(work.fingerprint(0) if shared is None else _common_fingerprint(work, shared))
+            ledger.begin(work.fingerprint(0) if shared is None else _common_fingerprint(work.text, shared))
             family.train(missing, ledger, engine, progress or Silent())
         if family.cannot_be_resumed():
             ledger.forget()
@@ -170,7 +171,6 @@ def _fingerprint(record: TrainingRecord) -> str:
     )
 
 
-def _common_fingerprint(work: TrainingWork, shared: dict[str, Any]) -> str:
+def _common_fingerprint(text: TrainingText, shared: TrainingOptions) -> str:
     """That of a family, to which presets and seeds can be added."""
-    text = work.text
-    return to_json([shared, text.sha256, text.fields, text.validation_sha256]).decode()
+    return f"family {fingerprint(shared, text.sha256, None, text.fields, text.validation_sha256)}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,56 @@ def train(
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
     [trained] = reach([goal], Sources(data, valid, fields), ledger, engine=engine, progress=progress)
     return trained
+
+
+def train_family(
+    data: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    presets: Sequence[str] = ("char-lstm",),
+    seeds: Sequence[int] = (0,),
+    valid: str | os.PathLike[str] | None = None,
+    fields: Fields | None = None,
+    watch: Watcher | Callable[[int], Watcher] | None = None,
+    progress: Progress | None = None,
+    snapshot_seconds: float | None = None,
+    engine: Engine | str | None = None,
+    **options: Any,
+) -> list[TrainedModel]:
+    """Train a model with every preset and every seed, each into a directory below `out` such as gru-seed2.
+
+    Each ends with the same bytes as `train` alone, which explains the other arguments. Those that are finished are not trained again.
+    With `engine="processes:4"`, four are trained at a time. `watch` may also be a function of the seed that gives what measures. If
+    some fail, the others are finished, and then a `SomeFailedError` says which failed and why.
+
+    >>> family = train_family("planted/", out="models/", seeds=[0, 1, 2], engine="processes:3")  # doctest: +SKIP
+    >>> [trained.path.name for trained in family]  # doctest: +SKIP
+    ['char-lstm-seed0', 'char-lstm-seed1', 'char-lstm-seed2']
+    """
+    if "seed" in options:
+        raise InputError(f"a family takes a list of seeds, got seed={options['seed']!r}; give seeds instead")
+    goals = []
+    for directory, preset, seed in directories_of_family(out, presets, seeds):
+        watcher = _checked(watch(seed) if callable(watch) else watch)
+        chosen = options_of(preset, {**options, "seed": seed})
+        goals.append(Goal(directory, Member(chosen, watcher, label=directory.name)))
+    ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
+    sources, shared = Sources(data, valid, fields), options_of("char-lstm", options)
+    return reach(goals, sources, ledger, shared=shared, engine=engine, progress=progress)
+
+
+def directories_of_family(
+    out: str | os.PathLike[str], presets: Sequence[str], seeds: Sequence[int]
+) -> list[tuple[Path, str, int]]:
+    """The directory for each preset and seed of a family.
+
+    >>> [directory.name for directory, _, _ in directories_of_family("models", ["gru", "cnn"], [7])]
+    ['gru-seed7', 'cnn-seed7']
+    """
+    for what, given in (("presets", presets), ("seeds", seeds)):
+        if isinstance(given, str) or not given or len(set(given)) < len(given):
+            raise InputError(f"{what} must be a list of at least one, each given once, got {given!r}")
+    return [(Path(out) / f"{preset}-seed{seed}", preset, seed) for preset, seed in product(presets, seeds)]
 
 
 def _checked(watch: Watcher | None) -> Watcher | None:

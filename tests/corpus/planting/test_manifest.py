@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import stat
 
 import pytest
@@ -55,6 +56,18 @@ def test_what_is_loaded_is_what_was_saved(tmp_path):
     assert loaded == made == CanarySet.load(path)
     assert hash(loaded) == hash(made)
     assert loaded.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == made.sha256
+
+
+def test_can_be_sent_to_another_process(tmp_path):
+    made = CanarySet.of(PIN, ["my pin is 0451"], references=2)
+    made.save(tmp_path)
+    for canaries in (made, CanarySet.load(tmp_path)):
+        sent = pickle.loads(pickle.dumps(canaries))
+        assert sent == canaries
+        assert sent.sha256 == canaries.sha256
+        assert (sent.formats, sent.references) == (canaries.formats, canaries.references)
+        with pytest.raises(TypeError):
+            sent.formats["f1"] = PIN
 
 
 def test_is_readable_by_its_owner_only(tmp_path):

@@ -87,6 +87,16 @@ class CanarySet(Sequence[Canary]):
         self._content = b""
         check_canaries(self, set(given))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # To be sent to another process, to which views of dictionaries cannot be sent.
+        return {
+            name: dict(one) if isinstance(one, MappingProxyType) else one for name, one in vars(self).items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        views = ("formats", "source_formats", "references")
+        vars(self).update(state | {name: MappingProxyType(state[name]) for name in views})
+
     @classmethod
     def of(
         cls,
