@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from cli.in_process import run
@@ -184,6 +185,31 @@ def test_the_text_travels_with_the_work(tmp_path):
     with open_engine("here") as engine:
         [outcome] = engine.map(sent, [sent.unit(0)])
     assert sorted(outcome.value()) == ["config", "record", "weights"]
+
+
+def test_what_is_kept_does_not_change_while_the_training_goes_on(tmp_path):
+    class Keeping:
+        """Holds the state after the first batch, as an engine may until it is sent."""
+
+        first = None
+
+        def advance(self, amount=1, note=""):
+            pass
+
+        def kept(self):
+            return None
+
+        def keep(self, state):
+            if self.first is None:
+                self.first = state()
+                self.then = {name: array.copy() for name, array in self.first.items()}
+
+    (tmp_path / "corpus.txt").write_text("abcabcabc\n" * 30)
+    options, running = options_of("char-lstm", SMALL), Keeping()
+    work = TrainingWork(read_corpus(tmp_path / "corpus.txt", None, None, [options]), (Member(options, None),))
+    work.prepare()(work.unit(0), running)
+    assert "optimizer/0/exp_avg" in running.first
+    assert all(np.array_equal(running.first[name], array) for name, array in running.then.items())
 
 
 def test_what_cannot_be_sent_is_refused_before_any_training(planted, workers, tmp_path):

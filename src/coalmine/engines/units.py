@@ -46,7 +46,10 @@ class Running(Protocol):
         """What an earlier run of this unit kept before it was stopped, or None."""
 
     def keep(self, state: Callable[[], Arrays]) -> None:
-        """Keep a state to resume from, if it is time to. If the run is being stopped, keep it now and raise KeyboardInterrupt."""
+        """Keep a state to resume from, if it is time to. If the run is being stopped, keep it now and raise KeyboardInterrupt.
+
+        Some engines send it while the unit goes on, so its arrays are copies of what the unit changes.
+        """
 
 
 Run = Callable[[Unit, Running], Arrays]

@@ -24,13 +24,18 @@ class Learned(NamedTuple):
 def state_arrays(
     network: torch.nn.Module, optimizer: torch.optim.Optimizer, learned: Learned, position: bytes
 ) -> Arrays:
-    """Everything that the rest of the run depends on; `position` is plain JSON."""
+    """Everything that the rest of the run depends on, copied, because engines may send it while the training goes on.
+
+    `position` is plain JSON.
+    """
     tensors = _under("weights", network.state_dict()) | _under("best", learned.best)
     tensors |= {f"carried/{place}": tensor for place, tensor in enumerate(learned.carried)}
     tensors["random"] = torch.get_rng_state()
     for place, entries in optimizer.state_dict()["state"].items():
         tensors |= _under(f"optimizer/{place}", entries)
-    arrays: Arrays = {name: torch.as_tensor(one).detach().cpu().numpy() for name, one in tensors.items()}
+    arrays: Arrays = {
+        name: torch.as_tensor(one).detach().cpu().numpy().copy() for name, one in tensors.items()
+    }
     return arrays | {"position": np.frombuffer(position, dtype=np.uint8)}
 
 
