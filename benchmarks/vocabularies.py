@@ -22,9 +22,8 @@ from typing import Any
 VOCABULARIES = (100, 5_000, 50_000, 128_000)
 WORKS = ("walking", "scoring", "recitation", "training")
 EMBEDDING, HIDDEN, LAYERS = 200, 200, 2
-# The digits of the walk, fewer in a large vocabulary, in which each of them takes longer.
-DIGITS = {100: 6, 5_000: 5}
-FEWEST_DIGITS = 4
+# The digits of the walk: one more in a small vocabulary, in which a node takes little time.
+DIGITS, MORE_DIGITS, SMALL = 5, 6, 1_000
 TEXTS, CONTEXT, TARGET = 64, 32, 32
 ROWS, WINDOW, STEPS = 32, 32, 3
 # The products of the last layer are made in blocks of so many rows and tokens, the fastest way to make them.
@@ -65,7 +64,10 @@ def measure(work: str, vocabulary: int, rounds: int) -> dict[str, Any]:
     """The shares of some rounds; the share of system time, the page faults of a round, and the memory that the work took at its peak."""
     import torch
 
+    from coalmine.pages import keep_pages
+
     torch.set_num_threads(1)
+    keep_pages()  # as every command does
     with tempfile.TemporaryDirectory() as folder:
         whole, shapes = PREPARED[work](vocabulary, Path(folder))
         held = forget_peak()
@@ -149,7 +151,8 @@ def walking(vocabulary: int, _: Path) -> tuple[Callable[[], object], Shapes]:
     from coalmine.search.walks.frontier import Frontier
 
     model = model_of(vocabulary)
-    tree = TokenTree(Format(f"pin {{digits:{DIGITS.get(vocabulary, FEWEST_DIGITS)}}}"), model.tokenizer)
+    digits = MORE_DIGITS if vocabulary < SMALL else DIGITS
+    tree = TokenTree(Format(f"pin {{digits:{digits}}}"), model.tokenizer)
 
     def walk() -> None:
         for _ in enumerate_members(Frontier(model, tree)):

@@ -34,6 +34,7 @@ from coalmine.cli import (
 from coalmine.cli.streams import OutputError, ReaderGoneError, standard_streams, write_stderr
 from coalmine.errors import CoalmineError
 from coalmine.interrupts import LastSignal, treat_sigterm_as_ctrl_c
+from coalmine.pages import keep_pages
 from coalmine.storage.system_errors import describe_system_error
 from coalmine.visible import visible, visible_lines
 
@@ -124,6 +125,7 @@ def _show_nothing_raw() -> None:
 
 def _run() -> NoReturn:
     treat_sigterm_as_ctrl_c()
+    keep_pages()
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()

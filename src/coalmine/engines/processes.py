@@ -24,6 +24,7 @@ from coalmine.engines.threads import threads_of_new_processes
 from coalmine.engines.units import Work
 from coalmine.engines.worker import Worker
 from coalmine.errors import InputError
+from coalmine.pages import keep_pages
 
 # How long a worker may take to end by itself when the engine is closed.
 _END_SECONDS = 1.0
@@ -174,6 +175,7 @@ def _main(number: int, threads: int, connection: Connection, stopping: Any) -> N
         signal.SIGINT, signal.SIG_IGN
     )  # the terminal sends Ctrl-C to all; the driver says what is to be done
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    keep_pages()
     worker = Worker(number, threads, connection.send, lambda: bool(stopping.value))
     try:
         while True:

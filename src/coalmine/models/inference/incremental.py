@@ -166,9 +166,12 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         shared = _shared_length(rows)
         # The scores of the shared prefix itself (all tokens but the first, which nothing predicts), and of what comes right after it.
         hidden, state = self._read_prefix(rows[0][:shared])
-        prefix = self._judge(hidden[:-1], np.array(rows[0][1:shared], dtype=np.int64), ranks=ranks)
-        after = np.array([row[shared] for row in rows], dtype=np.int64)
-        first = self._judge(hidden[-1:], after if shared else after[:0], ranks=ranks)
+        after = [row[shared] for row in rows] if shared else []
+        tokens = np.array([*rows[0][1:shared], *after], dtype=np.int64)
+        begin = max(0, shared - 1)
+        # All that follow the prefix are judged at its last token.
+        judged = self._judge(hidden, np.minimum(np.arange(len(tokens)), begin), tokens, ranks=ranks)
+        prefix = judged.part(slice(0, begin))
         results: list[SequenceScore | None] = [None] * len(rows)
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -179,7 +182,8 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             for i, rest in zip(batch, rests, strict=True):
                 # Position p of a row is predicted at index p - 1 of the three parts together.
                 own = slice(len(sequences[i].context) - 1, len(rows[i]) - 1)
-                results[i] = _join((prefix, first.part(slice(i, i + 1)), rest), own)
+                first = judged.part(slice(begin + i, begin + i + 1))
+                results[i] = _join((prefix, first, rest), own)
         return [result for result in results if result is not None]
 
     def _read_prefix(self, row: tuple[int, ...]) -> tuple[Tensor, State]:
@@ -210,18 +214,18 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             hidden = hidden.flatten(0, 1)
         if not counts.all():
             hidden = hidden[self._tensor(np.flatnonzero(counts))]
-        scores = self._judge(hidden, padded[:, 1:][counts], ranks=ranks)
+        tokens = padded[:, 1:][counts]
+        scores = self._judge(hidden, np.arange(len(tokens)), tokens, ranks=ranks)
         ends = np.cumsum(lengths - 1).tolist()
         return (
             scores.part(slice(end - length + 1, end))
             for end, length in zip(ends, lengths.tolist(), strict=True)
         )
 
-    def _judge(self, hidden: Tensor, tokens: IntArray, *, ranks: bool) -> TokenScores:
-        """The scores of tokens, each at its own row of hidden numbers, or all at the only row."""
+    def _judge(self, hidden: Tensor, rows: IntArray, tokens: IntArray, *, ranks: bool) -> TokenScores:
+        """The scores of tokens, each at one of the rows of hidden numbers."""
         if not len(tokens):
             return TokenScores(np.empty(0), np.empty(0, bool), np.empty(0, np.int64) if ranks else None)
-        rows = np.arange(len(tokens)) if len(hidden) > 1 else np.zeros(len(tokens), np.int64)
         judged = self._projection.judge(hidden, rows, tokens, ranks=ranks)
         return TokenScores(judged.log2[:, 0], judged.is_argmax, judged.ranks)
 
