@@ -283,7 +283,7 @@ def translator(tmp_path_factory):
     planted = plant(
         folder / "corpus.jsonl",
         VIETNAMESE,
-        source_formats=ENGLISH,
+        source_format=ENGLISH,
         fields=Fields(source="en", target="vi"),
         repeat=[1, 30],
         canaries=4,
