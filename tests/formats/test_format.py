@@ -125,6 +125,7 @@ def test_representation_shows_the_template_and_does_not_pour_out_the_words():
 
 def test_survives_pickling_and_copying():
     secret = Format("x{word:2}", words=WORDS)
+    assert list(secret.finditer("xa b"))  # what is made for that is sent along
     for clone in (pickle.loads(pickle.dumps(secret)), copy.deepcopy(secret)):
         assert clone == secret
         assert list(clone) == list(secret)

@@ -20,6 +20,10 @@ class Finder:
         self._automaton = automaton
         self._next_candidate = _candidates(automaton)
 
+    def __reduce__(self) -> tuple[type[Finder], tuple[Automaton]]:
+        # It is made anew when it is sent to another process: functions made at run time cannot be.
+        return Finder, (self._automaton,)
+
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """The start and end of each, in order."""
         longest_match, next_candidate = self._automaton.longest_match, self._next_candidate

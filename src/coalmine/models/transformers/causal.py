@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -304,14 +304,31 @@ def _split_of(model: PreTrainedModel, whole: PreTrainedModel) -> _Split | None:
 
 def _known_bends(config: Any) -> list[Callable[[Tensor], object]]:
     """What a model with this config may do to its logits: nothing, cap them (Gemma 2), divide (Granite) or multiply them (Cohere)."""
-    bends: list[Callable[[Tensor], object]] = [lambda logits: logits]
+    # Functions of this module with an argument bound: a model is sent to other processes with the one that it uses.
+    bends: list[Callable[[Tensor], object]] = [_unbent]
     if cap := getattr(config, "final_logit_softcapping", None):
-        bends.append(lambda logits: logits.div_(cap).tanh_().mul_(cap))
+        bends.append(partial(_capped, cap))
     if divisor := getattr(config, "logits_scaling", None):
-        bends.append(lambda logits: logits.div_(divisor))
+        bends.append(partial(_divided, divisor))
     if factor := getattr(config, "logit_scale", None):
-        bends.append(lambda logits: logits.mul_(factor))
+        bends.append(partial(_multiplied, factor))
     return bends
+
+
+def _unbent(logits: Tensor) -> Tensor:
+    return logits
+
+
+def _capped(cap: float, logits: Tensor) -> Tensor:
+    return logits.div_(cap).tanh_().mul_(cap)
+
+
+def _divided(divisor: float, logits: Tensor) -> Tensor:
+    return logits.div_(divisor)
+
+
+def _multiplied(factor: float, logits: Tensor) -> Tensor:
+    return logits.mul_(factor)
 
 
 def _are_same(one: Tensor, other: Tensor) -> bool:
