@@ -32,6 +32,8 @@ UNITS_FILE = "unfinished.units"
 WORK_FILES = r"unfinished\.units|unfinished-[0-9a-f]{32}\.npz"
 # How often a unit that takes long keeps its state, and how often finished results are flushed to the disk.
 SECONDS_BETWEEN_SAVES = 10.0
+# The share of its time that a unit may spend on keeping its state.
+SHARE_OF_KEEPING = 0.05
 
 _MAGIC = b"coalmine.units/1\n"
 _HEADER_BYTES = len(_MAGIC) + 32  # with a fingerprint
@@ -67,6 +69,8 @@ class Ledger:
         self._end = 0
         self._flushed_at = time.monotonic()
         self._begun: bytes | None = None
+        self._too: set[Path] = set()
+        self._held = False
 
     def begin(self, fingerprint: str, *, instead: bool = False) -> None:
         """Open the ledger of the run with this fingerprint, and create it with the first result; another run's is rejected.
@@ -78,7 +82,8 @@ class Ledger:
         if self.directory is None or self._begun == digest:
             return
         self._begun, path = digest, self.directory / UNITS_FILE
-        check_place(path)  # before any work; and a pipe would be waited for forever
+        for one in (path, *self._left()):
+            check_place(one)  # before any work; and a pipe would be waited for forever
         if os.path.lexists(path) and not (instead and _is_of_another(path, digest)):
             self._known, self._end = _read(path, digest)
         if instead:
@@ -149,16 +154,33 @@ class Ledger:
             with guarded_file(self._state_path(key)) as stream:
                 np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take a flag here
 
+    def also_forget(self, path: Path) -> None:
+        """Remove a file with the rest, once the results of the run are on disk."""
+        self._too.add(path)
+
+    def hold(self) -> None:
+        """Let `forget` leave everything: a unit was lost with its worker, and the same command may have more luck."""
+        self._held = True
+
     def forget(self) -> None:
         """Remove everything: the results of the run are on disk, or the same units would fail in the same way."""
         self._known, self._end, self._begun = _NOTHING, 0, None
-        if self.directory is None or not self.directory.is_dir():
+        if self._held:
             return
-        for path in sorted(
-            self.directory.iterdir(), reverse=True
-        ):  # the units last: they tell whose the states are
-            if re.fullmatch(WORK_FILES, path.name):
-                remove_file(path)
+        for path in self._left():
+            remove_file(path)
+        for path in sorted(self._too):  # after the units, which may have begun from them
+            remove_file(path)
+
+    def _left(self) -> list[Path]:
+        """The files of a run that are in the directory, the units last: they tell whose the states are."""
+        if self.directory is None or not self.directory.is_dir():
+            return []
+        try:
+            found = [path for path in self.directory.iterdir() if re.fullmatch(WORK_FILES, path.name)]
+        except OSError as error:
+            raise InputError(unreadable(self.directory, error)) from error
+        return sorted(found, key=lambda path: (path.name == UNITS_FILE, path.name))
 
     def _create(self) -> None:
         """Make the file with its header, as a whole, if it is not there."""
@@ -194,17 +216,19 @@ Resume = str | os.PathLike[str] | Ledger | None
 
 
 class Keeping:
-    """The state of one running unit, kept at intervals."""
+    """The state of one running unit, kept at intervals; large states less often, so that a unit spends little of its time on that."""
 
     def __init__(self, seconds: float, write: Callable[[Arrays], None]) -> None:
         self._seconds, self._write = seconds, write
-        self._at = time.monotonic()
+        self._at, self._pause = time.monotonic(), seconds
 
     def keep(self, state: Callable[[], Arrays], *, now: bool) -> None:
         """Write the state if it is time to, or `now`."""
-        if now or time.monotonic() - self._at >= self._seconds:
+        began = time.monotonic()
+        if now or began - self._at >= self._pause:
             self._write(state())
             self._at = time.monotonic()
+            self._pause = self._seconds and max(self._seconds, (self._at - began) / SHARE_OF_KEEPING)
 
 
 def _read(path: Path, digest: bytes) -> tuple[_Known, int]:

@@ -130,6 +130,16 @@ def in_order(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
             following += 1
 
 
+def advance_and_keep(running: Running, amount: int, state: Callable[[], Arrays], note: str = "") -> None:
+    """Report progress, and keep a state if it is time to; if the run is being stopped, keep it now and raise KeyboardInterrupt."""
+    try:
+        running.advance(amount, note)
+    except KeyboardInterrupt:
+        running.keep(state)
+        raise
+    running.keep(state)
+
+
 def loaded(unit: Unit) -> Unit:
     """The unit with its payload, which may be a function that makes it."""
     return unit._replace(payload=unit.payload()) if callable(unit.payload) else unit

@@ -11,6 +11,7 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     │   ├── MaskedModel      a model that sees both sides of a token
     │   └── Reciter          whether it would write a text, in one pass
     ├── Stepper          incremental decoding
+    │   └── StateKeeper      its states can be written to a file
     ├── Generator        greedy continuations
     ├── Lister           the likeliest tokens at each position of a text
     ├── BoundedModel     how many tokens it can read
@@ -302,6 +303,24 @@ class Stepper(Model, Protocol):
 
     def state_bytes(self, states: Any) -> int:
         """The memory that a batch of states takes, in bytes."""
+
+
+@runtime_checkable
+class StateKeeper(Stepper, Protocol):
+    """A Stepper whose states can be written to a file, so that a search that was stopped resumes with the same bits.
+
+    The states of other models are computed again from the start of each text, which may round differently.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), StateKeeper)
+    False
+    """
+
+    def states_to_arrays(self, states: Any) -> list[NDArray[Any]]:
+        """A batch of states as plain arrays."""
+
+    def states_from_arrays(self, arrays: Sequence[NDArray[Any]]) -> Any:
+        """The same batch of states again, with the same bits."""
 
 
 @runtime_checkable

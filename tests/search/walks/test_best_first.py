@@ -215,3 +215,36 @@ def test_no_texts_have_no_beginning_that_is_not_scored():
         members.score(["12"])
     within = Members(NothingBefore("n0123456789"), Format("n{digits:2}"))
     assert len(within.score(["n12"])) == 1
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
+@pytest.mark.parametrize("memory_bytes", [10**9, 60_000])
+@pytest.mark.parametrize("kind", ["bounded", "shortest"])
+def test_a_search_that_is_saved_with_its_states_goes_on_with_the_same_bits(
+    architecture, memory_bytes, kind, tmp_path, monkeypatch
+):
+    """In single precision, where states that are computed again are rounded in another way, and with little memory for them."""
+    monkeypatch.setattr("coalmine.search.walks.open_nodes.NEAR", 20)
+    model, form = random_model(architecture), Format("{digits:4}")
+
+    def begin():
+        frontier = Frontier(model, TokenTree(form, model.tokenizer), batch=16, memory_bytes=memory_bytes)
+        if kind == "shortest":
+            return ShortestPaths(frontier, 10, nodes_a_step=16, memory_bytes=memory_bytes)
+        return BoundedSearch(frontier, np.array([18.0, 22.0]), memory_bytes=memory_bytes)
+
+    whole = begin()
+    whole.start()
+    whole.run(150)
+    np.savez(tmp_path / "kept.npz", **whole.snapshot(states=True))
+    again = begin()
+    with np.load(tmp_path / "kept.npz") as kept:
+        again.restore({name: kept[name] for name in kept.files})
+    for search in (whole, again):
+        search.run(300)
+    one, other = whole.snapshot(), again.snapshot()
+    assert one.pop("counters")[0] == other.pop("counters")[0] == 450
+    assert one.keys() == other.keys()
+    assert len(one["open_cost"]) > 0
+    for name, array in one.items():
+        assert array.tobytes() == other[name].tobytes(), name

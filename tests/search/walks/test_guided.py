@@ -122,11 +122,12 @@ def test_same_seed_same_draws():
     assert (one.log2_weights == two.log2_weights).all()
 
 
-def test_shared_prefixes_are_asked_once():
+@pytest.mark.parametrize(("number", "parts"), [(8_000, 1), (20_000, 3)])
+def test_shared_prefixes_are_asked_once_in_each_part(number, parts):
     model = ScriptedModel("0123456789")
     search = searched(model, Format("{digits:3}"), np.inf, 0)
-    draw_members(search.frontier, search.open, 100_000, arrays(4, "test"), np.inf)
-    assert search.frontier.expansions == 10 + 100
+    draw_members(search.frontier, search.open, number, arrays(4, "test"), np.inf)
+    assert search.frontier.expansions == parts * (10 + 100)
 
 
 def test_draws_leave_the_nodes_open():

@@ -119,16 +119,6 @@ def test_states_that_have_longest_to_wait_are_dropped_first_and_no_more_than_mus
     assert (waiting.all()["block"] == -1).all()
 
 
-def test_room_is_left_for_the_batches_that_are_asked_for():
-    walked, waiting = opened(10**9)
-    before = sum(waiting._bytes.values())
-    waiting.leave_room(1)
-    assert sum(waiting._bytes.values()) == before
-    walked.memory_bytes = walked.step_bytes + 2 * walked.batch * walked.row_bytes + before - 1
-    waiting.leave_room(2)
-    assert 0 < sum(waiting._bytes.values()) < before
-
-
 def test_what_is_saved_comes_back():
     walked, waiting = opened(10**9)
     again = OpenNodes(walked)

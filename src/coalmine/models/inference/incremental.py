@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
@@ -285,6 +286,24 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         if self._network.head() is not None:
             return 0
         return LOGITS_COPIES * self._network.vocabulary * max(4, self._dtype.itemsize)
+
+    def states_to_arrays(self, states: State) -> list[NDArray[Any]]:
+        """Its tensors; bfloat16, which NumPy does not have, as two bytes each."""
+        return [
+            part.view(torch.int16).numpy().view("V2") if part.dtype == torch.bfloat16 else part.numpy()
+            for part in (one.detach().cpu().contiguous() for one in states)
+        ]
+
+    def states_from_arrays(self, arrays: Sequence[NDArray[Any]]) -> State:
+        """The same tensors again."""
+        parts = (
+            torch.from_numpy(one.view(np.int16).copy()).view(torch.bfloat16)
+            if one.dtype.kind == "V"
+            else torch.from_numpy(one.copy())
+            for one in arrays
+        )
+        device = next(self._network.parameters()).device
+        return tuple(part.to(device) for part in parts)
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:

@@ -75,10 +75,14 @@ class BestFirstSearch(ABC):
                 after_step(len(taken))
         return True
 
-    def snapshot(self) -> dict[str, NDArray[Any]]:
-        """All that is needed to resume elsewhere, as plain arrays."""
+    def snapshot(self, *, states: bool = False) -> dict[str, NDArray[Any]]:
+        """All that is needed to resume elsewhere, as plain arrays; with `states`, in exactly the same way."""
         counters = np.array([self.frontier.expansions, self.frontier.reads], dtype=np.int64)
-        return {"counters": counters, "cut": np.array(self._cut_bits), **self.open.to_arrays()}
+        return {
+            "counters": counters,
+            "cut": np.array(self._cut_bits),
+            **self.open.to_arrays(states=states),
+        }
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """Resume from a snapshot of the same search, instead of starting at the root."""

@@ -87,9 +87,9 @@ class BoundedSearch(BestFirstSearch):
             found.append(_at_least_sum_of_powers(most_bits))
         return found
 
-    def snapshot(self) -> dict[str, NDArray[Any]]:
+    def snapshot(self, *, states: bool = False) -> dict[str, NDArray[Any]]:
         """Including the counts."""
-        return {**super().snapshot(), **self.counter.state()}
+        return {**super().snapshot(states=states), **self.counter.state()}
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """Including the counts."""

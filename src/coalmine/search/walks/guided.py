@@ -4,23 +4,27 @@ A draw starts at one of the nodes that a bounded search left open, chosen in pro
 model's own distribution, at each step renormalized over the tokens from which the format can still be completed. A share of the
 draws is uniform instead, so that no member has too large a weight. Draws that pass through the same node share its state, so the
 model is asked about each different prefix once. Each draw has its own random numbers: its path depends neither on other draws nor
-on the order in which nodes are read, and so not on memory, batches or interruptions.
+on the order in which nodes are read, and so not on memory, batches or interruptions. Any range of the draws can be followed by
+itself, in another process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.models.protocols import IntArray
+from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import Frontier, NodeBlock, Nodes
-from coalmine.search.walks.open_nodes import OpenNodes
+from coalmine.search.walks.open_nodes import OpenNodes, as_nodes
 
 UNIFORM_SHARE = 0.1
+# Draws that are followed together and share what they read: enough that few prefixes are read more than once.
+DRAWS_AT_A_TIME = 8_192
 
 
 class Draws(NamedTuple):
@@ -76,10 +80,10 @@ class _Arrival(NamedTuple):
 class _Chance:
     """A stream of random numbers per draw, by SplitMix64; `is_uniform` marks the draws that are not guided."""
 
-    def __init__(self, number: int, generator: np.random.Generator) -> None:
-        self._seeds = generator.integers(2**64, size=number, dtype=np.uint64)
-        self.all = np.arange(number)
-        self.is_uniform = self.of(self.all, np.zeros(number, dtype=np.int64)) < UNIFORM_SHARE
+    def __init__(self, seeds: NDArray[np.uint64]) -> None:
+        self._seeds = seeds
+        self.all = np.arange(len(seeds))
+        self.is_uniform = self.of(self.all, np.zeros(len(seeds), dtype=np.int64)) < UNIFORM_SHARE
 
     def of(self, draws: IntArray, places: IntArray) -> NDArray[np.float64]:
         """For each of these draws, the number in [0, 1) at a position of its stream."""
@@ -89,48 +93,93 @@ class _Chance:
         return np.asarray(((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53)
 
 
-def draw_members(
-    frontier: Frontier, open_nodes: OpenNodes, number: int, generator: np.random.Generator, limit: float
-) -> Draws:
-    """Draw members below the open nodes, which stay open.
+class DrawnBelow(NamedTuple):
+    """Some of the draws, with the nodes that they start from; they can be followed without the others."""
+
+    seeds: NDArray[np.uint64]  # (draws,)
+    rows: IntArray  # (draws,), the node of each
+    nodes: Nodes
+    log2_guided: NDArray[np.float64]  # (nodes,), the log2 probability with which a guided draw starts there
+
+
+class Followed(NamedTuple):
+    """Where draws ended, in their order; each array is (draws,). `log2_guided` is the log2 probability of a guided draw of the member."""
+
+    indices: NDArray[Any]
+    costs: NDArray[np.float64]
+    log2_guided: NDArray[np.float64]
+
+
+class DrawPlan:
+    """Where each draw starts, and what the nodes that draws start from have in common."""
+
+    def __init__(
+        self, tree: TokenTree, waiting: NDArray[Any], number: int, generator: np.random.Generator
+    ) -> None:
+        """`waiting` are the open nodes of a search, in any order."""
+        self.number, self._tree = number, tree
+        starts = waiting[np.argsort(waiting["index"], kind="stable")]
+        cheapest = float(starts["cost"].min())
+        mass = np.exp2(cheapest - starts["cost"])
+        self._log2_mass = math.log2(mass.sum()) - cheapest
+        log2_below = tree.log2_below[starts["state"]]
+        members = np.exp2(log2_below - log2_below.max())
+        self._log2_members = float(log2_below.max() + math.log2(members.sum()))
+        self._seeds = generator.integers(2**64, size=number, dtype=np.uint64)
+        chance = _Chance(self._seeds)
+        where = chance.of(chance.all, np.ones(number, dtype=np.int64))
+        self._chosen = np.where(chance.is_uniform, _picked(members, where), _picked(mass, where))
+        self._starts = starts
+
+    def part(self, begin: int, end: int) -> DrawnBelow:
+        """The draws with these numbers."""
+        places, rows = np.unique(self._chosen[begin:end], return_inverse=True)
+        nodes = as_nodes(self._starts[places])
+        return DrawnBelow(self._seeds[begin:end], rows, nodes, -nodes.costs - self._log2_mass)
+
+    def draws(self, parts: Sequence[Followed]) -> Draws:
+        """All draws, of which `parts` are consecutive."""
+        indices, costs, log2_guided = (np.concatenate(column) for column in zip(*parts, strict=True))
+        log2_q = np.logaddexp2(
+            math.log2(1 - UNIFORM_SHARE) + log2_guided, math.log2(UNIFORM_SHARE) - self._log2_members
+        )
+        return Draws(
+            indices=indices,
+            costs=costs,
+            log2_weights=-log2_q,
+            log2_mass=self._log2_mass,
+            log2_members=self._log2_members,
+            most_stops=self._tree.most_stops,
+        )
+
+
+def follow_draws(frontier: Frontier, drawn: DrawnBelow, limit: float) -> Followed:
+    """Follow draws to their ends; the states of the nodes that they start from are computed from the start of the text.
 
     Draws that exceed `limit` (bits) count for no threshold up to it, and are not followed further.
     """
-    tree = frontier.tree
-    open_nodes.leave_room(tree.depth)
-    starts = open_nodes.all()
-    starts = starts[
-        np.argsort(starts["index"], kind="stable")
-    ]  # the same draws in whatever order nodes were left
-    cheapest = float(starts["cost"].min())
-    mass = np.exp2(cheapest - starts["cost"])
-    log2_mass = math.log2(mass.sum()) - cheapest
-    log2_below = tree.log2_below[starts["state"]]
-    members = np.exp2(log2_below - log2_below.max())
-    log2_members = float(log2_below.max() + math.log2(members.sum()))
-    chance = _Chance(number, generator)
-    where = chance.of(chance.all, np.ones(number, dtype=np.int64))
-    chosen = np.where(chance.is_uniform, _picked(members, where), _picked(mass, where))
-    places, rows = np.unique(chosen, return_inverse=True)
-    starts = starts[places]
-    walkers = _Walkers(chance.all, rows, -starts["cost"] - log2_mass)
-    arrivals = []
-    for block in open_nodes.expand(starts, keep=True):
-        here = np.searchsorted(starts["index"], block.nodes.indices)
-        arrivals += list(_walk(frontier, block, walkers.select(here), chance, limit))
+    chance = _Chance(drawn.seeds)
+    walkers = _Walkers(chance.all, drawn.rows, drawn.log2_guided)
+    arrivals: list[_Arrival] = []
+    for depth in np.unique(drawn.nodes.depths):
+        level = np.flatnonzero(drawn.nodes.depths == depth)
+        for start in range(0, len(level), frontier.batch):
+            here = level[start : start + frontier.batch]
+            block = frontier.read_again(drawn.nodes.select(here))
+            arrivals += _walk(frontier, block, walkers.select(here), chance, limit)
     draws, indices, costs, log2_guided = (np.concatenate(column) for column in zip(*arrivals, strict=True))
     order = np.argsort(draws)
-    log2_q = np.logaddexp2(
-        math.log2(1 - UNIFORM_SHARE) + log2_guided[order], math.log2(UNIFORM_SHARE) - log2_members
-    )
-    return Draws(
-        indices=indices[order],
-        costs=costs[order],
-        log2_weights=-log2_q,
-        log2_mass=log2_mass,
-        log2_members=log2_members,
-        most_stops=tree.most_stops,
-    )
+    return Followed(indices[order], costs[order], log2_guided[order])
+
+
+def draw_members(
+    frontier: Frontier, open_nodes: OpenNodes, number: int, generator: np.random.Generator, limit: float
+) -> Draws:
+    """Draw members below the open nodes, which stay open."""
+    plan = DrawPlan(frontier.tree, open_nodes.all(), number, generator)
+    cuts = range(0, number, DRAWS_AT_A_TIME)
+    parts = (plan.part(begin, min(begin + DRAWS_AT_A_TIME, number)) for begin in cuts)
+    return plan.draws([follow_draws(frontier, part, limit) for part in parts])
 
 
 def _picked(shares: NDArray[np.float64], where: NDArray[np.float64]) -> IntArray:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.models.protocols import IntArray
+from coalmine.models.protocols import IntArray, StateKeeper
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.frontier import MEMORY_BYTES, Frontier, NodeBlock, Nodes
+from coalmine.search.walks.plain_arrays import pack_states, plain_integers, unpack_states, whole_integers
 
-__all__ = ["MEMORY_BYTES", "OpenNodes", "node_type"]
+__all__ = ["MEMORY_BYTES", "OpenNodes", "as_nodes", "node_type"]
 
 # Waiting nodes near the cheapest are kept separate, so that finding the cheapest does not scan all of them.
 NEAR = 1 << 14
@@ -91,20 +92,19 @@ class OpenNodes:
             taken = taken[~beyond]
         return taken
 
-    def expand(self, taken: NDArray[Any], *, keep: bool = False) -> Iterator[NodeBlock]:
+    def expand(self, taken: NDArray[Any]) -> Iterator[NodeBlock]:
         """Ask the model about nodes that were taken, in as few batches as their states allow.
 
-        `keep` is for nodes that were only read with `all`, and keep waiting. Blocks come one by one, and no nodes may be added before
-        the last one: to make room, their states might be dropped.
+        Blocks come one by one, and no nodes may be added before the last one: to make room, their states might be dropped.
         """
         held = taken["block"] >= 0
         for level in [taken[held]] if self.frontier.model.mixes_depths else _by_depth(taken[held]):
-            yield from self._expand_held(level, keep=keep)
+            yield from self._expand_held(level)
         for level in _by_depth(
             taken[~held]
         ):  # contexts that are read from the start have one length per batch
             for start in range(0, len(level), self.frontier.batch):
-                yield self.frontier.read_again(_as_nodes(level[start : start + self.frontier.batch]))
+                yield self.frontier.read_again(as_nodes(level[start : start + self.frontier.batch]))
 
     def cheapest(self) -> float:
         """The lowest cost of any waiting node; infinite if none waits."""
@@ -127,28 +127,45 @@ class OpenNodes:
         """Every waiting node, in no particular order."""
         return np.concatenate([self._near, *self._far])
 
-    def leave_room(self, batches: int) -> None:
-        """Drop states until this many batches, and the current step, fit into the memory as well."""
-        frontier = self.frontier
-        room = frontier.memory_bytes - frontier.step_bytes - batches * frontier.batch * frontier.row_bytes
-        if sum(self._bytes.values()) > room:
-            self._drop_states(room)
+    def to_arrays(self, *, states: bool = False) -> dict[str, NDArray[Any]]:
+        """Every waiting node as plain arrays; with `states`, and if the model can, also the states that they need.
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Every waiting node as plain arrays, without states."""
+        With states, a search that is restored takes the same nodes in the same batches as one that was never stopped.
+        """
         waiting = self.all()
         saved = {f"open_{name}": waiting[name] for name in _SAVED}
-        index = waiting["index"]
-        return {**saved, "open_index": index if index.dtype == np.int64 else index.astype(str)}
+        saved["open_index"] = plain_integers(waiting["index"])
+        model = self.frontier.model
+        if not states or not isinstance(model, StateKeeper):
+            return saved
+        return {
+            **saved,
+            "open_block": waiting["block"],
+            "open_row": waiting["row"],
+            "open_parts": np.array([len(part) for part in (self._near, *self._far)], dtype=np.int64),
+            "open_cutoff": np.array(self._cutoff),
+            "open_next_block": np.array(self._next_block),
+            **pack_states({number: model.states_to_arrays(one) for number, one in self._states.items()}),
+        }
 
     def add_arrays(self, saved: dict[str, NDArray[Any]]) -> None:
-        """Add nodes that `to_arrays` saved; their states are computed again when they are needed."""
+        """Add nodes that `to_arrays` saved; states that were not saved are computed again when they are needed."""
         waiting = np.zeros(len(saved["open_cost"]), dtype=self._type)
         for name in _SAVED:
             waiting[name] = saved[f"open_{name}"]
-        waiting["index"] = [int(index) for index in saved["open_index"]]
-        waiting["block"] = -1
-        self._put(waiting)
+        waiting["index"] = whole_integers(saved["open_index"], self.frontier.tree.index_type)
+        model = self.frontier.model
+        if "open_block" not in saved or not isinstance(model, StateKeeper):
+            waiting["block"] = -1
+            self._put(waiting)
+            return
+        waiting["block"], waiting["row"] = saved["open_block"], saved["open_row"]
+        self._near, *self._far = np.split(waiting, np.cumsum(saved["open_parts"])[:-1])
+        self._cutoff, self._next_block = float(saved["open_cutoff"]), int(saved["open_next_block"])
+        for number, arrays in unpack_states(saved).items():
+            self._states[number] = model.states_from_arrays(arrays)
+            self._waiting[number] = int((waiting["block"] == number).sum())
+            self._bytes[number] = model.state_bytes(self._states[number])
 
     def _put(self, added: NDArray[Any]) -> None:
         near = added["cost"] <= self._cutoff
@@ -176,7 +193,7 @@ class OpenNodes:
         near = every["cost"] <= self._cutoff
         self._near, self._far = every[near], [every[~near]]
 
-    def _expand_held(self, level: NDArray[Any], *, keep: bool) -> Iterator[NodeBlock]:
+    def _expand_held(self, level: NDArray[Any]) -> Iterator[NodeBlock]:
         level = level[np.argsort(level["block"], kind="stable")]
         for start in range(0, len(level), self.frontier.batch):
             part = level[start : start + self.frontier.batch]
@@ -185,9 +202,8 @@ class OpenNodes:
             states = self.frontier.model.gather(
                 [(self._states[int(number)], own) for number, own in zip(numbers, rows, strict=True)]
             )
-            nodes = _as_nodes(part)._replace(parents=np.arange(len(part)))
-            if not keep:
-                self._release(part["block"])
+            nodes = as_nodes(part)._replace(parents=np.arange(len(part)))
+            self._release(part["block"])
             yield self.frontier.advance_from(states, nodes)
 
     def _release(self, blocks: IntArray) -> None:
@@ -225,7 +241,8 @@ def _by_depth(nodes: NDArray[Any]) -> list[NDArray[Any]]:
     return [nodes[nodes["depth"] == depth] for depth in np.unique(nodes["depth"])]
 
 
-def _as_nodes(part: NDArray[Any]) -> Nodes:
+def as_nodes(part: NDArray[Any]) -> Nodes:
+    """Waiting nodes as nodes."""
     return Nodes(
         states=part["state"].astype(np.int64),
         costs=part["cost"],

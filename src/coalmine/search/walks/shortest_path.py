@@ -109,10 +109,10 @@ class ShortestPaths(BestFirstSearch):
         gap = self.limit - cheapest
         return Certificate(False, spent, open_bits, None if gap == np.inf else gap)
 
-    def snapshot(self) -> dict[str, NDArray[Any]]:
+    def snapshot(self, *, states: bool = False) -> dict[str, NDArray[Any]]:
         """Including the best so far."""
         return {
-            **super().snapshot(),
+            **super().snapshot(states=states),
             "best_index": np.array([str(one.member) for one in self._best], dtype=str),
             "best_cost": np.array([one.log_perplexity_bits for one in self._best], dtype=np.float64),
             "best_expansions": np.array([one.expansions for one in self._best], dtype=np.int64),
