@@ -79,10 +79,8 @@ def prepare(without=()):
     from coalmine.corpus.index import building
     from coalmine.engines import ledger
     from coalmine.search.walks.members import Members
-    from coalmine.search.walks.resuming import ResumeFile
 
     ledger.SECONDS_BETWEEN_SAVES = 0.0
-    ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
     expose.__kwdefaults__["batch"] = Members.__init__.__kwdefaults__["batch"] = 512
     recitation_answers.AT_A_TIME = 16
     building.LARGEST_SORT = 6_000

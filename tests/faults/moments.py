@@ -110,22 +110,13 @@ def _watch_work(moments):
 
 def _watch_resuming(moments):
     """A training says by itself that it is resumed."""
+    from coalmine.audits.extraction.spent import SpentSearch
     from coalmine.engines.ledger import Ledger
-    from coalmine.search.walks.resuming import ResumeFile
-
-    load = ResumeFile.load
-
-    def watched_load(search):
-        found = load(search)
-        if found is not None:
-            moments("resumed")
-        return found
-
-    ResumeFile.load = watched_load
 
     def watched(real):
-        def call(ledger, key):
-            found = real(ledger, key)
+        @functools.wraps(real)
+        def call(*given):
+            found = real(*given)
             if found is not None:
                 moments("resumed")
             return found
@@ -133,14 +124,13 @@ def _watch_resuming(moments):
         return call
 
     Ledger.result, Ledger.kept = watched(Ledger.result), watched(Ledger.kept)
+    SpentSearch.load = watched(SpentSearch.load)
 
 
 def _keep_after_every_step():
     from coalmine.engines import ledger
-    from coalmine.search.walks.resuming import ResumeFile
 
     ledger.SECONDS_BETWEEN_SAVES = 0.0
-    ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
 
 
 def _small_units():
@@ -149,7 +139,7 @@ def _small_units():
     from coalmine.search.walks import enumeration
 
     exposure_ranked.KEEP_UP_TO = 10
-    enumeration.split_into_units.__defaults__ = (100,)
+    enumeration.UNIT_MEMBERS = 100
 
 
 def _small_shards():

@@ -7,7 +7,6 @@ import pytest
 from coalmine import Format, expose, plant, serve
 from coalmine.errors import InputError, ModelChangedError
 from coalmine.models import connect
-from coalmine.search.walks.resuming import ResumeFile
 from endpoints.fault_proxy import FaultProxy, Switch
 from faults.kill_cases import SMALL
 from faults.serving import served
@@ -83,10 +82,9 @@ def test_a_command_that_meets_two_models(fork_server, servers, planted, tmp_path
 
 
 def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_answers_were_not_kept(
-    servers, planted, tmp_path, monkeypatch
+    servers, planted, tmp_path
 ):
     """It left scores by the first model, but no answers by which the model could be recognized."""
-    monkeypatch.setattr(ResumeFile.__init__, "__kwdefaults__", {"seconds_between_saves": 0.0})
     first, second = servers
     with FaultProxy(first, switch=Switch(second, first=200)) as proxy:
 
@@ -98,8 +96,8 @@ def test_a_search_that_was_stopped_does_not_go_on_with_another_model_where_its_a
 
         with pytest.raises(ModelChangedError):
             run(first=200)
-        assert (tmp_path / "unfinished-references-f0.npz").is_file()
-        with pytest.raises(InputError, match="belongs to another search"):
+        assert (tmp_path / "unfinished.units").is_file()
+        with pytest.raises(InputError, match="belongs to another run"):
             run(first=1)
         assert len(run()) > 0
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant
 from coalmine.audits import compare_runs
 from coalmine.audits.comparison.sources import save_comparison
+from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.watching.results import WatchedTraining as Watched
 from coalmine.corpus import build_index, deduplicate
 from coalmine.engines.ledger import UNITS_FILE, Ledger
@@ -23,7 +24,6 @@ from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.reports.gate.policy import TEMPLATE
-from coalmine.search.walks.resuming import ResumeFile
 from reports.report_runs import (
     CHARACTERS,
     canary_set,
@@ -140,10 +140,14 @@ def make_extraction(folder: Path) -> Path:
     return folder / "extraction.json"
 
 
-def make_resume(folder: Path) -> Path:
-    kept = ResumeFile(folder / "unfinished-f0.npz", "mine")
-    kept.save(lambda: {"counts": np.arange(30), "costs": np.linspace(0, 1, 20)}, now=True)
-    return folder / "unfinished-f0.npz"
+def spent_search(folder: Path) -> SpentSearch:
+    return SpentSearch(folder, SMALL, "", "mine")
+
+
+def make_spent_search(folder: Path) -> Path:
+    spent = spent_search(folder)
+    spent.save({"counts": np.arange(30), "costs": np.linspace(0, 1, 20)})
+    return spent.path
 
 
 def make_kept(folder: Path) -> Path:

@@ -46,7 +46,6 @@ from coalmine.models.endpoints.connecting import read_endpoint
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
-from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.unfinished import left_unfinished
 from fuzzing.making import (
     LINES,
@@ -55,11 +54,12 @@ from fuzzing.making import (
     foreign,
     make_extraction,
     make_kept,
-    make_resume,
+    make_spent_search,
     make_unfinished_index,
     make_units,
     parquet,
     small_model,
+    spent_search,
     whole_policy,
     written,
     zstandard,
@@ -263,6 +263,6 @@ READERS = (
     Reader("unfinished index", make_unfinished_index, _resume_index, after=_nothing),
     Reader("unfinished unit", make_kept, _read_kept, after=_nothing),
     Reader("unfinished.units", make_units, _read_units, after=_nothing),
-    Reader("unfinished search", make_resume, lambda path: ResumeFile(path, "mine").load(), after=_nothing),
+    Reader("unfinished search", make_spent_search, lambda path: spent_search(path.parent).load(), after=_nothing),
 )  # fmt: skip
 BY_NAME = {reader.name: reader for reader in READERS}

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from cli.in_process import run
+from coalmine import Format
+from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
-from coalmine.search.walks.resuming import ResumeFile
 from coalmine.storage.guarded_files import guarded_file, read_guarded, write_guarded
 from models.random_networks import random_model
 
@@ -101,12 +102,11 @@ def test_every_command_refuses_its_own_damaged_file(stopped, command, damage, tm
 
 
 def test_a_search_without_one_of_its_parts(tmp_path):
-    kept = ResumeFile(tmp_path / "unfinished-f0.npz", "mine")
-    kept.save(lambda: {"counts": np.arange(3), "waiting": np.arange(4)}, now=True)
-    assert kept.is_there()
+    kept, other = (SpentSearch(tmp_path, Format("{digits:3}"), "", facts) for facts in ("mine", "another"))
+    kept.save({"counts": np.arange(3), "waiting": np.arange(4)})
     assert sorted(kept.load()) == ["counts", "waiting"]
-    assert not ResumeFile(kept.path, "another").is_there()
+    with pytest.raises(InputError, match="another search"):
+        other.load()
     np.savez(kept.path, fingerprint=np.array("mine"), counts=np.arange(3))
-    assert not kept.is_there()
     with pytest.raises(InputError, match="remove it to start over"):
         kept.load()

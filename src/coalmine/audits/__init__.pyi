@@ -2,6 +2,7 @@ from coalmine.audits.comparison.options import ComparisonOptions as ComparisonOp
 from coalmine.audits.comparison.results import Comparison as Comparison
 from coalmine.audits.comparison.sources import compare_runs as compare_runs
 from coalmine.audits.exposure.measuring import expose as expose
+from coalmine.audits.exposure.measuring import expose_models as expose_models
 from coalmine.audits.exposure.options import ExposureOptions as ExposureOptions
 from coalmine.audits.exposure.results import (
     EXPOSURES as EXPOSURES,

@@ -14,6 +14,7 @@ from coalmine.cli.model_argument import Loading, Where, open_model, results_dire
 from coalmine.cli.options import Printing, out_option
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments, takes
+from coalmine.engines.options import EngineOptions
 from coalmine.records.options import Option
 from coalmine.storage.files import no_empty_directory
 from coalmine.storage.unfinished import sole_use
@@ -35,6 +36,7 @@ class Expose(Arguments, frozen=True, kw_only=True):
         None
     )
     loading: Loading
+    running: EngineOptions
     reveal: Annotated[bool, Option("Show the canaries themselves in the table.")] = False
     printing: Printing
 
@@ -46,7 +48,7 @@ def command(given: Expose) -> int:
     Exposure is log2 |R| - log2 rank, in bits: 0 for the most surprising member of the space of secrets, log2 |R| for the least. A
     canary that the model never saw has about 1. Where one of several formats cannot be measured, its canaries are "not measured",
     with the reason, and the others are still measured. Writes exposure.json, scores.parquet and run.json, readable by you
-    only. Run the same command again to resume a search that was stopped.
+    only. Run the same command again to resume a run that was stopped.
     """
     place = results_directory(given.model, given.out, "exposure")
     with given.printing.output() as output, no_empty_directory(place), ExitStack() as held:
@@ -54,7 +56,7 @@ def command(given: Expose) -> int:
         from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
         from coalmine.corpus.planting.manifest import CanarySet
-        from coalmine.search.walks.resuming import ResumeDirectory
+        from coalmine.engines.ledger import Ledger
         from coalmine.storage.files import check_places
 
         clock = RunClock()
@@ -62,8 +64,10 @@ def command(given: Expose) -> int:
         loaded, directory = open_model(given.model, given.out, "exposure", given.loading)
         chosen = CanarySet.load(given.canaries)
         held.enter_context(sole_use(directory))
-        unfinished = ResumeDirectory(directory)
-        results = expose(loaded, chosen, given.options, resume=unfinished, progress=output.progress())
+        ledger, engine = Ledger(directory), held.enter_context(given.running.opened())
+        results = expose(
+            loaded, chosen, given.options, engine=engine, resume=ledger, progress=output.progress()
+        )
         results.save(directory)
         clock.save(
             directory,
@@ -72,9 +76,11 @@ def command(given: Expose) -> int:
             manifest_sha256=chosen.sha256,
             expansions=results.expansions,
             choices=results.choices,
+            engine=given.running.engine,
+            threads=given.running.threads,
             **identity_of(loaded),
         )
-        unfinished.forget()
+        ledger.forget()
         _show(results, directory, chosen if given.reveal else (), output)
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +13,7 @@ from coalmine.cli.model_argument import Loading, Where, model_alone, open_model,
 from coalmine.cli.options import Printing, Seed, Words, out_option, words_from
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments, takes
+from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.records.options import Option
 from coalmine.storage.files import no_empty_directory
@@ -20,6 +21,9 @@ from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
     from coalmine.audits.extraction.results import Extraction
+    from coalmine.cli.run_record import RunClock
+    from coalmine.engines.engine import Engine
+    from coalmine.engines.ledger import Ledger
     from coalmine.formats.format import Format
 
 
@@ -47,6 +51,7 @@ class Extract(Arguments, frozen=True, kw_only=True):
         None
     )
     loading: Loading
+    running: EngineOptions
     reveal: Annotated[bool, Option("Show the secrets; without it they are masked.")] = False
     seed: Seed = 0
     printing: Printing
@@ -78,35 +83,57 @@ def command(given: Extract) -> int:
     with given.printing.output() as output, no_empty_directory(place), ExitStack() as held:
         from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
         from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.search.walks.resuming import ResumeDirectory
+        from coalmine.engines.ledger import Ledger
         from coalmine.storage.files import check_places
 
         clock = RunClock()
         check_places(place, RESULTS_FILE if given.verify is None else VERIFIED_FILE, RUN_FILE)
         loaded, directory = open_model(given.model, given.out, "extraction", given.loading)
         held.enter_context(sole_use(directory))
-        unfinished = ResumeDirectory(directory)
+        engine = held.enter_context(given.running.opened())
+        run = _Run(loaded, given, directory, Ledger(directory), engine, output, clock)
         if given.verify is not None:
-            return _verify(loaded, given.verify, given.options, directory, unfinished, output, clock)
-        _extract(loaded, given.format or "", given, directory, unfinished, output, clock)
+            _verify(run, given.verify)
+        else:
+            _extract(run, given.format or "")
     return 0
 
 
-def _extract(
-    loaded: Any,
-    template: str,
-    given: Extract,
-    directory: Path,
-    unfinished: Any,
-    output: Output,
-    clock: Any,
-) -> None:
+class _Run(NamedTuple):
+    """What both ways to extract need."""
+
+    loaded: Any
+    given: Extract
+    directory: Path
+    ledger: Ledger
+    engine: Engine
+    output: Output
+    clock: RunClock
+
+    def record(self, *, expansions: int, **facts: Any) -> None:
+        """Write run.json, after which what the run kept is no longer needed."""
+        from coalmine.cli.run_record import identity_of
+
+        running = self.given.running
+        self.clock.save(
+            self.directory,
+            model=self.loaded.describe(),
+            expansions=expansions,
+            engine=running.engine,
+            threads=running.threads,
+            **facts,
+            **identity_of(self.loaded),
+        )
+        self.ledger.forget()
+
+
+def _extract(run: _Run, template: str) -> None:
     """Search one format, write what comes out, and show it."""
     from coalmine.audits.extraction.measuring import extract
-    from coalmine.cli.run_record import identity_of
     from coalmine.formats.format import Format
     from coalmine.models.protocols import PairModel
 
+    given, loaded = run.given, run.loaded
     if given.source_format is not None and not isinstance(loaded, PairModel):
         raise InputError(
             f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
@@ -117,13 +144,13 @@ def _extract(
         form,
         given.options,
         source_format=given.source_format,
-        resume=unfinished,
-        progress=output.progress(),
+        engine=run.engine,
+        resume=run.ledger,
+        progress=run.output.progress(),
     )
-    path = result.save(directory)
-    clock.save(directory, model=result.model, expansions=result.certificate.expansions, **identity_of(loaded))
-    unfinished.forget()
-    _show(result, form, path, output, reveal=given.reveal)
+    path = result.save(run.directory)
+    run.record(expansions=result.certificate.expansions)
+    _show(result, form, path, run.output, reveal=given.reveal)
 
 
 def _show(result: Extraction, form: Format, path: Path, output: Output, *, reveal: bool) -> None:
@@ -135,38 +162,29 @@ def _show(result: Extraction, form: Format, path: Path, output: Output, *, revea
     output.document(shown)
 
 
-def _verify(
-    loaded: Any,
-    canaries: Path,
-    options: ExtractionOptions,
-    directory: Path,
-    unfinished: Any,
-    output: Output,
-    clock: Any,
-) -> int:
+def _verify(run: _Run, canaries: Path) -> None:
+    """Search the formats of canaries, write which come out, and show it."""
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import extraction_file, save_verification
     from coalmine.audits.extraction.table import certificates_in_words, verification_table
-    from coalmine.cli.run_record import identity_of
     from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.storage.files import check_places
     from coalmine.visible import visible
 
-    chosen = CanarySet.load(canaries)
+    chosen, directory, output = CanarySet.load(canaries), run.directory, run.output
     check_places(directory, *(extraction_file(format_id) for format_id in chosen.formats))
     results, extractions = verify_extraction(
-        loaded, chosen, options, resume=unfinished, progress=output.progress()
+        run.loaded,
+        chosen,
+        run.given.options,
+        engine=run.engine,
+        resume=run.ledger,
+        progress=output.progress(),
     )
-    save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=loaded.describe())
+    model = run.loaded.describe()
+    save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=model)
     expansions = sum(one.certificate.expansions for one in extractions.values())
-    clock.save(
-        directory,
-        model=loaded.describe(),
-        manifest_sha256=chosen.sha256,
-        expansions=expansions,
-        **identity_of(loaded),
-    )
-    unfinished.forget()
+    run.record(expansions=expansions, manifest_sha256=chosen.sha256)
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),
@@ -175,7 +193,6 @@ def _verify(
     output.document(
         {"canaries": results, "certificates": {name: one.certificate for name, one in extractions.items()}}
     )
-    return 0
 
 
 def _replay(given: Extract, path: Path, output: Output) -> int:

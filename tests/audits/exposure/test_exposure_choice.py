@@ -1,13 +1,13 @@
 """What `auto` takes: the exact rank where the time allows it at the measured speed, and otherwise an estimate, with the reason."""
 
 import math
+import signal
 
 import pytest
 import torch
 
 from coalmine import Canary, CanarySet, Format, expose
 from coalmine.audits.exposure.choice import _rate, choose
-from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.search.tree.token_tree import TokenTree
 from coalmine.search.walks.members import Members
 from models.random_networks import random_model
@@ -127,14 +127,35 @@ def test_exact_is_taken_where_an_estimate_would_ask_as_often(model):
     assert choose(Members(model, SIX), seconds=1e-9, budget=111_110).method == "guided"
 
 
-def test_what_was_stopped_stays_what_it_was(model):
-    for resumed in ("exact", "guided"):
-        assert (
-            choose(Members(model, SIX), seconds=60, budget=50_000, resumed=estimator_of(resumed)).method
-            == resumed
-        )
-    for resumed in ("exact", "splitting"):
-        found = choose(
-            Members(OnlyScores(model), SIX), seconds=60, budget=50_000, resumed=estimator_of(resumed)
-        )
-        assert (found.method, found.steps_per_second) == (resumed, None)
+@pytest.mark.parametrize("tick", [10.0, 1e-6])
+def test_a_run_that_was_stopped_takes_the_same_method_whatever_the_clock_says_now(
+    model, tick, tmp_path, monkeypatch
+):
+    canaries = CanarySet.of(SIX, SIX.sample(2, 1, replace=False))
+
+    def exposures(tick, **options):
+        monkeypatch.setattr("coalmine.audits.exposure.choice.time.perf_counter", Ticking(tick))
+        return expose(model, canaries, samples=500, resume=tmp_path, budget=200, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        exposures(tick, progress=StopsAfterTheChoice())
+    (resumed,) = exposures(10.0 if tick < 1 else 1e-6).formats
+    assert resumed.method == ("guided" if tick > 1 else "exact")
+    (fresh,) = exposures(10.0 if tick < 1 else 1e-6).formats
+    assert fresh.method == ("exact" if tick > 1 else "guided")
+
+
+class StopsAfterTheChoice:
+    """Presses Ctrl-C at the first progress after the speed of the model was measured."""
+
+    measured, now = False, False
+
+    def start(self, task, total):  # noqa: ARG002 - the protocol's
+        self.now, self.measured = self.measured, self.measured or "speed" in task
+
+    def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
+        if self.now:
+            signal.raise_signal(signal.SIGINT)
+
+    def finish(self):
+        pass

@@ -118,14 +118,15 @@ import torch
 from models.random_networks import random_model
 from coalmine import CanarySet, Format, expose
 import coalmine.audits.exposure.ranked as methods
+import coalmine.engines.ledger as ledger
 import coalmine.search.walks.enumeration as enumeration
-import coalmine.search.walks.resuming as resuming
-resuming.ResumeFile.__init__.__kwdefaults__["seconds_between_saves"] = 0.0
-enumeration.split_into_units.__defaults__ = (100,)
+ledger.SECONDS_BETWEEN_SAVES = 0.0
+enumeration.UNIT_MEMBERS = 100
 methods.KEEP_UP_TO = 10
 form = Format("{digits:5}")
 canaries = CanarySet.of(form, form.sample(4, 1, replace=False), references=20, seed=1)
-results = expose(random_model("lstm", dtype=torch.float64), canaries, method=sys.argv[3], resume=sys.argv[2], batch=64)
+model = random_model("transformer")  # in float32, where a text that is read again is rounded in another way
+results = expose(model, canaries, method=sys.argv[3], resume=sys.argv[2], batch=64)
 results.save(sys.argv[2])
 """
 
@@ -140,20 +141,26 @@ results.save(sys.argv[2])
     ],
 )
 def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(method, number, done, tmp_path):
-    """Stopped when so many nodes were expanded (bounded), or so many units finished (exact)."""
+    """Stopped when so many nodes were expanded (bounded), or so many units finished (all)."""
     tests = Path(__file__).parents[2]
 
     def command(place):
         return [sys.executable, "-c", CHILD, str(tests), str(place), method]
 
     subprocess.run(command(tmp_path / "whole"), check=True)
-    unfinished = tmp_path / "parts" / "unfinished-f0.npz"
+    parts = tmp_path / "parts"
 
     def proven():
-        if not unfinished.exists():
+        if method == "exact":
+            units = parts / "unfinished.units"
+            return (
+                units.read_bytes().count(b"PK\x05\x06") if units.exists() else 0
+            )  # each result is an archive
+        try:
+            with np.load(next(parts.glob("unfinished-*.npz"))) as kept:
+                return int(kept["counters"][0])
+        except (StopIteration, FileNotFoundError):
             return 0
-        with np.load(unfinished) as kept:
-            return int(kept["counters"][0] if method == "bounded" else kept["finished"])
 
     process = subprocess.Popen(
         command(tmp_path / "parts"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -169,11 +176,28 @@ def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(meth
     assert (tmp_path / "parts" / RESULTS_FILE).read_bytes() == (
         tmp_path / "whole" / RESULTS_FILE
     ).read_bytes()
-    assert not unfinished.exists()
+    assert not list(parts.glob("unfinished*"))
 
 
 @pytest.mark.parametrize("architecture", ["lstm", "transformer"])
-def test_guided_draws_are_the_same_after_a_stop_and_with_less_memory(architecture, tmp_path):
+def test_guided_draws_are_the_same_after_a_stop(architecture, tmp_path):
+    """To the last bit, in single precision."""
+    model = random_model(architecture)
+    canaries = canaries_of(Format("{digits:5}"))
+    options = {"method": "guided", "budget": 300, "samples": 2_000, "batch": 32}
+    expose(model, canaries, **options).save(tmp_path / "whole")
+    parts = tmp_path / "parts"
+    with pytest.raises(KeyboardInterrupt):
+        expose(model, canaries, **options, resume=parts, progress=StopsTheSearch())
+    assert len(list(parts.glob("unfinished-*.npz"))) == 1
+    expose(model, canaries, **options, resume=parts).save(parts)
+    assert {path.name: path.read_bytes() for path in parts.iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()
+    }
+
+
+@pytest.mark.parametrize("architecture", ["lstm", "transformer"])
+def test_guided_draws_are_the_same_with_less_memory(architecture):
     model = random_model(architecture, dtype=torch.float64)
     canaries = canaries_of(Format("{digits:5}"))
     options = {"method": "guided", "budget": 300, "samples": 2_000, "batch": 32}
@@ -183,23 +207,18 @@ def test_guided_draws_are_the_same_after_a_stop_and_with_less_memory(architectur
         assert "guided" in {result.method for result in found.results}
         return [result.exposure for result in found.results]
 
-    whole = exposures()
-    with pytest.raises(KeyboardInterrupt):
-        exposures(resume=tmp_path, progress=StopsTheSearch())
-    assert (tmp_path / "unfinished-f0.npz").exists()
-    assert exposures(resume=tmp_path) == pytest.approx(whole, abs=1e-9)
-    assert exposures(memory=50_000) == pytest.approx(whole, abs=1e-9)
+    assert exposures(memory=50_000) == pytest.approx(exposures(), abs=1e-9)
 
 
-def test_the_file_of_another_search_is_refused(tmp_path):
+def test_what_another_run_left_is_refused(tmp_path):
     form = Format("{digits:4}")
     model = random_model("lstm")
     with pytest.raises(KeyboardInterrupt):
         expose(
             model, canaries_of(form), method="bounded", resume=tmp_path, batch=8, progress=StopsTheSearch()
         )
-    assert (tmp_path / "unfinished-f0.npz").exists()
-    with pytest.raises(InputError, match="another search"):
+    assert (tmp_path / "unfinished.units").exists()
+    with pytest.raises(InputError, match="another run"):
         expose(model, canaries_of(form, seed=2), method="bounded", resume=tmp_path)
 
 
@@ -212,7 +231,7 @@ class StopsTheSearch:
         self.task = task
 
     def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
-        if "references" not in self.task:
+        if "Proving ranks" in self.task:
             signal.raise_signal(signal.SIGINT)
 
     def finish(self):

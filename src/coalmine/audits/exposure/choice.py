@@ -6,12 +6,18 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
-from coalmine.audits.exposure.estimators import Estimator, automatic
+import msgspec
+import numpy as np
+
+from coalmine.audits.exposure.estimators import automatic
 from coalmine.audits.exposure.ranked import SCORED_UP_TO
 from coalmine.audits.exposure.results import Choice, duration
 from coalmine.audits.exposure.splitting import expected_scores
+from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.members import Members
+from coalmine.search.walks.works import MembersWork
 
 # How long the model is timed before its speed is trusted.
 PROBE_SECONDS = 0.5
@@ -26,23 +32,41 @@ RANK_ALL, WALK, SCORE = automatic("all members"), automatic("incremental decodin
 Clock = Callable[[], float]
 
 
+class Choosing(MembersWork):
+    """The choice for one format, as a unit of work: a run that was stopped chooses as before, whatever the clock says now."""
+
+    name = "choose/1"
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Choose for the seconds, the first members of splitting and the budget of the unit."""
+        del running
+        seconds, first_members, budget = unit.inputs
+        found = choose(self.members, seconds=seconds, first_members=first_members, budget=budget)
+        return {"choice": np.frombuffer(msgspec.msgpack.encode(found), dtype=np.uint8)}
+
+
+def chosen(members: Members, *, seconds: float, first_members: int, budget: int) -> Course[Choice]:
+    """The method for one format, as `choose` finds it."""
+    unit = Unit((seconds, first_members, budget))
+    found = yield from one_result(Step(Choosing(members), [unit], "Measuring the speed of the model", 1))
+    return msgspec.msgpack.decode(found["choice"].tobytes(), type=Choice)
+
+
 def choose(
     members: Members,
     *,
     seconds: float,
     first_members: int = SCORE.samples,
     budget: int,
-    resumed: Estimator | None = None,
     clock: Clock | None = None,
 ) -> Choice:
     """The method for one format that may take about `seconds`, where guided draws would cost `budget` expansions or more.
 
-    A method that was stopped and is `resumed` stays what it was, because another look at the clock might say otherwise.
     Where an estimate would cost the model as much work as the exact rank, exact is taken without looking at the clock.
     """
     clock = time.perf_counter if clock is None else clock
     if members.obstacle is not None:
-        return _choose_by_scores(members, members.obstacle, seconds, first_members, resumed, clock)
+        return _choose_by_scores(members, members.obstacle, seconds, first_members, clock)
     size = members.format.size
     frontier = members.frontier("the exact method", "use another method", batch=PROBE_ROWS)
     steps = frontier.tree.inner_nodes
@@ -58,9 +82,9 @@ def choose(
         for _ in enumerate_members(frontier):
             yield frontier.expansions
 
-    rate = None if resumed else _rate(walked(), PROBE_ROWS // 2, clock)
+    rate = _rate(walked(), PROBE_ROWS // 2, clock)
     allowed = duration(seconds)
-    if resumed is RANK_ALL if rate is None else steps <= seconds * rate:
+    if steps <= seconds * rate:
         why = f"all {size:,} members can be ranked within the {allowed} allowed"
         return Choice(method=RANK_ALL.name, why=why, steps=steps, steps_per_second=rate)
     why = f"ranking all {size:,} members would take more than the {allowed} allowed: {estimated}"
@@ -72,7 +96,6 @@ def _choose_by_scores(
     obstacle: str,
     seconds: float,
     first_members: int,
-    resumed: Estimator | None,
     clock: Clock,
 ) -> Choice:
     """The same for a model that can only score."""
@@ -89,9 +112,9 @@ def _choose_by_scores(
             members.score([members.format.at(done + place) for place in range(PROBE_TEXTS)])
             yield done + PROBE_TEXTS
 
-    rate = None if resumed else _rate(scored(), 1, clock)
+    rate = _rate(scored(), 1, clock)
     allowed = duration(seconds)
-    if resumed is RANK_ALL if rate is None else size <= seconds * rate:
+    if size <= seconds * rate:
         why = f"all {size:,} members can be scored within the {allowed} allowed ({obstacle})"
         return Choice(method=RANK_ALL.name, why=why, steps=size, steps_per_second=rate)
     why = f"scoring all {size:,} members would take more than the {allowed} allowed ({obstacle})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +12,13 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import Estimator
 from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.ranked import KEEP_UP_TO
-from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError
+from coalmine.engines.courses import Course
+from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError, WorkerLostError
 from coalmine.formats.naming import format_name
-from coalmine.interrupts import deferred_interrupt
-from coalmine.search.walks.resuming import ResumeDirectory
-from coalmine.storage.files import to_json
+from coalmine.search.walks.works import score_in_batches
+
+# Problems with the references alone, which are no reason to measure nothing.
+_SURVIVED = (NotMeasurableError, WorkerLostError, ModelError)
 
 
 class Comparisons:
@@ -27,25 +28,25 @@ class Comparisons:
         warnings: why the references have no scores, where they have none.
     """
 
-    def __init__(self, question: Question, facts: Sequence[Any], unfinished: ResumeDirectory) -> None:
-        """`facts` are what the scores depend on; scores that `unfinished` holds from a stopped run are not computed again."""
+    def __init__(self, question: Question) -> None:
         self._question = question
         self._references: CandidateScores | None = None
         self.warnings: list[str] = []
-        self._unfinished = unfinished
-        self._resume = unfinished.file(
-            f"references-{question.format_id}", hashlib.sha256(to_json(facts)).hexdigest()
-        )
 
-    def score_before(self, estimator: Estimator) -> None:
+    def score_before(self, estimator: Estimator) -> Course[None]:
         """Score the references, unless the estimator scores them itself: alone, or among all members of a space that is kept."""
         kept = estimator.keeps == "member" and self._question.format.size <= KEEP_UP_TO
         if estimator.keeps == "reference" or kept or not self._question.references:
             return
+        question = self._question
+        texts = question.references
+        names = [f"reference {i}" for i in range(len(texts))]
         try:
-            self._references = self._scored()
-        except (NotMeasurableError, ModelError) as problem:
-            self._question.progress.finish()
+            scores = yield from score_in_batches(
+                question.members, texts, names, f"Scoring {len(texts):,} references", survives=_SURVIVED
+            )
+            self._references = CandidateScores(question.format_id, "reference", self._places(texts), scores)
+        except _SURVIVED as problem:
             self.warnings.append(
                 f"the references of {format_name(self._question.format.template)} could not be scored, so membership has fewer "
                 f"comparisons ({problem})"
@@ -53,34 +54,12 @@ class Comparisons:
 
     def rows(self, measured: Measured) -> list[CandidateScores]:
         """What goes into scores.parquet besides the rows of the method, once that has finished."""
-        self._unfinished.is_over(self._resume)
         question, candidates = self._question, measured.candidates
         if self._references is None and candidates is not None and candidates.kind == "member":
             self._references = self._among(candidates)
         own = question.canary_scores if measured.own is None else measured.own
         canaries = CandidateScores(question.format_id, "canary", self._places(question.canary_texts), own)
         return [canaries] if self._references is None else [self._references, canaries]
-
-    def _scored(self) -> CandidateScores:
-        """The references, scored in batches."""
-        question = self._question
-        texts, batch = question.references, question.members.batch
-        saved = self._resume.load()
-        scores = np.empty(0) if saved is None else saved["scores"]
-        question.progress.start(f"Scoring {len(texts):,} references", len(texts))
-        question.progress.advance(len(scores))
-        with deferred_interrupt() as interrupted:
-            while len(scores) < len(texts):
-                part = range(len(scores), min(len(scores) + batch, len(texts)))
-                more = question.members.score([texts[i] for i in part], [f"reference {i}" for i in part])
-                scores = np.concatenate([scores, more])
-                question.progress.advance(len(more))
-                state = {"scores": scores}
-                self._resume.save(state.copy, now=interrupted() or len(scores) == len(texts))
-                if interrupted():
-                    raise KeyboardInterrupt
-        question.progress.finish()
-        return CandidateScores(question.format_id, "reference", self._places(texts), scores)
 
     def _among(self, members: CandidateScores) -> CandidateScores | None:
         """The references, with the scores that they have among all members."""

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.errors import NotMeasurableError
+from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.units import Unit
+from coalmine.errors import NotMeasurableError, WorkerLostError
 from coalmine.formats.naming import unique_names
 from coalmine.models.protocols import ContextualModel, Model
 from coalmine.search.walks.members import Members
+from coalmine.search.walks.works import ScoreTexts
 from coalmine.statistics.roc import PairedAreas, paired_areas
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ TEXTS = 60
 STANDS_OUT, LARGE_DIFFERENCE = 0.7, 0.02
 
 
-def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
+def context_warnings(model: Model, chosen: CanarySet) -> Course[list[str]]:
     """One sentence with figures for each format and context in which canaries score differently; cheap, and the model is not changed.
 
     Models without a choice of context give no warnings.
@@ -38,9 +41,11 @@ def context_warnings(model: Model, chosen: CanarySet) -> list[str]:
         own = None
         for other in contexts.others if all(texts) else ():
             try:
-                own = own or _scores(model, chosen, format_id, texts)
-                found = paired_areas(own, _scores(model.in_context(other), chosen, format_id, texts))
-            except NotMeasurableError:
+                own = own or (yield from _scores(model, chosen, format_id, texts))
+                found = paired_areas(
+                    own, (yield from _scores(model.in_context(other), chosen, format_id, texts))
+                )
+            except (NotMeasurableError, WorkerLostError):
                 continue  # the format cannot be scored in that context, so it is not what training saw
             if _matters(found):
                 warnings.append(_in_words(name, contexts.chosen, other, found, tuple(map(len, texts))))
@@ -63,10 +68,12 @@ def _texts(chosen: CanarySet, format_id: str) -> tuple[list[str], list[str]]:
 
 def _scores(
     model: Model, chosen: CanarySet, format_id: str, texts: tuple[list[str], list[str]]
-) -> tuple[np.ndarray, np.ndarray]:
-    members = Members(model, chosen.formats[format_id])
+) -> Course[tuple[np.ndarray, np.ndarray]]:
     planted, others = texts
-    bits = members.score([*planted, *others])
+    work = ScoreTexts(Members(model, chosen.formats[format_id]))
+    unit = Unit((*planted, *others), size=len(planted) + len(others))
+    found = yield from one_result(Step(work, [unit], "Scoring canaries in other contexts", unit.size))
+    bits = found["bits"]
     return -bits[: len(planted)], -bits[len(planted) :]
 
 

@@ -25,6 +25,7 @@ from coalmine.audits.exposure.result_checks import (
 
 if TYPE_CHECKING:
     from coalmine.audits.exposure.question import Measured, Question
+    from coalmine.engines.courses import Course
 
 # What the rows of scores.parquet are: all members of the space, draws of some kind, references, or the canaries themselves.
 CandidateKind = Literal["member", "guided", "sample", "reference", "canary"]
@@ -53,7 +54,6 @@ class Estimator:
         samples: how many members it draws, or begins with, where the caller does not say.
         begins_with: whether these are only the first of those that it draws.
         automatic: what `auto` takes it for; None where it must be named.
-        resumable: whether it keeps what it has proven, so that a run that was stopped resumes.
         may_return: the names of other estimators whose estimates it may return, where they answer better for the same cost.
         degrees_of_freedom: of the error of its intervals; infinite for normal errors.
         to_narrow: what to measure where its interval is too wide to decide.
@@ -70,7 +70,6 @@ class Estimator:
     samples: int = SAMPLES
     begins_with: bool = False
     automatic: Automatic | None = None
-    resumable: bool = False
     may_return: tuple[str, ...] = ()
     degrees_of_freedom: float = math.inf
     to_narrow: str = _MORE_DRAWS
@@ -91,9 +90,9 @@ class Estimator:
         return self.keeps not in {None, "member", "reference"}
 
     @property
-    def measure(self) -> Callable[[Question], Measured]:
-        """The function that measures the canaries of one format."""
-        found: Callable[[Question], Measured] = resolve_name(self.home)
+    def measure(self) -> Callable[[Question], Course[Measured]]:
+        """The function that measures the canaries of one format, step by step."""
+        found: Callable[[Question], Course[Measured]] = resolve_name(self.home)
         return found
 
 
@@ -106,7 +105,6 @@ EXACT = Estimator(
     keeps="member",
     automatic="all members",
     check=check_exact,
-    resumable=True,
 )
 BOUNDED = Estimator(
     name="bounded",
@@ -115,7 +113,6 @@ BOUNDED = Estimator(
     needs="incremental decoding",
     strength="proven",
     check=check_proven,
-    resumable=True,
     to_narrow="a larger --budget, or --method guided",
 )
 GUIDED = Estimator(
@@ -129,7 +126,6 @@ GUIDED = Estimator(
     # Guided draws share most of their prefixes, so they are cheaper, and past the first proofs they narrow an interval more than
     # further proofs do: see docs/explanation/methods.md.
     samples=50_000,
-    resumable=True,
     may_return=("bounded",),  # where the search alone proved every rank
 )
 SPLITTING = Estimator(
@@ -141,7 +137,6 @@ SPLITTING = Estimator(
     check=check_splitting,
     samples=1_600,  # the first members of all runs together
     begins_with=True,
-    resumable=True,
     may_return=("exact",),  # where the space is no larger than what the runs begin with
     degrees_of_freedom=7,  # of eight runs
 )

@@ -12,10 +12,23 @@ _SEARCHES = " and ".join(f"`{one.name}`" for one in ESTIMATORS if one.needs == "
 
 
 class ExposureOptions(Options, frozen=True, kw_only=True):
-    """How exposure is measured.
+    """How exposure is measured. The methods are
+
+    - "exact": the rank among all of R; where the model supports incremental decoding, shared prefixes are read once;
+    - "bounded": the same rank, without the members that cost more than the canary; after `budget` expansions it gives the
+      bounds that are proven by then;
+    - "guided": an unbiased estimate from `samples` members (50,000) drawn where the model expects them, for every rank;
+    - "splitting": an unbiased estimate from scores alone, for every rank: eight runs, which begin with `samples` members (1,600) of R
+      drawn uniformly, go down to the canary level by level;
+    - "sampled": `samples` members (10,000) of R drawn uniformly; exposure beyond what they can show is given as a lower bound;
+    - "extrapolated": a skew-normal curve through such a sample, with a test of the fit on samples it has not seen;
+    - "references": the rank among the manifest's references;
+    - "auto": exact where that takes no more than `minutes` at the speed of this model, which is measured, or no more than an
+      estimate would; else bounded, and guided for what that leaves open. For a model that does not support incremental decoding
+      (a masked model, an endpoint, pairs with a source each): exact under the same condition, else splitting.
 
     Attributes:
-        method: the name of an estimator, or "auto"; see `expose`.
+        method: the name of an estimator, or "auto".
         samples: how many members are drawn; None takes the estimator's own number.
         budget: expansions of the tree that "bounded" and "guided" may spend on proving ranks.
         minutes: what "auto" may spend on exact ranks of all formats together, by the measured speed of this model, before it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,18 +12,19 @@ from numpy.typing import NDArray
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.audits.exposure.options import ExposureOptions
+from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import ModelOutputError
 from coalmine.formats.format import Format
 from coalmine.models.protocols import Model
 from coalmine.models.resolution import allowed_bits
-from coalmine.progress import Progress
 from coalmine.records import Estimate
 from coalmine.search.walks.enumeration import walked_costs
 from coalmine.search.walks.frontier import Frontier
 from coalmine.search.walks.members import Members
 from coalmine.search.walks.resolution import Resolution, check_same, measure_resolution
-from coalmine.search.walks.resuming import ResumeFile
 from coalmine.search.walks.thresholds import Ranks, ThresholdCounter, count_ranks, in_steps
+from coalmine.search.walks.works import MembersWork
 from coalmine.statistics.exposure.extrapolation import TailFit
 
 # The resolution is measured on this many canaries, and on as many members drawn at random.
@@ -54,8 +57,6 @@ class Question(NamedTuple):
     canary_scores: NDArray[np.float64]
     # With the method and its number of samples, whatever the caller left open.
     options: ExposureOptions
-    resume: ResumeFile
-    progress: Progress
 
     @property
     def samples(self) -> int:
@@ -155,28 +156,76 @@ def methods_without_walking(*, but: str = "") -> str:
     return f"{', '.join(names)} or {last}"
 
 
-def compare_walked(question: Question, frontier: Frontier) -> Compared:
+def compare_walked(question: Question) -> Course[Compared]:
     """The canaries as a walk finds them; this is a separate walk, whose expansions are not counted as those of the search."""
-    numbers = tuple(frontier.tree.index_of(text) for text in question.canary_texts)
-    costs = in_steps(walked_costs(question.frontier("walk"), numbers))
-    check_same(question.members, question.canary_names, np.abs(costs - question.canary_scores), costs)
-    return Compared(question, numbers, costs, _resolution(question))
+    tree = question.frontier("walk").tree  # refused here where there is none
+    return (yield from _compared(question, tuple(map(tree.index_of, question.canary_texts)), walked=True))
 
 
-def compare_scored(question: Question) -> Compared:
+def compare_scored(question: Question) -> Course[Compared]:
     """The canaries as they are scored, for members that are scored one by one."""
-    places = tuple(question.format.index(text) for text in question.canary_texts)
-    return Compared(question, places, question.canary_scores, _resolution(question))
+    places = tuple(map(question.format.index, question.canary_texts))
+    return (yield from _compared(question, places, walked=False))
 
 
-def _resolution(question: Question) -> Resolution:
-    """Measured on a few of the canaries, and on as many members drawn at random."""
-    step = max(1, -(-len(question.canary_texts) // ASKED_CANARIES))
-    texts, names = list(question.canary_texts[::step]), question.canary_names[::step]
-    drawn = [
-        question.format.at(i) for i in question.format.sample_indices(ASKED_CANARIES, question.options.seed)
-    ]
-    scored = np.concatenate([question.canary_scores[::step], question.members.score(drawn)])
-    return measure_resolution(
-        question.members, [*texts, *drawn], [*names, *["a member"] * len(drawn)], scored
+def _compared(question: Question, numbers: tuple[int, ...], *, walked: bool) -> Course[Compared]:
+    work = _Comparing(question.members, walked)
+    inputs = (question.canary_texts, question.canary_scores, question.options.seed)
+    unit = Unit(inputs, question.canary_names)
+    found = yield from one_result(Step(work, [unit], "Asking about canaries a second time", 1))
+    measured = float(found["measured_bits"])
+    resolution = Resolution(
+        relative=float(found["relative"]),
+        least_bits=float(found["least_bits"]),
+        measured_bits=None if np.isnan(measured) else measured,
+        texts=int(found["texts"]),
     )
+    return Compared(question, numbers, found["costs"], resolution)
+
+
+@dataclass(frozen=True)
+class _Comparing(MembersWork):
+    """The costs of canaries as members are asked about, and the resolution."""
+
+    walked: bool
+
+    name = "compare canaries/1"
+
+    @property
+    def facts(self) -> Any:
+        """The members, and whether the tree is walked."""
+        return self.members.facts, self.walked
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Ask about the canaries of the format."""
+        del running
+        texts, scores, seed = unit.inputs
+        names, costs = unit.payload, scores
+        if self.walked:
+            frontier = self.members.frontier("a walk", "score the texts instead")
+            costs = in_steps(walked_costs(frontier, [frontier.tree.index_of(text) for text in texts]))
+            check_same(self.members, names, np.abs(costs - scores), costs)
+        resolution = _resolution(self.members, texts, names, scores, seed)
+        measured = resolution.measured_bits
+        return {
+            "costs": costs,
+            "relative": np.array(resolution.relative),
+            "least_bits": np.array(resolution.least_bits),
+            "measured_bits": np.array(np.nan if measured is None else measured),
+            "texts": np.array(resolution.texts),
+        }
+
+
+def _resolution(
+    members: Members,
+    canaries: Sequence[str],
+    canary_names: Sequence[str],
+    canary_scores: NDArray[np.float64],
+    seed: int,
+) -> Resolution:
+    """Measured on a few of the canaries, and on as many members drawn at random."""
+    step = max(1, -(-len(canaries) // ASKED_CANARIES))
+    texts, names = list(canaries[::step]), list(canary_names[::step])
+    drawn = [members.format.at(i) for i in members.format.sample_indices(ASKED_CANARIES, seed)]
+    scored = np.concatenate([canary_scores[::step], members.score(drawn)])
+    return measure_resolution(members, [*texts, *drawn], [*names, *["a member"] * len(drawn)], scored)

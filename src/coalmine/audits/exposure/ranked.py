@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,14 @@ from coalmine.audits.exposure.question import (
     compare_walked,
     methods_without_walking,
 )
+from coalmine.engines.courses import Course, Step
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import NotMeasurableError
-from coalmine.interrupts import deferred_interrupt
-from coalmine.search.walks.enumeration import enumerate_unit, split_into_units
-from coalmine.search.walks.frontier import Frontier, Nodes
+from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
+from coalmine.search.walks.frontier import Nodes
+from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
 from coalmine.search.walks.thresholds import ThresholdCounter, in_steps
+from coalmine.search.walks.works import MembersWork, cut_tree, score_every_member
 from coalmine.statistics.exposure.ranks import exact_exposure
 
 # Scores of single members are kept for the result's table up to this many per format; 16 bytes each.
@@ -29,23 +33,37 @@ KEEP_UP_TO = 2_000_000
 SCORED_UP_TO = 1_000_000
 
 
-def exact(question: Question) -> Measured:
+def exact(question: Question) -> Course[Measured]:
     """The rank among all members: by walking the tree if possible, else by scoring each."""
     if question.members.obstacle is not None:
-        return _exact_by_scoring(question)
-    form, frontier = question.format, question.frontier("exact")
+        return (yield from _exact_by_scoring(question))
+    form, tree = question.format, question.members.tree
     keep = form.size <= KEEP_UP_TO
-    question.progress.start(f"Ranking {form.size:,} members", form.size)
-    compared = compare_walked(question, frontier)
-    ranking = _Ranking(compared, frontier, keep=keep)
-    ranking.run()
-    question.progress.finish()
-    return _measured(
-        compared, ranking.counter, ranking.candidates() if keep else None, expansions=frontier.expansions
-    )
+    compared = yield from compare_walked(question)
+    parts = yield from cut_tree(question.members)
+    work = Ranking(question.members, compared.costs, compared.margins, compared.indices, keep)
+    counter, kept, expansions = work.counter(), {-1: parts.above}, parts.expansions
+    counter.add(parts.above.costs, parts.above.indices)
+
+    def take(number: int, found: Arrays) -> None:
+        nonlocal expansions
+        counter.merge(found)
+        expansions += int(found["expansions"])
+        if keep:
+            indices = whole_integers(found["indices"], tree.index_type)
+            kept[number] = parts.above._replace(indices=indices, costs=found["costs"])
+
+    yield Step(work, parts.units, f"Ranking {form.size:,} members", form.size, take)
+    candidates = None
+    if keep:
+        leaves = [kept[number] for number in sorted(kept)]
+        places = tree.places(np.concatenate([one.indices for one in leaves]))
+        bits = in_steps(np.concatenate([one.costs for one in leaves]))
+        candidates = CandidateScores(question.format_id, "member", places, bits)
+    return _measured(compared, counter, candidates, expansions=expansions)
 
 
-def _exact_by_scoring(question: Question) -> Measured:
+def _exact_by_scoring(question: Question) -> Course[Measured]:
     """The same ranks for a model that does not support incremental decoding: every member is scored by itself."""
     form = question.format
     if form.size > SCORED_UP_TO:
@@ -53,15 +71,16 @@ def _exact_by_scoring(question: Question) -> Measured:
             f"{question.model.name!r} cannot be searched ({question.members.obstacle}), and scoring {form.size:,} members one by one is "
             f"refused above {SCORED_UP_TO:,}; use the {methods_without_walking(but='exact')} method"
         )
-    question.progress.start(f"Scoring {form.size:,} members", form.size)
-    compared = compare_scored(question)
-    counter, kept = ThresholdCounter(compared.costs, compared.margins, compared.indices), []
-    for indices, costs in question.members.scored_one_by_one():
-        counter.add(costs, indices)
-        kept.append((indices, costs))
-        question.progress.advance(len(costs))
-    question.progress.finish()
-    places, bits = (np.concatenate(column) for column in zip(*kept, strict=True))
+    compared = yield from compare_scored(question)
+    counter = ThresholdCounter(compared.costs, compared.margins, compared.indices)
+    kept: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+
+    def take(number: int, found: Arrays) -> None:
+        counter.add(found["bits"], found["indices"])
+        kept[number] = found["indices"], found["bits"]
+
+    yield from score_every_member(question.members, take)
+    places, bits = (np.concatenate(column) for column in zip(*(kept[i] for i in sorted(kept)), strict=True))
     return _measured(compared, counter, CandidateScores(question.format_id, "member", places, bits))
 
 
@@ -83,55 +102,38 @@ def _measured(
     )
 
 
-class _Ranking:
-    """The enumeration of a space unit by unit; after each unit it can be killed and resumed."""
+@dataclass(frozen=True)
+class Ranking(MembersWork):
+    """Counts the members below a node, or all of them, against the costs of canaries; with `keep`, also every member with its cost."""
 
-    def __init__(self, compared: Compared, frontier: Frontier, *, keep: bool) -> None:
-        self.question, self.frontier, self.keep = compared.question, frontier, keep
-        self.counter = ThresholdCounter(compared.costs, compared.margins, compared.indices)
-        self._kept: list[Nodes] = []
+    thresholds: NDArray[np.float64]
+    margins: NDArray[np.float64]
+    indices: tuple[int, ...]
+    keep: bool
 
-    def run(self) -> None:
-        resume = self.question.resume
-        units, above = split_into_units(self.frontier)
-        self._count(above)
-        finished = 0
-        # A space that is kept whole is one that takes seconds; only larger ones are worth resuming.
-        saved = None if self.keep else resume.load()
-        if saved is not None:
-            self.counter.restore(saved)
-            finished = int(saved["finished"])
-            self.frontier.expansions = int(saved["expansions"])
-            self.question.progress.advance(self.counter.total)
-        with deferred_interrupt() as interrupted:
-            for unit in units[finished:]:
-                proven = self._state(finished)  # before the unit: half a unit proves nothing
-                for leaves in enumerate_unit(self.frontier, unit):
-                    self._count(leaves)
-                    if interrupted():
-                        resume.save(proven.copy, now=True)
-                        raise KeyboardInterrupt
-                finished += 1
-                resume.save(self._state(finished).copy)
+    name = "rank/1"
 
-    def candidates(self) -> CandidateScores:
-        """Every member with its score."""
-        numbers, costs = (
-            np.concatenate([getattr(leaves, name) for leaves in self._kept]) for name in ("indices", "costs")
-        )
-        return CandidateScores(
-            self.question.format_id, "member", self.frontier.tree.places(numbers), in_steps(costs)
-        )
+    @property
+    def facts(self) -> Any:
+        """The members, the canaries and what is kept."""
+        return self.members.facts, self.thresholds, self.margins, [*map(str, self.indices)], self.keep
 
-    def _count(self, leaves: Nodes) -> None:
-        self.counter.add(leaves.costs, leaves.indices)
+    def counter(self) -> ThresholdCounter:
+        """A counter that has counted nothing."""
+        return ThresholdCounter(self.thresholds, self.margins, self.indices)
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Count the members below the node of a unit."""
+        frontier = self.members.frontier("the exact method", "score the texts instead")
+        counter, kept = self.counter(), list[Nodes]()
+        every = unit.payload is None
+        for leaves in enumerate_members(frontier) if every else enumerate_unit(frontier, unit.payload):
+            counter.add(leaves.costs, leaves.indices)
+            if self.keep:
+                kept.append(leaves)
+            running.advance(len(leaves.costs))
+        found = {**counter.state(), "expansions": np.array(frontier.expansions)}
         if self.keep:
-            self._kept.append(leaves)
-        self.question.progress.advance(len(leaves.costs))
-
-    def _state(self, finished: int) -> dict[str, NDArray[Any]]:
-        return {
-            **self.counter.state(),
-            "finished": np.array(finished),
-            "expansions": np.array(self.frontier.expansions),
-        }
+            found["indices"] = plain_integers(np.concatenate([leaves.indices for leaves in kept]))
+            found["costs"] = np.concatenate([leaves.costs for leaves in kept])
+        return found

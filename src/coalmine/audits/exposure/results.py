@@ -15,6 +15,7 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores, read_cand
 from coalmine.audits.exposure.contradictions import exposure_problems, manifest_problems
 from coalmine.audits.exposure.estimators import estimator_of, preference
 from coalmine.audits.exposure.kept_scores import score_problems
+from coalmine.engines.ledger import WORK_FILES
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.format import Format
 from coalmine.records import Estimate
@@ -255,13 +256,14 @@ EXPOSURES = Document(
         SCORES_FILE: "one row for each string that canaries were compared with: `format_id`, `kind` (`member`, `guided`, `sample`, "
         "`reference`, `canary`; the last two are there whatever the method), `index` (decimal text: `Format.at` gives the string), "
         "`log_perplexity_bits`, `log2_weight` (of guided draws)",
-        "unfinished-*.npz": "what a search that is not finished has proven; a long one can take hundreds of megabytes",
+        "unfinished.units": "the units of work that a run has finished, until its results are written",
+        "unfinished-*.npz": "what a search that is not finished has proven, with states of the model: up to as much as `--memory`",
     },
     problems=exposure_problems,
     check_beside=_check_scores,
     companions=lambda document: {SCORES_FILE: document.scores_sha256},
     companion_names=re.escape(SCORES_FILE),
-    work_files=r"unfinished-(?!extraction-).+\.npz",
+    work_files=WORK_FILES,
     written_by="expose",
     preference=_preference,
     origin=Origin(

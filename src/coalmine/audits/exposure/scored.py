@@ -8,23 +8,19 @@ import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import Measured, Question
+from coalmine.engines.courses import Course
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import format_name
+from coalmine.search.walks.works import score_in_batches
 from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
 
 
-def _drawn(question: Question) -> CandidateScores:
+def _drawn(question: Question) -> Course[CandidateScores]:
     """A uniform sample of the space, scored."""
     indices = question.format.sample_indices(question.samples, question.options.seed)
-    question.progress.start(f"Scoring {question.samples:,} samples", question.samples)
-    scores = []
-    for start in range(0, len(indices), question.members.batch):
-        part = indices[start : start + question.members.batch]
-        scores.append(question.members.score([question.format.at(index) for index in part]))
-        question.progress.advance(len(part))
-    question.progress.finish()
-    bits = np.concatenate(scores)
+    texts = [question.format.at(index) for index in indices]
+    bits = yield from score_in_batches(question.members, texts, None, f"Scoring {question.samples:,} samples")
     # A canary that was drawn keeps its own score, whatever rounding does to it in another batch.
     own = dict(
         zip(map(question.format.index, question.canary_texts), question.canary_scores.tolist(), strict=True)
@@ -35,9 +31,9 @@ def _drawn(question: Question) -> CandidateScores:
     return CandidateScores(question.format_id, "sample", question.index_array(indices), bits)
 
 
-def sampled(question: Question) -> Measured:
+def sampled(question: Question) -> Course[Measured]:
     """The rank within a uniform sample of the space."""
-    sample = _drawn(question)
+    sample = yield from _drawn(question)
     estimates = sampled_exposures(
         question.thresholds,
         sample.log_perplexities_bits,
@@ -48,9 +44,9 @@ def sampled(question: Question) -> Measured:
     return Measured(estimates=estimates, candidates=sample)
 
 
-def extrapolated(question: Question) -> Measured:
+def extrapolated(question: Question) -> Course[Measured]:
     """The tail of a curve through such a sample."""
-    sample = _drawn(question)
+    sample = yield from _drawn(question)
     # Twice the refits that an interval at this confidence needs at least.
     refits = max(200, math.ceil(4 / (1 - question.options.confidence)))
     fit = fit_tail(sample.log_perplexities_bits, seed=question.options.seed, bootstraps=refits)
@@ -60,7 +56,7 @@ def extrapolated(question: Question) -> Measured:
     return Measured(estimates=estimates, candidates=sample, fit=fit)
 
 
-def references(question: Question) -> Measured:
+def references(question: Question) -> Course[Measured]:
     """The rank among the manifest's references."""
     texts = question.references
     if not texts:
@@ -69,14 +65,7 @@ def references(question: Question) -> Measured:
             "another method"
         )
     names = [f"reference {i}" for i in range(len(texts))]
-    batch = question.members.batch
-    parts = []
-    question.progress.start(f"Scoring {len(texts):,} references", len(texts))
-    for start in range(0, len(texts), batch):
-        parts.append(question.members.score(texts[start : start + batch], names[start : start + batch]))
-        question.progress.advance(len(parts[-1]))
-    question.progress.finish()
-    scores = np.concatenate(parts)
+    scores = yield from score_in_batches(question.members, texts, names, f"Scoring {len(texts):,} references")
     estimates = reference_exposures(
         question.thresholds, scores, question.options.confidence, canary_ids=question.canary_ids
     )

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import Compared, Measured, Question, compare_walked
-from coalmine.interrupts import deferred_interrupt
+from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
 from coalmine.search.walks.bounded import BoundedSearch
-from coalmine.search.walks.guided import Draws, draw_members
+from coalmine.search.walks.guided import (
+    DRAWS_AT_A_TIME,
+    DrawnBelow,
+    DrawPlan,
+    Draws,
+    Followed,
+    follow_draws,
+)
+from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
 from coalmine.search.walks.thresholds import Ranks, in_steps
+from coalmine.search.walks.works import MembersWork
 from coalmine.statistics.exposure.guided import bounded_exposure, guided_exposures
 
 
@@ -49,34 +62,63 @@ class _Searched(NamedTuple):
         return [bounded_exposure(least, most, size, rank=rank) for least, most, rank in rows]
 
 
-def _searched(question: Question, method: str) -> _Searched:
-    """The bounded search, run until it is settled or its budget is spent; Ctrl-C keeps what is proven."""
-    frontier = question.frontier(method)
-    compared = compare_walked(question, frontier)
-    search = BoundedSearch(
-        frontier,
-        compared.costs,
-        margins=compared.margins,
-        noting=compared.indices,
-        memory_bytes=question.options.memory,
-    )
-    question.progress.start(f"Proving ranks, at most {question.options.budget:,} expansions", None)
-    saved = question.resume.load()
-    if saved is None:
-        search.start()
-    else:
-        search.restore(saved)
-        question.progress.advance(frontier.expansions)
-    with deferred_interrupt() as interrupted:
+@dataclass(frozen=True)
+class Searching(MembersWork):
+    """A bounded search for the ranks of canaries; its result is the finished search as `snapshot` gives it."""
 
-        def after_step(expanded: int) -> None:
-            question.progress.advance(expanded)
-            question.resume.save(search.snapshot, now=interrupted())
-            if interrupted():
-                raise KeyboardInterrupt
+    thresholds: NDArray[np.float64]
+    margins: NDArray[np.float64]
+    indices: tuple[int, ...]
+    budget: int
 
-        search.run(question.options.budget - frontier.expansions, after_step)
-    question.progress.finish()
+    name = "search ranks/1"
+
+    @property
+    def memory_bytes(self) -> int:
+        """The states, and two copies of them while they are kept."""
+        return 3 * self.members.memory_bytes
+
+    @property
+    def facts(self) -> Any:
+        """The members, the canaries and the budget."""
+        return self.members.facts, self.thresholds, self.margins, [*map(str, self.indices)], self.budget
+
+    def search(self) -> BoundedSearch:
+        """A search that has not started."""
+        return BoundedSearch(
+            self.members.frontier("a search", "score the texts instead"),
+            self.thresholds,
+            margins=self.margins,
+            noting=self.indices,
+            memory_bytes=self.members.memory_bytes,
+        )
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Search until it is settled or the budget is spent."""
+        del unit
+        search, saved = self.search(), running.kept()
+        if saved is None:
+            search.start()
+        else:
+            search.restore(saved)
+            running.advance(search.frontier.expansions)
+        keep = partial(search.snapshot, states=True)
+        search.run(
+            self.budget - search.frontier.expansions,
+            lambda expanded: advance_and_keep(running, expanded, keep),
+        )
+        return search.snapshot()
+
+
+def _searched(question: Question) -> Course[_Searched]:
+    """The bounded search, run until it is settled or its budget is spent."""
+    compared = yield from compare_walked(question)
+    budget = question.options.budget
+    work = Searching(question.members, compared.costs, compared.margins, compared.indices, budget)
+    task = f"Proving ranks, at most {budget:,} expansions"
+    found = yield from one_result(Step(work, [Unit("search", size=0)], task))
+    search = work.search()
+    search.restore(found)
     ranks = compared.ranks(search.counter)
     if search.is_settled():
         compared.check_reached(ranks)
@@ -93,22 +135,66 @@ def _searched(question: Question, method: str) -> _Searched:
     return _Searched(compared, search, ranks, most, proven)
 
 
-def bounded(question: Question) -> Measured:
+def bounded(question: Question) -> Course[Measured]:
     """Proven bounds of the rank among all members, which meet where the budget was enough."""
-    searched = _searched(question, "bounded")
+    question.frontier("bounded")  # refused before any work
+    searched = yield from _searched(question)
     return searched.measured(searched.bounds())
 
 
-def guided(question: Question) -> Measured:
+@dataclass(frozen=True)
+class Drawing(MembersWork):
+    """Guided draws, followed to their ends or up to a limit (bits)."""
+
+    limit: float
+
+    name = "draw/1"
+
+    @property
+    def facts(self) -> Any:
+        """The members, and where draws are given up."""
+        return self.members.facts, self.limit
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Follow the draws of a unit."""
+        drawn: DrawnBelow = unit.inputs
+        frontier = self.members.frontier("guided draws", "score the texts instead")
+        indices, costs, log2_guided = follow_draws(frontier, drawn, self.limit)
+        running.advance(len(costs))
+        return {
+            "indices": plain_integers(indices),
+            "costs": costs,
+            "log2_guided": log2_guided,
+            "expansions": np.array(frontier.expansions),
+        }
+
+
+def _drawn(question: Question, search: BoundedSearch) -> Course[Draws]:
+    """Draws from below the open nodes of a search, to which their expansions are added."""
+    number, tree = question.samples, search.frontier.tree
+    generator = arrays(question.options.seed, "guided", question.format_id)
+    plan = DrawPlan(tree, search.open.all(), number, generator)
+    cuts = [(begin, min(begin + DRAWS_AT_A_TIME, number)) for begin in range(0, number, DRAWS_AT_A_TIME)]
+    units = [Unit(plan.part(begin, end), size=end - begin) for begin, end in cuts]
+    work = Drawing(question.members, search.limit)
+    found = yield Step(work, units, f"Drawing {number:,} members", number)
+    search.frontier.expansions += sum(int(one["expansions"]) for one in found)
+    return plan.draws(
+        [
+            Followed(whole_integers(one["indices"], tree.index_type), one["costs"], one["log2_guided"])
+            for one in found
+        ]
+    )
+
+
+def guided(question: Question) -> Course[Measured]:
     """Prove what the budget can prove, and estimate the rest by draws from below the nodes that are left open."""
-    searched = _searched(question, "guided")
+    question.frontier("guided")  # refused before any work
+    searched = yield from _searched(question)
     search, compared, ranks = searched.search, searched.compared, searched.ranks
     if search.is_settled():
         return searched.measured(searched.bounds())
-    question.progress.start(f"Drawing {question.samples:,} members", None)
-    generator = arrays(question.options.seed, "guided", question.format_id)
-    draws = draw_members(search.frontier, search.open, question.samples, generator, search.limit)
-    question.progress.finish()
+    draws = yield from _drawn(question, search)
     # Canaries that the search has not reached are known nevertheless: they count as found, and draws of them do not.
     missing = [compared.indices[i] for i in np.flatnonzero(~ranks.reached)]
     of_canaries = np.isin(draws.indices, question.index_array(missing))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
 from coalmine.audits.exposure.question import Measured, Question
 from coalmine.audits.exposure.ranked import exact
-from coalmine.interrupts import deferred_interrupt
+from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import integers
 from coalmine.search.walks.splitting import MOVES, ScoreBook, Splitting
 from coalmine.search.walks.thresholds import in_steps
-from coalmine.statistics.exposure.splitting import SplittingRuns, splitting_exposures
+from coalmine.search.walks.works import MembersWork
+from coalmine.statistics.exposure.splitting import SplittingRun, SplittingRuns, splitting_exposures
 
 RUNS = 8
 # Around canaries of which a run of the pilot's size would count fewer members than this, neighbors are looked at one by one.
@@ -38,88 +42,100 @@ def particles_of(first_members: int) -> int:
     return max(2, first_members // RUNS)
 
 
-def splitting(question: Question) -> Measured:
+def splitting(question: Question) -> Course[Measured]:
     """Runs of splitting; a space no larger than the first members of all runs is ranked as a whole."""
     if question.format.size <= question.samples:
-        return exact(question)
-    book = ScoreBook(question.members.score, question.members.batch)
-    book.add(question.canary_texts, question.canary_scores)
-    saved = question.resume.load()
-    if saved is not None:
-        book.restore(saved)
-    with deferred_interrupt() as interrupted:
+        return (yield from exact(question))
+    work = Splits(
+        question.members, question.format_id, question.canary_texts, question.canary_scores, question.samples
+    )
+    seed, thresholds = question.options.seed, in_steps(question.thresholds)
+    found = yield from one_result(Step(work, [Unit(seed, size=0)], f"Splitting in {RUNS} runs"))
+    columns = (found["costs"], found["known"], found["ancestors"])
+    runs = SplittingRuns([SplittingRun(*run) for run in zip(*columns, strict=True)], found["levels"].tolist())
+    estimates = splitting_exposures(
+        thresholds,
+        runs,
+        known=found["known_before"].tolist(),
+        proven=found["proven"].tolist(),
+        complete=found["complete"].tolist(),
+        size=question.format.size,
+        scored=int(found["scored"]),
+        confidence=question.options.confidence,
+        canary_ids=question.canary_ids,
+    )
+    first = question.index_array(
+        [index for number in range(RUNS) for index in work.first_members(seed, number, runs.costs.shape[2])]
+    )
+    candidates = CandidateScores(question.format_id, "sample", first, runs.costs[:, 0].ravel())
+    return Measured(estimates=estimates, candidates=candidates)
+
+
+@dataclass(frozen=True)
+class Splits(MembersWork):
+    """The pilot, the neighbors of canaries and the runs, for one format; what it keeps are the scores of members."""
+
+    format_id: str
+    canary_texts: tuple[str, ...]
+    canary_scores: NDArray[np.float64]
+    samples: int
+
+    name = "split/1"
+    memory_bytes = 0
+
+    @property
+    def facts(self) -> Any:
+        """The members, the canaries and the number of first members."""
+        return self.members.facts, self.format_id, self.canary_texts, self.canary_scores, self.samples
+
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Split with the seed of the unit."""
+        book = ScoreBook(self.members.score, self.members.batch)
+        book.add(self.canary_texts, self.canary_scores)
+        saved = running.kept()
+        if saved is not None:
+            book.restore(saved)
 
         def after_level() -> None:
-            question.progress.advance()
-            question.resume.save(book.snapshot, now=interrupted())
-            if interrupted():
-                raise KeyboardInterrupt
+            advance_and_keep(running, 1, book.snapshot)
 
-        return _OneFormatSplit(question, book, after_level).measured()
+        sampler = Splitting(self.members.format, book, particles=particles_of(self.samples))
+        thresholds = in_steps(self.canary_scores)
+        levels = sampler.pilot(float(thresholds.min()), self._generator(unit.inputs, "pilot"), after_level)
+        complete = self._look_around(sampler, levels)
+        known, known_costs = set(book.costs), book.sorted_costs()
+        runs = [
+            sampler.run(levels, known, self._generator(unit.inputs, f"run {number}"), after_level)
+            for number in range(RUNS)
+        ]
+        costs, marks, ancestors = (np.stack(column) for column in zip(*runs, strict=True))
+        return {
+            "levels": np.array(levels, dtype=np.float64),
+            "costs": costs,
+            "known": marks,
+            "ancestors": ancestors,
+            "known_before": np.searchsorted(known_costs, thresholds, side="right"),
+            "proven": np.searchsorted(book.sorted_costs(), thresholds, side="right"),
+            "complete": np.array(complete, dtype=bool),
+            "scored": np.array(book.scored),
+        }
 
+    def first_members(self, seed: int, number: int, particles: int) -> list[int]:
+        """The places of the uniform draws that a run begins with."""
+        generator = self._generator(seed, f"run {number}")
+        return [generator.randrange(self.members.format.size) for _ in range(particles)]
 
-class _OneFormatSplit:
-    """One format, while it is measured."""
-
-    def __init__(self, question: Question, book: ScoreBook, after_level: Callable[[], None]) -> None:
-        self.question, self.book, self.after_level = question, book, after_level
-        self.sampler = Splitting(question.format, book, particles=particles_of(question.samples))
-
-    def measured(self) -> Measured:
-        """The pilot, the neighbors of canaries, the runs."""
-        question, thresholds = self.question, in_steps(self.question.thresholds)
-        question.progress.start("Finding levels for splitting", None)
-        levels = self.sampler.pilot(float(thresholds.min()), self._generator("pilot"), self.after_level)
-        complete = self._look_around(levels)
-        question.progress.finish()
-        known, known_costs = set(self.book.costs), self.book.sorted_costs()
-        question.progress.start(f"Splitting in {RUNS} runs", RUNS * len(levels))
-        runs = SplittingRuns(
-            [
-                self.sampler.run(levels, known, self._generator(f"run {number}"), self.after_level)
-                for number in range(RUNS)
-            ],
-            levels,
-        )
-        question.progress.finish()
-        estimates = splitting_exposures(
-            thresholds,
-            runs,
-            known=np.searchsorted(known_costs, thresholds, side="right").tolist(),
-            proven=np.searchsorted(self.book.sorted_costs(), thresholds, side="right").tolist(),
-            complete=complete,
-            size=question.format.size,
-            scored=self.book.scored,
-            confidence=question.options.confidence,
-            canary_ids=question.canary_ids,
-        )
-        return Measured(estimates=estimates, candidates=self._first_members(runs))
-
-    def _look_around(self, levels: list[float]) -> list[bool]:
+    def _look_around(self, sampler: Splitting, levels: list[float]) -> list[bool]:
         """Score the members near canaries that may be less surprising than nearly all others; whether all that count were found."""
-        question = self.question
-        halvings = math.log2(question.format.size) - math.log2(NEAR_UP_TO)
+        halvings = math.log2(self.members.format.size) - math.log2(NEAR_UP_TO)
+        costs = in_steps(self.canary_scores).tolist()
         complete = []
-        for threshold in in_steps(question.thresholds).tolist():
-            texts = zip(question.canary_texts, in_steps(question.canary_scores).tolist(), strict=True)
-            near = [text for text, cost in texts if cost <= threshold]
+        for threshold in costs:
+            near = [text for text, cost in zip(self.canary_texts, costs, strict=True) if cost <= threshold]
             # Each level halves what is left, so their number says about how many members are below the canary.
             deep = sum(level >= threshold for level in levels) >= halvings
-            complete.append(deep and self.sampler.grow(near, threshold, NEAR_SCORES))
+            complete.append(deep and sampler.grow(near, threshold, NEAR_SCORES))
         return complete
 
-    def _first_members(self, runs: SplittingRuns) -> CandidateScores:
-        """The uniform draws that the runs began with."""
-        size, particles = self.question.format.size, runs.costs.shape[2]
-        indices = [
-            generator.randrange(size)
-            for number in range(RUNS)
-            for generator in [self._generator(f"run {number}")]
-            for _ in range(particles)
-        ]
-        return CandidateScores(
-            self.question.format_id, "sample", self.question.index_array(indices), runs.costs[:, 0].ravel()
-        )
-
-    def _generator(self, use: str) -> random.Random:
-        return integers(self.question.options.seed, "splitting", self.question.format_id, use)
+    def _generator(self, seed: int, use: str) -> random.Random:
+        return integers(seed, "splitting", self.format_id, use)

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from coalmine.audits.extraction.options import ExtractionOptions
+from coalmine.audits.extraction.prompting import prompted
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
+from coalmine.audits.extraction.spent import SpentSearch
+from coalmine.audits.extraction.works import Beams, Searching, Trying, Unaided, cheapest, found_members
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
+from coalmine.engines.courses import Course, Step, one_result, run_courses
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.engines.ledger import Ledger, Resume
+from coalmine.engines.units import Arrays, Unit
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.formats.format import Format
-from coalmine.interrupts import deferred_interrupt
-from coalmine.models.protocols import Generator, Model, PairModel, Scorer, TokenSequence
-from coalmine.progress import Progress, Silent
-from coalmine.search.walks.beam import beam_search
-from coalmine.search.walks.enumeration import enumerate_members
-from coalmine.search.walks.frontier import Frontier
+from coalmine.models.protocols import Model, Scorer
+from coalmine.progress import Progress
 from coalmine.search.walks.members import Members
-from coalmine.search.walks.resuming import Resume, ResumeDirectory, ResumeFile
-from coalmine.search.walks.shortest_path import Certificate, FoundMember, ShortestPaths
+from coalmine.search.walks.shortest_path import Certificate, FoundMember
+from coalmine.search.walks.works import cut_tree, score_every_member
 from coalmine.storage.files import to_json
 
+# What decides the units of a run; a run of another version is another run.
+KEPT = "cuts/4"
 # Brute force looks at every member; beyond this many it is refused, because the search gives the same answer.
 BRUTE_UP_TO = 10_000_000
 # Members scored one by one where a model does not support incremental decoding.
@@ -37,6 +42,7 @@ def extract(
     options: ExtractionOptions | None = None,
     *,
     source_format: Format | str | None = None,
+    engine: Engine | str | None = None,
     resume: Resume = None,
     progress: Progress | None = None,
     **changes: Any,
@@ -45,9 +51,11 @@ def extract(
 
     The fields of `ExtractionOptions` can be given as keywords, such as `top=3`, instead of a record or on top of one. A model that does
     not support incremental decoding, and one of pairs, for which `source_format` is the format of the source side, is searched by brute
-    force. With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it. What was
-    kept is removed when the search is proven; a `ResumeDirectory` in place of the directory leaves it to the caller, once the
-    result is saved.
+    force. The work runs on `engine`, "here" or for example "processes:8", with the same result.
+
+    With `resume`, a directory, a search that is stopped keeps there what it has proven, and the same call resumes it, also with a larger
+    budget where that was spent. What was kept is removed when the search is proven; a `Ledger` in place of the directory leaves it to
+    the caller, once the result is saved.
 
     >>> from coalmine import ScriptedModel
     >>> found = extract(ScriptedModel("pin 0123456789", memory={"pin 49": 0.25}), "pin {digits:2}", top=1)
@@ -56,54 +64,143 @@ def extract(
     """
     asked = ExtractionOptions.of(options, changes)
     secret = format if isinstance(format, Format) else Format(format)
+    sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
+    (found,) = _extractions(model, [_Asked(secret, sources)], asked, engine, resume, progress)
+    return found
+
+
+def verify_extraction(
+    model: Model,
+    canaries: CanarySet | str | os.PathLike[str],
+    options: ExtractionOptions | None = None,
+    *,
+    engine: Engine | str | None = None,
+    resume: Resume = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
+    """Whether each canary of a manifest comes out among the `top` of its format, at which place, after how many expansions.
+
+    The options are those of `extract`; all formats are searched at the same time, and what was kept to resume is removed when that is
+    done. The second result is the extraction of each format.
+
+    >>> from coalmine import CanarySet, ScriptedModel
+    >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
+    >>> [one.place for one in verify_extraction(model, CanarySet.of("pin {digits:2}", ["pin 49"]))[0]]
+    [1]
+    """
+    asked = ExtractionOptions.of(options, changes)
+    chosen = as_canary_set(canaries)
+    if chosen.listed:
+        raise NotMeasurableError(
+            "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
+            "or compare them by `coalmine membership`"
+        )
+    formats = [_Asked(form, chosen.source_formats.get(name)) for name, form in chosen.formats.items()]
+    found = _extractions(model, formats, asked, engine, resume, progress)
+    extractions = dict(zip(chosen.formats, found, strict=True))
+    return _of_canaries(chosen, extractions), extractions
+
+
+def _of_canaries(chosen: CanarySet, extractions: dict[str, Extraction]) -> list[CanaryExtraction]:
+    """What was found of each canary."""
+    results = []
+    for canary in chosen:
+        extraction = extractions[canary.format_id]
+        out = next((one for one in extraction.found if one.text == canary.text), None)
+        results.append(
+            CanaryExtraction(
+                canary_id=canary.canary_id,
+                repetitions=canary.times_trained_on,
+                extracted=out is not None,
+                place=None if out is None else out.place,
+                expansions=None if out is None else out.expansions,
+                proven=extraction.proven,
+                format_id=canary.format_id,
+            )
+        )
+    return results
+
+
+class _Asked(NamedTuple):
+    """A format to search, and that of the sources of its members."""
+
+    secret: Format
+    sources: Format | None
+
+    @property
+    def facts(self) -> list[Any]:
+        """What decides its members."""
+        sources = None if self.sources is None else self.sources.template
+        return [self.secret.template, self.secret.words, sources]
+
+
+def _extractions(
+    model: Model,
+    formats: Sequence[_Asked],
+    asked: ExtractionOptions,
+    engine: Engine | str | None,
+    resume: Resume,
+    progress: Progress | None,
+) -> list[Extraction]:
+    """The extractions of several formats, in their order, found at the same time."""
     asked.check()
     if not isinstance(model, Model):
         raise InputError(f"extract needs a model, got {type(model).__name__}; load one with load_model(path)")
-    sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
-    shown = progress or Silent()
+    ledger = resume if isinstance(resume, Ledger) else Ledger(resume)
+    facts = [KEPT, model.describe(), asked.deciding(), [one.facts for one in formats]]
+    ledger.begin(hashlib.sha256(to_json(facts)).hexdigest())
+    with open_engine(engine) as opened:
+        courses = [_extraction(model, one, asked, ledger) for one in formats]
+        found = run_courses(opened, courses, ledger=ledger, progress=progress)
+    if ledger is not resume:
+        ledger.forget()
+    return found
+
+
+class _Found(NamedTuple):
+    """The members that were found, best first, and the proof."""
+
+    members: list[FoundMember]
+    certificate: Certificate
+
+
+def _extraction(model: Model, of: _Asked, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
+    """The extraction of one format."""
     if asked.method == "prompt":
-        return _prompted(model, secret, sources, asked.given)
-    members = Members(model, secret, sources=sources, given=asked.given, memory_bytes=asked.memory)
+        return prompted(model, of.secret, of.sources, asked.given)
+    members = Members(model, of.secret, sources=of.sources, given=asked.given, memory_bytes=asked.memory)
     if members.obstacle is not None:
-        return _scored(members, asked, shown)
-    frontier = members.frontier("extraction", "use the brute method")
+        return (yield from _scored(members, asked))
     if asked.method == "search":
-        unfinished = resume if isinstance(resume, ResumeDirectory) else ResumeDirectory(resume)
-        kept = _resume_file(unfinished, model, secret, asked)
-        found, certificate = _search(frontier, asked, kept, shown)
-        if certificate.proven:
-            unfinished.is_over(kept)
-        if unfinished is not resume:
-            unfinished.forget()
+        facts = [KEPT, model.describe(), *of.facts, asked.deciding()]
+        spent = SpentSearch(ledger.directory, of.secret, asked.given, facts)
+        found = yield from _searched(members, asked, spent, ledger)
     elif asked.method == "brute":
-        found, certificate = _brute(frontier, asked.top, shown)
+        found = yield from _tried(members, asked.top)
     else:
-        found = beam_search(frontier, asked.top, 1 if asked.method == "greedy" else asked.width)
-        certificate = Certificate(False, frontier.expansions, None, None)
-    texts = [frontier.tree.text_at(one.member) for one in found]
-    unaided = _unaided(model, texts, len(frontier.tree.prefix))
-    return _result(members, asked, frontier.tree.size, found, texts, unaided, certificate)
-
-
-def _resume_file(
-    unfinished: ResumeDirectory, model: Model, secret: Format, asked: ExtractionOptions
-) -> ResumeFile:
-    """What was kept of the same search: of this model, this format and the options that decide its course."""
-    facts = ["cuts/3", model.describe(), secret.template, secret.words, asked.deciding()]
-    name = hashlib.sha256(f"{secret.template}\0{asked.given}".encode()).hexdigest()[:8]
-    return unfinished.file(f"extraction-{name}", hashlib.sha256(to_json(facts)).hexdigest())
+        width = 1 if asked.method == "greedy" else asked.width
+        arrays = yield from one_result(
+            Step(Beams(members), [Unit((asked.top, width))], "Following a beam", 1)
+        )
+        found = _Found(found_members(arrays), Certificate(False, int(arrays["expansions"]), None, None))
+    tree = members.tree
+    texts = [tree.text_at(one.member) for one in found.members]
+    work = Unaided(members, len(tree.prefix))
+    flags = (yield from one_result(Step(work, [Unit(tuple(texts))], "Scoring what was found", 1)))["unaided"]
+    unaided = [None if flag < 0 else bool(flag) for flag in flags.tolist()]
+    return _result(members, asked, tree.size, found, texts, unaided)
 
 
 def _result(
     members: Members,
     asked: ExtractionOptions,
     size: int,
-    found: list[FoundMember],
+    found: _Found,
     texts: list[str],
     unaided: list[bool | None],
-    certificate: Certificate,
 ) -> Extraction:
-    rows = enumerate(zip(found, texts, unaided, strict=True))
+    rows = enumerate(zip(found.members, texts, unaided, strict=True))
     return Extraction(
         format_template=members.format.template,
         size=str(size),
@@ -119,7 +216,7 @@ def _result(
             )
             for place, (one, text, by_itself) in rows
         ),
-        certificate=certificate,
+        certificate=found.certificate,
         model=members.model.describe(),
         top=asked.top,
         source_template=None if members.sources is None else members.sources.template,
@@ -127,7 +224,47 @@ def _result(
     )
 
 
-def _scored(members: Members, asked: ExtractionOptions, progress: Progress) -> Extraction:
+def _searched(
+    members: Members, asked: ExtractionOptions, spent: SpentSearch, ledger: Ledger
+) -> Course[_Found]:
+    """Best-first search, from where an earlier one with a smaller budget ended, if there was one."""
+    work = Searching(members, asked.top, asked.budget)
+    saved = spent.load()
+    search = None if saved is None else work.restored(saved)
+    while search is None or not (search.is_settled() or search.frontier.expansions >= asked.budget):
+        begun = 0 if search is None else search.frontier.expansions
+        task = f"Searching, at most {asked.budget:,} expansions"
+        saved = yield from one_result(Step(work, [Unit(begun, saved, 0)], task))
+        search = work.restored(saved)
+        if not search.is_settled():
+            spent.save(saved)  # a larger budget resumes from here
+    if search.is_settled() and spent.path is not None:
+        ledger.also_forget(spent.path)
+    return _Found(search.found(), search.certificate())
+
+
+def _tried(members: Members, top: int) -> Course[_Found]:
+    """Every member of a small space, by walking the whole tree."""
+    size = members.tree.size
+    if size > BRUTE_UP_TO:
+        raise NotMeasurableError(
+            f"brute force over {size:,} members is refused above {BRUTE_UP_TO:,}; the search method gives the same answer"
+        )
+    parts = yield from cut_tree(members)
+    best = cheapest(top, [], parts.above.costs.tolist(), parts.above.indices.tolist())
+    expansions = parts.expansions
+
+    def take(_: int, found: Arrays) -> None:
+        nonlocal best, expansions
+        best = cheapest(top, best, found["costs"].tolist(), map(int, found["members"].tolist()))
+        expansions += int(found["expansions"])
+
+    yield Step(Trying(members, top), parts.units, f"Trying {size:,} members", size, take)
+    found = [FoundMember(member, cost, expansions) for cost, member in best]
+    return _Found(found, Certificate(True, expansions, None, 0.0, exhausted=True))
+
+
+def _scored(members: Members, asked: ExtractionOptions) -> Course[Extraction]:
     """Every member scored by itself, for a model that does not support incremental decoding; as proven as a search."""
     name, form = members.model.name, members.format
     if not isinstance(members.model, Scorer):
@@ -145,173 +282,19 @@ def _scored(members: Members, asked: ExtractionOptions, progress: Progress) -> E
         )
     best: list[tuple[float, int]] = []
     scored = 0
-    progress.start(f"Scoring {form.size:,} members", form.size)
-    for indices, costs in members.scored_one_by_one():
-        best = heapq.nsmallest(asked.top, [*best, *zip(costs.tolist(), indices.tolist(), strict=True)])
-        scored += len(costs)
-        progress.advance(len(costs))
-    progress.finish()
+
+    def take(_: int, found: Arrays) -> None:
+        nonlocal best, scored
+        best = cheapest(asked.top, best, found["bits"].tolist(), found["indices"].tolist())
+        scored += len(found["bits"])
+
+    yield from score_every_member(members, take)
     if not scored:
         raise InputError(
             f"no member of {form.template!r} begins with the text that was given; give the beginning of one, such as {form.prefix!r}"
         )
-    found = [FoundMember(index, cost, scored) for cost, index in best]
-    texts = [form.at(one.member) for one in found]
-    certificate = Certificate(True, scored, None, 0.0, exhausted=True)
+    members_found = [FoundMember(index, cost, scored) for cost, index in best]
+    texts = [form.at(one.member) for one in members_found]
+    found = _Found(members_found, Certificate(True, scored, None, 0.0, exhausted=True))
     by_force = msgspec.structs.replace(asked, method="brute")
-    return _result(members, by_force, scored, found, texts, [None] * len(found), certificate)
-
-
-def _prompted(model: Model, form: Format, sources: Format | None, given: str) -> Extraction:
-    """What the model writes by itself after the beginning that every member has, or that is given."""
-    if isinstance(model, PairModel):
-        which = "none was given" if sources is None else f"{sources.template!r} gives each member its own"
-        raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: a model of pairs writes a text only for one source, and {which}; "
-            "hold one source fixed (--source, or `model.given`), or use the search method with a source format"
-        )
-    if not isinstance(model, Generator):
-        raise NotMeasurableError(
-            f"extraction by prompt is not applicable to {model.name!r}: it scores texts and writes none; use the search method"
-        )
-    beginning = given or form.prefix
-    if not beginning:
-        raise InputError(
-            f"the prompt method needs a beginning to continue, and {form.template!r} begins with the secret; give one (--given)"
-        )
-    prompt = [*model.context, *model.tokenizer.encode(beginning)]
-    # A token is a character at least, or a byte of one.
-    bytes_each = 1 if form.at(form.size - 1).isascii() else 4
-    length = bytes_each * max(1, form.max_length - len(beginning)) + 1
-    written = model.generate([prompt], length=length)[0]
-    text = model.tokenizer.decode([*prompt[len(model.context) :], *written])
-    match = next((match for match in form.finditer(text) if match.start == 0), None)
-    found: tuple[Extracted, ...] = ()
-    if match is not None:
-        found = (
-            Extracted(
-                place=1, text=match.text, log_perplexity_bits=None, expansions=len(written), unaided=True
-            ),
-        )
-    return Extraction(
-        format_template=form.template,
-        size=str(form.size),
-        given=given,
-        method="prompt",
-        found=found,
-        certificate=Certificate(False, len(written), None, None),
-        model=model.describe(),
-    )
-
-
-def verify_extraction(
-    model: Model,
-    canaries: CanarySet | str | os.PathLike[str],
-    options: ExtractionOptions | None = None,
-    *,
-    resume: Resume = None,
-    progress: Progress | None = None,
-    **changes: Any,
-) -> tuple[list[CanaryExtraction], dict[str, Extraction]]:
-    """Whether each canary of a manifest comes out among the `top` of its format, at which place, after how many expansions.
-
-    The options are those of `extract`; what was kept to resume is removed when all formats are searched. The second result is the
-    extraction of each format.
-
-    >>> from coalmine import CanarySet, ScriptedModel
-    >>> model = ScriptedModel("pin 0123456789", memory={"pin 49": 0.25})
-    >>> [one.place for one in verify_extraction(model, CanarySet.of("pin {digits:2}", ["pin 49"]))[0]]
-    [1]
-    """
-    asked = ExtractionOptions.of(options, changes)
-    chosen = as_canary_set(canaries)
-    if chosen.listed:
-        raise NotMeasurableError(
-            "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
-            "or compare them by `coalmine membership`"
-        )
-    unfinished = resume if isinstance(resume, ResumeDirectory) else ResumeDirectory(resume)
-    extractions = {
-        name: extract(
-            model,
-            form,
-            asked,
-            source_format=chosen.source_formats.get(name),
-            resume=unfinished,
-            progress=progress,
-        )
-        for name, form in chosen.formats.items()
-    }
-    if unfinished is not resume:
-        unfinished.forget()
-    results = []
-    for canary in chosen:
-        extraction = extractions[canary.format_id]
-        out = next((one for one in extraction.found if one.text == canary.text), None)
-        results.append(
-            CanaryExtraction(
-                canary_id=canary.canary_id,
-                repetitions=canary.times_trained_on,
-                extracted=out is not None,
-                place=None if out is None else out.place,
-                expansions=None if out is None else out.expansions,
-                proven=extraction.proven,
-                format_id=canary.format_id,
-            )
-        )
-    return results, extractions
-
-
-def _search(
-    frontier: Frontier, asked: ExtractionOptions, resume: ResumeFile, progress: Progress
-) -> tuple[list[FoundMember], Certificate]:
-    search = ShortestPaths(frontier, asked.top, memory_bytes=asked.memory)
-    progress.start(f"Searching, at most {asked.budget:,} expansions", None)
-    saved = resume.load()
-    if saved is None:
-        search.start()
-    else:
-        search.restore(saved)
-        progress.advance(frontier.expansions)
-    with deferred_interrupt() as interrupted:
-
-        def after_step(expanded: int) -> None:
-            best = search.found()
-            progress.advance(expanded, f"best {best[0].log_perplexity_bits:.2f} bits" if best else "")
-            resume.save(search.snapshot, now=interrupted())
-            if interrupted():
-                raise KeyboardInterrupt
-
-        proven = search.run(asked.budget - frontier.expansions, after_step)
-    progress.finish()
-    if not proven:
-        # A larger budget resumes from here.
-        resume.save(search.snapshot, now=True)
-    return search.found(), search.certificate()
-
-
-def _brute(frontier: Frontier, top: int, progress: Progress) -> tuple[list[FoundMember], Certificate]:
-    if frontier.tree.size > BRUTE_UP_TO:
-        raise NotMeasurableError(
-            f"brute force over {frontier.tree.size:,} members is refused above {BRUTE_UP_TO:,}; "
-            "the search method gives the same answer"
-        )
-    best: list[tuple[float, int]] = []
-    progress.start(f"Trying {frontier.tree.size:,} members", frontier.tree.size)
-    for leaves in enumerate_members(frontier):
-        pairs = zip(leaves.costs.tolist(), leaves.indices.tolist(), strict=True)
-        best = heapq.nsmallest(top, [*best, *pairs])
-        progress.advance(len(leaves.costs))
-    progress.finish()
-    found = [FoundMember(index, cost, frontier.expansions) for cost, index in best]
-    return found, Certificate(True, frontier.expansions, None, 0.0, exhausted=True)
-
-
-def _unaided(model: Model, texts: list[str], prefix: int) -> list[bool | None]:
-    if not isinstance(model, Scorer) or not texts:
-        return [None] * len(texts)
-    encoded = [tuple(model.tokenizer.encode(text)) for text in texts]
-    scores = model.score(
-        [TokenSequence(model.context + tokens[:prefix], tokens[prefix:]) for tokens in encoded]
-    )
-    return [bool(score.is_argmax.all()) for score in scores]
+    return _result(members, by_force, scored, found, texts, [None] * len(texts))

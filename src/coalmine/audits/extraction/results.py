@@ -18,6 +18,7 @@ from coalmine.audits.extraction.contradictions import (
     verified_problems,
 )
 from coalmine.audits.extraction.options import Method
+from coalmine.audits.extraction.spent import SPENT_FILES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.formats.format import Format
 from coalmine.records.contradictions import refuse_contradictions
@@ -91,10 +92,12 @@ EXTRACTIONS = Document(
     title="extraction",
     by="`coalmine extract`",
     holds="what came out, **with the secrets**, the certificate, the model's hash",
-    others={"unfinished-extraction-*.npz": "what a search that is not finished has proven"},
+    others={
+        "unfinished-extraction-*.npz": "what a search that spent its budget has proven, for a larger one to resume from"
+    },
     names=r"extraction(-.*)?\.json",
     problems=extraction_problems,
-    work_files=r"unfinished-extraction-[0-9a-f]+\.npz",
+    work_files=SPENT_FILES,
     # A search that ended without a proof resumes with a larger budget.
     keeps_work_files=lambda extraction: not extraction.proven,
     written_by="extract",

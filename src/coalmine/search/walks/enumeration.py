@@ -31,11 +31,13 @@ def enumerate_unit(frontier: Frontier, unit: Nodes) -> Iterator[Nodes]:
     yield from _below(frontier, block)
 
 
-def split_into_units(frontier: Frontier, most_members: int = UNIT_MEMBERS) -> tuple[list[Nodes], Nodes]:
+def split_into_units(frontier: Frontier, most_members: int | None = None) -> tuple[list[Nodes], Nodes]:
     """Nodes that are enumerated one by one, so that work can stop after each and resume with the next.
 
-    Together they contain all members, in order, except for the leaves above them, which are returned as well.
+    Together they contain all members, in order, except for the leaves above them, which are returned as well. Below each are at most
+    `most_members`, by default `UNIT_MEMBERS`.
     """
+    most_members = UNIT_MEMBERS if most_members is None else most_members
     tree = frontier.tree
     block = frontier.root()
     above = [block.nodes.select(tree.is_leaf[block.nodes.states])]

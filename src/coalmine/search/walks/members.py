@@ -62,6 +62,24 @@ class Members:
         except ModelError as problem:
             return str(problem)
 
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the scores of members depend on, for the key of a result."""
+        return {
+            "model": self.model.describe(),
+            "format": [self.format.template, self.format.words],
+            "sources": None if self.sources is None else self.sources.template,
+            "given": self.given,
+            "batch": self.batch,
+        }
+
+    @property
+    def tree(self) -> TokenTree:
+        """The members as a tree of tokens; a ModelError with the obstacle where there is none."""
+        if isinstance(self._tree, str):
+            raise ModelError(f"{self.model.name!r} cannot be searched: {self._tree}")
+        return self._tree
+
     @property
     def obstacle(self) -> str | None:
         """Why the members cannot be searched token by token, or None where they can."""

@@ -107,12 +107,27 @@ class ThresholdCounter:
             "noted_costs": np.array([self.noted[index] for index in sorted(self.noted)], dtype=np.float64),
         }
 
+    def merge(self, state: dict[str, NDArray[Any]]) -> None:
+        """Add the counts of another counter of the same thresholds, by its state; in any order the sum is the same.
+
+        >>> first, second = (ThresholdCounter(np.array([10.0]), noting=[2]) for _ in range(2))
+        >>> first.add(np.array([9.0, 11.0]), np.array([1, 2]))
+        >>> second.merge(first.state())
+        >>> second.counts.tolist(), second.noted
+        ([1], {2: 11.0})
+        """
+        self._between = self._between + state["between"]
+        self._near.append((state["near_costs"], state["near_numbers"]))
+        self._held += len(state["near_costs"])
+        if self._held > HELD:
+            self._put_together()
+        self.noted.update(_noted(state))
+
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
         """Resume from a state."""
         self._between = state["between"]
         self._near = [(state["near_costs"], state["near_numbers"])]
-        pairs = zip(state["noted"].tolist(), state["noted_costs"].tolist(), strict=True)
-        self.noted = {int(index): cost for index, cost in pairs}
+        self.noted = _noted(state)
 
     def _put_together(self) -> tuple[FloatArray, NDArray[np.int64]]:
         if len(self._near) > 1:
@@ -166,6 +181,11 @@ def count_ranks(counter: ThresholdCounter, canaries: Sequence[int], resolutions:
         rank=rank,
         most=counted(own + resolutions, equal=True),
     )
+
+
+def _noted(state: dict[str, NDArray[Any]]) -> dict[int, float]:
+    pairs = zip(state["noted"].tolist(), state["noted_costs"].tolist(), strict=True)
+    return {int(index): cost for index, cost in pairs}
 
 
 def _merged(lows: FloatArray, highs: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,0 +1,152 @@
+"""The canaries of one format and one model, while they are measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.exposure.choice import SCORE, chosen
+from coalmine.audits.exposure.comparisons import Comparisons
+from coalmine.audits.exposure.estimators import AUTO, Estimator, automatic, estimator_of
+from coalmine.audits.exposure.options import ExposureOptions
+from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.results import Choice, ExposureResult, FormatFacts
+from coalmine.corpus.planting.manifest import CanarySet
+from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.units import Unit
+from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
+from coalmine.models.protocols import Model
+from coalmine.records import Estimate
+from coalmine.search.walks.members import Members
+from coalmine.search.walks.works import ScoreTexts
+
+
+class OneFormat:
+    """The canaries of one format, while they are measured.
+
+    Attributes:
+        estimator: the one that was taken, or that was asked for; None where `auto` did not come so far.
+        why: the reason for taking it; None where the user asked for it.
+        comparisons: what membership compares with; None where the canaries could not be scored, or it was not asked for.
+        measured: an estimate for each canary, once it has run.
+        candidates: what goes into scores.parquet.
+        problem: why there is no honest number for this format; None where there is.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        chosen: CanarySet,
+        format_id: str,
+        options: ExposureOptions,
+    ) -> None:
+        self.model, self.chosen, self.format_id, self.options = model, chosen, format_id, options
+        self.format = chosen.formats[format_id]
+        self.canaries = [canary for canary in chosen if canary.format_id == format_id]
+        self.estimator = None if options.method == AUTO else estimator_of(options.method)
+        self.why: str | None = None
+        self.comparisons: Comparisons | None = None
+        self.choice: Choice | None = None
+        self.problem: CoalmineError | None = None
+        self._own: NDArray[np.float64] | None = None
+
+    def course(self) -> Course[None]:
+        """Measure, or note why not."""
+        try:
+            self.measured = yield from self._measure()
+        except (NotMeasurableError, WorkerLostError) as problem:
+            self.problem = problem
+            estimate = Estimate.not_measured(self._method, str(problem))
+            self.measured = Measured(estimates=[estimate] * len(self.canaries))
+        self.candidates = [] if self.measured.candidates is None else [self.measured.candidates]
+        if self.comparisons is not None:
+            self.candidates += self.comparisons.rows(self.measured)
+
+    def facts(self) -> FormatFacts:
+        """How the format was measured."""
+        return FormatFacts.of(self.format_id, self.format, self._method, self.why, self.measured.resolution)
+
+    def warnings(self) -> Sequence[str]:
+        """What readers of the results should know."""
+        return () if self.comparisons is None else self.comparisons.warnings
+
+    def results(self) -> list[ExposureResult]:
+        """What was found for each canary."""
+        none: Sequence[None] = [None] * len(self.canaries)
+        scores = self._own if self.measured.own is None else self.measured.own
+        own = none if scores is None else scores.tolist()
+        columns = zip(self.canaries, own, self.measured.ranks or none, self.measured.estimates, strict=True)
+        return [
+            ExposureResult(
+                canary_id=canary.canary_id,
+                format_id=canary.format_id,
+                repetitions=canary.times_trained_on,
+                planted=canary.planted,
+                planned_repetitions=canary.repetitions,
+                method=estimate.method,
+                known_log_perplexity_bits=bits,
+                rank=rank,
+                most_possible_bits=math.log2(
+                    estimate.n
+                    if estimate.n and estimator_of(estimate.method).among == "references"
+                    else self.format.size
+                ),
+                estimate=estimate,
+            )
+            for canary, bits, rank, estimate in columns
+        ]
+
+    @property
+    def _method(self) -> str:
+        return AUTO if self.estimator is None else self.estimator.name
+
+    def _measure(self) -> Course[Measured]:
+        """An estimate for each canary; a NotMeasurableError where there is no honest number for this format."""
+        asked, format_id = self.options, self.format_id
+        names, texts = (tuple(getattr(one, name) for one in self.canaries) for name in ("canary_id", "text"))
+        sources = self.chosen.source_formats.get(format_id)
+        members = Members(
+            self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
+        )
+        unit = Unit(texts, names, len(texts))
+        scored = yield from one_result(Step(ScoreTexts(members), [unit], "Scoring canaries", len(texts)))
+        self._own = scored["bits"]
+        estimator = yield from self._taken(members)
+        samples = estimator.samples if asked.samples is None else asked.samples
+        question = Question(
+            members=members,
+            format_id=format_id,
+            references=self.chosen.references.get(format_id, ()),
+            canary_ids=list(names),
+            canary_texts=texts,
+            canary_scores=self._own,
+            options=msgspec.structs.replace(asked, method=estimator.name, samples=samples),
+        )
+        self.comparisons = Comparisons(question) if asked.comparisons else None
+        if self.comparisons is not None:
+            yield from self.comparisons.score_before(estimator)
+        return (yield from estimator.measure(question))
+
+    def _taken(self, members: Members) -> Course[Estimator]:
+        """The estimator for this format: as asked, or by `auto`, which texts that nobody drew from a format leave no choice."""
+        asked = self.options
+        if self.format_id in self.chosen.listed:
+            if self.estimator is not None and self.estimator.needs != "references":
+                raise NotMeasurableError(
+                    f"the method {self.estimator.name} ranks among all members of a format, and these canaries are a list of texts without "
+                    "one; use the method references, or import them with --format"
+                )
+            self.estimator = self.estimator or automatic("texts")
+            self.why = "the canaries are a list of texts without a format"
+        elif self.estimator is None:
+            first = SCORE.samples if asked.samples is None else asked.samples
+            seconds = 60 * asked.minutes
+            self.choice = yield from chosen(
+                members, seconds=seconds, first_members=first, budget=asked.budget
+            )
+            self.estimator, self.why = estimator_of(self.choice.method), self.choice.why
+        return self.estimator

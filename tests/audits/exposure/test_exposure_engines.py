@@ -1,0 +1,201 @@
+"""Exposure on engines: the same bytes from each, for every method, several formats and models, and whatever is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from audits.exposure.deadly_model import Deadly, Elsewhere
+from cli.in_process import run
+from coalmine import Canary, CanarySet, Format, ScriptedModel, expose, plant, train
+from coalmine.audits import expose_models
+from coalmine.audits.exposure.estimators import ESTIMATORS
+from coalmine.corpus import write_embedded_corpus
+from coalmine.engines import ledger
+from coalmine.engines.engine import open_engine
+from coalmine.engines.ledger import Ledger
+from coalmine.errors import InputError
+from coalmine.models import from_transformers, load_model
+from models.random_networks import random_model
+from models.tiny_transformers import byte_level, tiny
+
+FORMATS = ["my pin is {digits:3}", "the code: {digits:4}"]
+# So few that a search does not settle, and that a choice looks at the clock.
+SMALL = {"budget": 60, "batch": 64}
+SAMPLES = {"guided": 9_000, "splitting": 32, "sampled": 200, "extrapolated": 200}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with open_engine("processes:2") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planted")
+    write_embedded_corpus(folder / "corpus.txt", 4_000)
+    with open(folder / "corpus.txt", "a", encoding="utf-8") as lines:
+        lines.write("0123456789: the code\n" * 3)  # every character of the formats
+    plant(
+        folder / "corpus.txt",
+        FORMATS,
+        out=folder / "planted",
+        repeat=(1, 8),
+        canaries=1,
+        references=70,
+    )
+    return folder / "planted"
+
+
+@pytest.fixture(scope="module")
+def trained(planted):
+    train(planted, out=planted.parent / "model", hidden=12, embedding=8, batch_size=24, window=32, epochs=1)
+    return load_model(planted.parent / "model")
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    tokenizer = byte_level()
+    return from_transformers(tiny("gpt2", len(tokenizer), dtype=torch.float32), tokenizer)
+
+
+def options_of(method):
+    return SMALL | ({"samples": SAMPLES[method]} if method in SAMPLES else {})
+
+
+def saved(exposures, folder):
+    exposures.save(folder)
+    return {name: (folder / name).read_bytes() for name in ("exposure.json", "scores.parquet")}
+
+
+@pytest.mark.parametrize("method", [one.name for one in ESTIMATORS])
+@pytest.mark.parametrize("which", ["trained", "gpt2"])
+def test_every_method_gives_the_same_bytes_on_every_engine(method, which, engine, planted, tmp_path, request):
+    model = request.getfixturevalue(which)
+    here, there = (
+        saved(expose(model, planted, method=method, engine=one, **options_of(method)), tmp_path / name)
+        for name, one in (("here", None), ("there", engine))
+    )
+    assert here == there
+
+
+@pytest.mark.parametrize("minutes", [1e-9, 1e9])
+def test_auto_chooses_in_a_worker_as_here(minutes, engine, planted, trained, tmp_path):
+    here, there = (
+        saved(expose(trained, planted, minutes=minutes, engine=one, **SMALL), tmp_path / name)
+        for name, one in (("here", "here"), ("there", engine))
+    )
+    assert here == there
+
+
+def test_several_models_at_once_give_what_each_gives_alone(engine, planted, trained, tmp_path):
+    other = random_model("transformer", trained.tokenizer)
+    found = expose_models([trained, other], planted, method="guided", engine=engine, **options_of("guided"))
+    for number, model in enumerate((trained, other)):
+        alone = expose(model, planted, method="guided", **options_of("guided"))
+        assert saved(found[number], tmp_path / f"{number}") == saved(alone, tmp_path / f"{number} alone")
+
+
+class KillsWorkers:
+    """Kills all workers of an engine at the first progress of a task, once."""
+
+    def __init__(self, engine, task):
+        self.engine, self.task, self.now, self.killed = engine, task, False, 0
+
+    def start(self, task, total):  # noqa: ARG002 - the protocol's
+        self.now = self.task in task
+
+    def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
+        if self.now and not self.killed:
+            for one in self.engine.pool._processes:
+                one.process.kill()
+                self.killed += 1
+
+    def finish(self):
+        pass
+
+
+@pytest.mark.parametrize(("method", "task"), [("guided", "Proving"), ("exact", "Ranking"), ("splitting", "Splitting")])  # fmt: skip
+def test_a_worker_that_is_killed_changes_no_byte(method, task, engine, planted, gpt2, tmp_path, monkeypatch):
+    """In single precision, from what the unit kept: a search goes on with the states that it had."""
+    monkeypatch.setattr(ledger, "SECONDS_BETWEEN_SAVES", 0.0)
+    options = {"method": method, **options_of(method)}
+    killing = KillsWorkers(engine, task)
+    found = expose(gpt2, planted, engine=engine, resume=tmp_path / "kept", progress=killing, **options)
+    assert killing.killed == 2
+    assert saved(found, tmp_path / "killed") == saved(expose(gpt2, planted, **options), tmp_path / "whole")
+    assert not list((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.parametrize(("first", "second"), [("processes:1", "here"), ("here", "processes:2")])
+def test_a_command_that_is_killed_is_resumed_by_any_engine_with_the_same_bytes(
+    first, second, planted, trained, tmp_path
+):
+    assert trained.name
+
+    def command(out, engine):
+        given = [planted.parent / "model", planted, "--method", "exact", "--engine", engine, "--quiet"]
+        return ["expose", *given, "-o", tmp_path / out]
+
+    units = tmp_path / "parts" / "unfinished.units"
+    script = "import coalmine.search.walks.enumeration as e; e.UNIT_MEMBERS = 50; from coalmine.cli.main import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", script, *map(str, command("parts", first))])
+    while process.poll() is None and not (units.exists() and units.read_bytes().count(b"PK\x05\x06") > 6):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "parts" / "exposure.json").exists(), "it ended before it could be killed"
+    before = units.stat().st_size
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("coalmine.search.walks.enumeration.UNIT_MEMBERS", 50)
+        ended = run(*command("parts", second))
+        assert ended.code == 0, ended.said
+        assert before > 1_000
+        assert run(*command("whole", "here")).code == 0
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert names == {path.name for path in (tmp_path / "parts").iterdir()}
+    for name in names - {"run.json"}:
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_format_whose_units_kill_their_workers_is_not_measured_and_the_others_are(engine, tmp_path):
+    forms = {"f0": Format("pin {digits:2}"), "f1": Format("code {digits:2}")}
+    known = [
+        Canary(canary_id=f"c{i}", format_id=f"f{i}", text=text, repetitions=1, planted=True)
+        for i, text in enumerate(("pin 49", "code 12"))
+    ]
+    references = {name: form.sample(5, seed=6, replace=False) for name, form in forms.items()}
+    canaries = CanarySet(known, forms, references=references)
+    model = ScriptedModel("pin code 0123456789", memory={"pin 49": 0.25})
+    whole = expose(model, canaries, method="references")
+    kept = Ledger(tmp_path)
+    found = expose(Deadly.of(model, "code"), canaries, method="references", engine=engine, resume=kept)
+    pin, code = found.results
+    assert pin == whole.results[0]
+    assert code.estimate.status == "not_measured"
+    assert "its worker was lost each time" in code.estimate.statement
+    # What was measured is kept even then: the same command may have more luck.
+    kept.forget()
+    assert (tmp_path / "unfinished.units").exists()
+
+
+def test_a_model_on_another_machine_is_asked_by_one_process(engine):
+    canaries = CanarySet.of("pin {digits:2}", ["pin 49"])
+    model = Elsewhere("pin 0123456789")
+    assert len(expose(model, canaries)) == 1
+    with pytest.raises(InputError, match=r"is asked by one process.*; use the engine here"):
+        expose(model, canaries, engine=engine)
+
+
+def test_the_record_of_a_run_names_the_engine_and_its_threads(planted, trained, tmp_path):
+    assert trained is not None
+    ended = run("expose", planted.parent / "model", planted, "--method", "references", "--threads", "2", "-o", tmp_path)  # fmt: skip
+    assert ended.code == 0, ended.said
+    record = (tmp_path / "run.json").read_text()
+    assert '"engine": "here"' in record
+    assert '"threads": 2' in record
+    assert "threads" not in (tmp_path / "exposure.json").read_text()

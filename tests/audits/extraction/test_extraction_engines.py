@@ -1,0 +1,130 @@
+"""Extraction on engines: the same bytes from each, for every method and several formats, and whatever is killed."""
+
+import signal
+
+import pytest
+
+from coalmine import Canary, CanarySet, Format, extract
+from coalmine.audits import verify_extraction
+from coalmine.audits.extraction.results import save_verification
+from coalmine.engines import ledger
+from coalmine.engines.engine import open_engine
+from coalmine.errors import InputError
+from models.random_networks import random_model
+
+FORMS = {"f0": Format("pin {digits:4}"), "f1": Format("code {digits:3}")}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with open_engine("processes:2") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model("transformer")
+
+
+def canaries():
+    known = [
+        Canary(canary_id=f"{name}-{place}", format_id=name, text=text, repetitions=1, planted=True)
+        for name, form in FORMS.items()
+        for place, text in enumerate(form.sample(3, seed=1, replace=False))
+    ]
+    return CanarySet(known, FORMS)
+
+
+@pytest.mark.parametrize("method", ["search", "brute", "beam", "greedy", "prompt"])
+def test_every_method_gives_the_same_bytes_on_every_engine(method, engine, model, tmp_path):
+    for place, one in (("here", None), ("there", engine)):
+        extract(model, FORMS["f0"], top=5, method=method, engine=one).save(tmp_path / place)
+    here, there = ((tmp_path / place / "extraction.json").read_bytes() for place in ("here", "there"))
+    assert here == there
+
+
+def test_brute_force_in_parts_is_brute_force(engine, model, tmp_path, monkeypatch):
+    whole = extract(model, FORMS["f0"], top=5, method="brute")
+    monkeypatch.setattr("coalmine.search.walks.enumeration.UNIT_MEMBERS", 700)
+    for place, one in (("here", None), ("there", engine)):
+        extract(model, FORMS["f0"], top=5, method="brute", engine=one).save(tmp_path / place)
+    here, there = ((tmp_path / place / "extraction.json").read_bytes() for place in ("here", "there"))
+    assert here == there
+    parts = extract(model, FORMS["f0"], top=5, method="brute")
+    assert [one.text for one in parts.found] == [one.text for one in whole.found]
+    assert parts.certificate == whole.certificate
+
+
+def test_several_formats_at_once_give_what_each_gives_alone(engine, model, tmp_path):
+    results, extractions = verify_extraction(model, canaries(), top=5, engine=engine)
+    assert [one.canary_id for one in results] == [one.canary_id for one in canaries()]
+    for name, form in FORMS.items():
+        assert extractions[name] == extract(model, form, top=5)
+    facts = {"manifest_sha256": canaries().sha256, "model": model.describe()}
+    save_verification(tmp_path, results, extractions, **facts)
+
+
+class KillsWorkers:
+    """Kills all workers of an engine at the third step of a search, once."""
+
+    def __init__(self, engine):
+        self.engine, self.steps, self.task = engine, 0, ""
+
+    def start(self, task, total):  # noqa: ARG002 - the protocol's
+        self.task = task
+
+    def advance(self, amount=1, note=""):
+        self.steps += "Searching" in self.task and amount > 0 and bool(note)
+        if self.steps == 2:
+            self.steps += 1
+            for one in self.engine.pool._processes:
+                one.process.kill()
+
+    def finish(self):
+        pass
+
+
+def test_a_worker_that_is_killed_changes_no_byte(engine, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "SECONDS_BETWEEN_SAVES", 0.0)
+    killing = KillsWorkers(engine)
+    form = Format("pin {digits:6}")
+    found = extract(model, form, top=20, engine=engine, resume=tmp_path, progress=killing)
+    assert killing.steps > 2
+    assert found == extract(model, form, top=20)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("second", ["here", "processes"])
+def test_a_larger_budget_resumes_on_any_engine(second, engine, model, tmp_path):
+    form = Format("pin {digits:6}")
+    spent = extract(model, form, top=3, budget=100, resume=tmp_path, engine=engine)
+    assert (spent.proven, spent.certificate.expansions) == (False, 100)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"], "only the search itself is left"
+    # The same budget again changes nothing.
+    assert extract(model, form, top=3, budget=100, resume=tmp_path) == spent
+    more = extract(
+        model, form, top=3, budget=300, resume=tmp_path, engine=engine if second == "processes" else None
+    )
+    assert more.certificate.expansions == 300
+    whole = extract(model, form, top=3, resume=tmp_path)
+    assert whole.proven
+    assert [one.text for one in whole.found] == [one.text for one in extract(model, form, top=3).found]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_another_run_left_is_refused(model, tmp_path):
+    class Stops:
+        def start(self, *_):
+            pass
+
+        def advance(self, amount=1, note=""):  # noqa: ARG002 - the protocol's
+            if note:
+                signal.raise_signal(signal.SIGINT)
+
+        finish = start
+
+    with pytest.raises(KeyboardInterrupt):
+        verify_extraction(model, canaries(), resume=tmp_path, progress=Stops())
+    assert (tmp_path / "unfinished.units").exists()
+    with pytest.raises(InputError, match="another run"):
+        extract(model, "pin {digits:5}", resume=tmp_path)
