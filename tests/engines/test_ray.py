@@ -19,54 +19,11 @@ from coalmine.engines.ledger import Ledger
 from coalmine.engines.ray import Ray
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from engines.clusters import TOKEN, status
 from engines.contract import PooledContract, wait_for, wait_for_state
 from engines.works import Counting, Leaking, Scoring, Squares, squares
 from models.random_networks import random_model
 from waiting import wait_until
-
-TOKEN = "00112233445566778899aabbccddeeff"
-
-
-class Machines:
-    """A cluster whose machines are processes of this one, as `ray start` makes them."""
-
-    def __init__(self, folder):
-        from ray.cluster_utils import Cluster
-
-        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
-        self.folder = folder
-        self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": 3,
-                "temp_dir": folder,
-                "include_dashboard": False,
-                "_system_config": quick,
-            },
-        )
-        self.address = self.cluster.address
-
-    def files(self):
-        return [path for path in Path(self.folder).rglob("*") if path.is_file()]
-
-
-@pytest.fixture(scope="module")
-def machines():
-    before = {
-        name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED")
-    }
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, RAY_USAGE_STATS_ENABLED="0")
-    folder = tempfile.mkdtemp(prefix="ray-")
-    try:
-        found = Machines(folder)
-        try:
-            yield found
-        finally:
-            found.cluster.shutdown()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @pytest.fixture(scope="module")
@@ -175,15 +132,6 @@ def test_a_cluster_of_this_machine_leaves_nothing_after_ctrl_c(tmp_path):
         found = list(here.map(Counting(str(tmp_path)), [Unit(0), Unit(1)], ledger=ledger))
     assert [int(outcome.value()["total"]) for outcome in found] == [190, 190]
     assert (tmp_path / "resumed-0-at-7").exists()
-
-
-def status(process):
-    """What the system says about a process, also about one that has ended."""
-    try:
-        lines = Path("/proc", str(process), "status").read_text().splitlines()
-    except OSError:
-        return {"State": "X"}
-    return dict(line.split(":\t", 1) for line in lines)
 
 
 def environment(process):

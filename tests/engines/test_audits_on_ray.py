@@ -1,0 +1,137 @@
+"""`recite` and `expose` on a real Ray cluster: the same bytes if an actor, a machine or the command itself is killed."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from coalmine import CanarySet, Format, expose, load_model, recite, train
+from coalmine.audits.recitation import answers as recitation_answers
+from coalmine.corpus import build_index, write_embedded_corpus
+from coalmine.engines.ray import Ray
+from engines.clusters import TOKEN, status
+from engines.watched_model import WatchedModel
+from waiting import wait_until
+
+# Of the first machine.
+CORES = 1
+QUESTIONS = {"contexts": (5, 20), "suffix": 10, "lengths": (40,), "per_bucket": 30}
+CANARIES = CanarySet.of("pin {digits:3}", [Format("pin {digits:3}").at(place) for place in (7, 450, 811)])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audits")
+    write_embedded_corpus(folder / "corpus.txt", 20_000)
+    train(folder / "corpus.txt", out=folder / "model", epochs=1, hidden=32)
+    build_index(folder / "corpus.txt", folder / "index", tokenizer=folder / "model")
+    return folder
+
+
+def recited(made, model, out, engine=None):
+    recite(model, made / "index", **QUESTIONS, out=out, engine=engine)
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def exposed(_, model, out, engine=None):
+    found = expose(model, CANARIES, method="exact", batch=128, engine=engine, resume=out)
+    found.save(out)
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@functools.cache
+def undisturbed(run, made):
+    """What a run in this process leaves."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run(made, WatchedModel(load_model(made / "model"), made), Path(folder))
+
+
+@pytest.fixture
+def small_units(monkeypatch):
+    monkeypatch.setattr(recitation_answers, "AT_A_TIME", 16)
+
+
+@pytest.mark.usefixtures("small_units")
+@pytest.mark.parametrize("run", [recited, exposed])
+def test_an_actor_that_is_killed_loses_nothing(run, made, machines, tmp_path):
+    watched = WatchedModel(load_model(made / "model"), tmp_path, deadly=True)
+    with Ray(machines.address, workers=1) as engine:
+        assert run(made, watched, tmp_path / "out", engine) == undisturbed(run, made)
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.usefixtures("small_units")
+@pytest.mark.parametrize("run", [recited, exposed])
+def test_one_of_two_machines_that_dies_loses_nothing(run, made, machines, tmp_path):
+    second = machines.cluster.add_node(num_cpus=1)
+    raylet = str(second.all_processes["raylet"][0].process.pid)
+    there = []
+
+    def kill():
+        wait_until(lambda: len(list(tmp_path.glob("reached-*"))) == 2)
+        workers = [int(path.name.partition("-")[2]) for path in tmp_path.glob("reached-*")]
+        there.extend(worker for worker in workers if status(worker)["PPid"] == raylet)
+        machines.cluster.remove_node(second, allow_graceful=False)
+        (tmp_path / "gate").touch()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    watched = WatchedModel(load_model(made / "model"), tmp_path)
+    with Ray(machines.address, workers=2) as engine:
+        assert run(made, watched, tmp_path / "out", engine) == undisturbed(run, made)
+    killing.join()
+    assert len(there) == 1
+
+
+@pytest.mark.parametrize("command", ["recite", "expose"])
+def test_a_command_that_is_killed_resumes_elsewhere(command, made, machines, tmp_path):
+    CANARIES.save(tmp_path)
+    argv = {
+        "recite": [
+            "recite",
+            made / "model",
+            made / "index",
+            "--contexts",
+            "5",
+            "--suffix",
+            "10",
+            "--per-bucket",
+            "900",
+        ],
+        "expose": ["expose", made / "model", tmp_path, "--method", "sampled", "--samples", "40000"],
+    }[command]
+
+    def run(out, engine, *, kill=False):
+        whole = [
+            sys.executable,
+            "-m",
+            "coalmine",
+            *map(str, argv),
+            "-o",
+            str(out),
+            "--engine",
+            engine,
+            "--quiet",
+        ]
+        environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        with subprocess.Popen(whole, env=environment) as process:
+            if kill:
+                wait_until(lambda: (out / "unfinished.units").exists() or process.poll() is not None)
+                process.send_signal(signal.SIGKILL)
+            return process.wait()
+
+    assert run(tmp_path / "whole", "here") == 0
+    assert run(tmp_path / "out", f"ray:{machines.address}", kill=True) == -signal.SIGKILL
+    assert (tmp_path / "out" / "unfinished.units").exists()
+    assert run(tmp_path / "out", "here") == 0
+    whole, out = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.name != "run.json"}
+        for name in ("whole", "out")
+    )
+    assert whole == out
