@@ -58,8 +58,11 @@ def wrong_commands(document):
     for line in code_lines(document):
         found = re.search(r"\bcoalmine ([a-z]+)", line)
         script = re.search(r"\bpython -m (benchmarks\S*|mutants)(?: ([a-z]+))?", line)
+        of_ray = re.search(r"(?:^|`)ray ([a-z-]+)", line)
         if script is not None:
             wrong += wrong_script(script, line)
+        elif of_ray is not None:
+            wrong += wrong_command_of_ray(of_ray[1], line)
         elif found is None:
             wrong += [option for option in OPTION.findall(line) if option not in anywhere]
         elif found[1] not in COMMANDS:
@@ -68,6 +71,19 @@ def wrong_commands(document):
             known = options_of(COMMANDS[found[1]]) | {"--help"}
             wrong += [f"{found[0]} {option}" for option in OPTION.findall(line) if option not in known]
     return wrong
+
+
+def wrong_command_of_ray(name, line):
+    """A command of Ray that does not exist, or those of its options that do not."""
+    from ray.scripts.scripts import cli
+
+    if name not in cli.commands:
+        return [f"ray {name}"]
+    return [
+        f"ray {name} {option}"
+        for option in OPTION.findall(line)
+        if option not in options_of(cli.commands[name])
+    ]
 
 
 def wrong_script(script, line):

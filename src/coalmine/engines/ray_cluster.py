@@ -264,8 +264,8 @@ def _resolved(address: str) -> tuple[str, int]:
 
 def _no_answer(address: str) -> InputError:
     return InputError(
-        f"no Ray cluster answers at {address}; check the address and the port (6379 unless another one was chosen), and that "
-        "`ray start --head` runs there"
+        f"no Ray cluster answers at {address}; check the address and the port (6379 unless another one was chosen), that `ray start "
+        "--head` runs there, and that RAY_USE_TLS is the same here"
     )
 
 

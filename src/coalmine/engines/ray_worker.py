@@ -93,8 +93,8 @@ class UnitWorker:
         with self._saying:
             if isinstance(message, Advanced):
                 self._amount, self._note = self._amount + message.amount, message.note or self._note
-            elif isinstance(message, Kept):  # the driver needs the latest only
-                self._kept = message
+            elif isinstance(message, Kept):  # the driver needs the latest only; the unit goes on to change its arrays
+                self._kept = message._replace(arrays={name: one.copy() for name, one in message.arrays.items()})
             else:
                 self._end = message
 
