@@ -58,7 +58,7 @@ SLOW = {
     "endpoints/test_fault_proxy.py",
     "engines/test_engines.py",
     "engines/test_ray.py",
-    "engines/test_shipping.py",
+    "engines/test_sending.py",
     "evidence/test_error_budget.py",
     "evidence/test_gate_outcomes.py",
     "examples/test_examples.py",

@@ -13,7 +13,7 @@ from coalmine.engines.engine import Job, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, NotMeasurableError, WorkerLostError
-from engines.works import Counting, Poisoned, Squares, Stubborn, squares
+from engines.works import Counting, Poisoned, Squares, Stubborn, Unsendable, squares
 from waiting import wait_until
 
 OTHERS = ["here", "processes:2"]
@@ -152,6 +152,10 @@ class PooledContract(EngineContract):
         assert int(found[0].value()["total"]) == 190
         assert found[0].attempts == 2
         assert (tmp_path / "resumed-0-at-7").exists()
+
+    def test_a_work_that_cannot_be_sent_is_refused_in_a_sentence(self, engine):
+        with pytest.raises(InputError, match="cannot be sent to other processes"):
+            list(engine.map(Unsendable(threading.Lock()), [Unit(0)]))
 
     def test_a_unit_that_does_not_stop_is_not_taken_for_one_of_the_next_run(
         self, tmp_path, engine, monkeypatch

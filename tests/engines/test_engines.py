@@ -1,8 +1,6 @@
 """Engines: the same results from each, resuming by content keys, failures as values, and kills that lose nothing."""
 
-import threading
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -57,23 +55,3 @@ def test_keys_depend_on_the_work_its_version_its_facts_and_the_inputs(tmp_path):
         ]
     assert attempts == [0, 1, 1, 1]
     assert not list(Path(tmp_path).glob("*.npz"))
-
-
-def test_a_work_that_cannot_be_sent_is_refused_in_a_sentence():
-    with (
-        open_engine("processes:1") as engine,
-        pytest.raises(InputError, match="cannot be sent to other processes"),
-    ):
-        list(engine.map(Unsendable(threading.Lock()), [Unit(0)]))
-
-
-class Unsendable(NamedTuple):
-    """Holds something that no other process can have."""
-
-    held: object
-    name: str = "unsendable/1"
-    facts: int = 0
-    memory_bytes: int = 0
-
-    def prepare(self):
-        pytest.fail("it was sent")

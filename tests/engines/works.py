@@ -159,6 +159,18 @@ class Leaking(NamedTuple):
         raise ValueError(unit.inputs)
 
 
+class Unsendable(NamedTuple):
+    """Holds something that no other process can have."""
+
+    held: object
+    name: str = "unsendable/1"
+    facts: int = 0
+    memory_bytes: int = 0
+
+    def prepare(self):
+        raise AssertionError("it was sent")
+
+
 def squares(number, each=10):
     """Units of ten numbers each."""
     return [Unit((start, start + each), size=each) for start in range(0, number * each, each)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from coalmine.engines.ray_worker import Bug, UnitWorker, facts_of_process
 from coalmine.engines.scheduling import Lost, Message, Order
-from coalmine.engines.shipping import packed, unpacked
+from coalmine.engines.sending import from_parts, in_parts
 from coalmine.engines.threads import thread_variables
 from coalmine.engines.units import Work
 from coalmine.errors import InputError, WorkerLostError
@@ -51,7 +51,7 @@ class RayPool:
     def begin(self, works: Sequence[Work]) -> None:
         """Put the works into the object store, from where each machine fetches them once."""
         self._works_number += 1
-        parts = packed(works, self._ray.cloudpickle.CloudPickler)
+        parts = in_parts(works, self._ray.cloudpickle.CloudPickler)
         self._works = [self._ray.put(parts)]
 
     def await_workers(self) -> None:
@@ -77,7 +77,7 @@ class RayPool:
         """Let an idle worker run a unit."""
         one = self._actors[worker]
         one.serial += 1
-        one.running = one.handle.run.remote(one.serial, self._works_number, self._works, packed(order))
+        one.running = one.handle.run.remote(one.serial, self._works_number, self._works, in_parts(order))
         one.poll_at = time.monotonic() + self._interval * (1 + worker / self.workers)
 
     def messages(self, seconds: float) -> list[Message]:
@@ -136,7 +136,7 @@ class RayPool:
             one.greeting = None
             _check_alike(value)
             return []
-        found = unpacked(value)
+        found = from_parts(value)
         if isinstance(found, Bug):
             self.replace(number)
             self._owed.append(Lost(number, "it failed"))
@@ -144,7 +144,7 @@ class RayPool:
         if ref == one.running:
             if one.polling is not None:  # what it took is older than the end
                 with contextlib.suppress(self._ray.exceptions.RayError):
-                    found = unpacked(self._ray.get(one.polling, timeout=_LAST_POLL_SECONDS)) + found
+                    found = from_parts(self._ray.get(one.polling, timeout=_LAST_POLL_SECONDS)) + found
             one.running = None
         one.polling = None
         messages: list[Message] = found

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import coalmine
 from coalmine.engines.scheduling import Advanced, Kept, Message, Unprepared
-from coalmine.engines.shipping import Packed, packed, unpacked
+from coalmine.engines.sending import Parts, from_parts, in_parts
 from coalmine.engines.worker import Worker
 from coalmine.errors import InputError
+from coalmine.pages import keep_pages
 
 # Another version of one of these may give other last bits, or other tokens.
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "sentencepiece", "peft")
@@ -36,6 +37,7 @@ class UnitWorker:
     """Runs one unit at a time; what it has to say in the meantime is handed over when the driver asks for it."""
 
     def __init__(self, number: int, threads: int) -> None:
+        keep_pages()
         self._number = number
         self._worker = Worker(number, threads, self._send, lambda: self._stopped >= self._serial)
         self._works_number = -1
@@ -52,7 +54,7 @@ class UnitWorker:
         mode = "token" if get_authentication_mode() == AuthenticationMode.TOKEN else "none"
         return facts_of_process() | {"machine": platform.node(), "authentication": mode}
 
-    def run(self, serial: int, works_number: int, works: Sequence[Any], order: Packed) -> Packed:
+    def run(self, serial: int, works_number: int, works: Sequence[Any], order: Parts) -> Parts:
         """Run a unit; `works` holds a reference to the works, which are fetched once. Returns the last messages."""
         try:
             with self._saying:
@@ -60,16 +62,16 @@ class UnitWorker:
             if works_number != self._works_number:
                 problem = self._learn(works_number, works)
                 if problem is not None:
-                    return packed([Unprepared(self._number, problem)])
-            self._worker.run(unpacked(order))
+                    return in_parts([Unprepared(self._number, problem)])
+            self._worker.run(from_parts(order))
             said = self._said(serial)
-            return packed(said if self._end is None else [*said, self._end])
+            return in_parts(said if self._end is None else [*said, self._end])
         except BaseException:  # noqa: BLE001 - a bug in the work; the driver shows it
-            return packed(Bug(traceback.format_exc()))
+            return in_parts(Bug(traceback.format_exc()))
 
-    def poll(self, serial: int) -> Packed:
+    def poll(self, serial: int) -> Parts:
         """What the unit has to say since the last time; nothing if it is over."""
-        return packed(self._said(serial))
+        return in_parts(self._said(serial))
 
     def stop(self, serial: int) -> None:
         """Ask the unit to keep its state and to end."""
@@ -80,7 +82,7 @@ class UnitWorker:
 
         parts = ray.get(works[0])
         try:
-            self._worker.begin(unpacked(parts))
+            self._worker.begin(from_parts(parts))
         except (ImportError, AttributeError) as error:
             return InputError(
                 f"a worker on {platform.node()} cannot import what the work is made of ({error}); install the same packages on every "
@@ -93,8 +95,12 @@ class UnitWorker:
         with self._saying:
             if isinstance(message, Advanced):
                 self._amount, self._note = self._amount + message.amount, message.note or self._note
-            elif isinstance(message, Kept):  # the driver needs the latest only; the unit goes on to change its arrays
-                self._kept = message._replace(arrays={name: one.copy() for name, one in message.arrays.items()})
+            elif isinstance(
+                message, Kept
+            ):  # the driver needs the latest only; the unit goes on to change its arrays
+                self._kept = message._replace(
+                    arrays={name: one.copy() for name, one in message.arrays.items()}
+                )
             else:
                 self._end = message
 

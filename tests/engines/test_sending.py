@@ -1,10 +1,10 @@
-"""Objects as bytes and buffers: what comes back is the same, and models score with weights in memory that cannot be written to."""
+"""Objects in parts: what comes back is the same, and models score with weights in memory that cannot be written to."""
 
 import numpy as np
 import pytest
 import torch
 
-from coalmine.engines.shipping import packed, unpacked
+from coalmine.engines.sending import from_parts, in_parts
 from coalmine.engines.units import Unit
 from engines.works import Scoring
 from models.random_networks import ARCHITECTURES, random_model
@@ -12,10 +12,10 @@ from models.random_networks import ARCHITECTURES, random_model
 TEXTS = ("my pin is 4921", "a", "the quick brown fox")
 
 
-def shipped(value):
+def sent(value):
     """There and back, with buffers as they come out of a store of objects: read-only."""
-    content, buffers = packed(value)
-    return unpacked((content, [np.frombuffer(bytes(buffer), dtype=np.uint8) for buffer in buffers]))
+    content, buffers = in_parts(value)
+    return from_parts((content, [np.frombuffer(bytes(buffer), dtype=np.uint8) for buffer in buffers]))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def shipped(value):
     ],
 )
 def test_tensors_of_all_kinds_are_the_same(tensor):
-    again = shipped(tensor)
+    again = sent(tensor)
     assert (type(again), again.dtype, again.shape) == (type(tensor), tensor.dtype, tensor.shape)
     assert (again.requires_grad, again.layout) == (tensor.requires_grad, tensor.layout)
     assert torch.equal(again.to_dense(), tensor.to_dense())
@@ -40,10 +40,10 @@ def test_tensors_of_all_kinds_are_the_same(tensor):
 def test_arrays_are_the_same_and_nothing_is_pickled_twice():
     shared, weight = np.arange(1_000_000.0), torch.ones(1_000_000)
     value = {"a": shared, "b": [shared], "c": weight, "d": (weight,)}
-    content, buffers = packed(value)
+    content, buffers = in_parts(value)
     assert len(content) < 2_000
     assert sum(buffer.nbytes for buffer in buffers) == 12_000_000
-    again = shipped(value)
+    again = sent(value)
     assert again["a"] is again["b"][0]
     assert again["c"] is again["d"][0]
     assert np.array_equal(again["a"], shared)
@@ -53,7 +53,7 @@ def test_arrays_are_the_same_and_nothing_is_pickled_twice():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_models_score_with_weights_that_cannot_be_written_to(architecture):
     work = Scoring(random_model(architecture))
-    here, there = (one.prepare()(Unit(TEXTS), None)["bits"] for one in (work, shipped(work)))
+    here, there = (one.prepare()(Unit(TEXTS), None)["bits"] for one in (work, sent(work)))
     assert here.tobytes() == there.tobytes()
 
 
@@ -64,5 +64,5 @@ def test_transformers_score_with_weights_that_cannot_be_written_to(kind):
 
     tokenizer = byte_level()
     work = Scoring(from_transformers(tiny(kind, len(tokenizer)), tokenizer))
-    here, there = (one.prepare()(Unit(TEXTS), None)["bits"] for one in (work, shipped(work)))
+    here, there = (one.prepare()(Unit(TEXTS), None)["bits"] for one in (work, sent(work)))
     assert here.tobytes() == there.tobytes()
