@@ -51,6 +51,7 @@ class RayPool:
     def begin(self, works: Sequence[Work]) -> None:
         """Put the works into the object store, from where each machine fetches them once."""
         self._works_number += 1
+        self._works = []  # those before make room
         parts = in_parts(works, self._ray.cloudpickle.CloudPickler)
         self._works = [self._ray.put(parts)]
 

@@ -80,6 +80,7 @@ class UnitWorker:
     def _learn(self, works_number: int, works: Sequence[Any]) -> InputError | None:
         import ray
 
+        self._worker.begin(())  # those before make room
         parts = ray.get(works[0])
         try:
             self._worker.begin(from_parts(parts))
