@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from coalmine.engines import ledger as ledger_module
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.errors import InputError
@@ -52,8 +53,9 @@ def test_a_last_record_whose_bytes_never_came_is_run_again(kept):
         lambda content: content[:20],
         lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
         lambda content: b"something else" + content,
+        lambda content: content[:70] + bytes([content[70] ^ 1]) + content[71:],
     ],
-    ids=["empty", "zeros", "half a header", "a bit of the first record", "another file"],
+    ids=["empty", "zeros", "half a header", "a bit of the first record", "another file", "a bit of a length"],
 )
 def test_any_other_damage_is_refused_by_name_and_left(kept, damage):
     damaged = damage(kept.read_bytes())
@@ -102,7 +104,7 @@ import resource, sys
 import numpy as np
 from pathlib import Path
 from coalmine.engines import ledger as rooms
-from coalmine.engines.ledger import Ledger, UNITS_FILE, _MAGIC, _RECORD, _checksum, _content
+from coalmine.engines.ledger import Ledger, UNITS_FILE, _MAGIC, _content, _record
 import hashlib
 folder = Path(sys.argv[1])
 content = _content({"a": np.zeros(1)})
@@ -110,7 +112,7 @@ with open(folder / UNITS_FILE, "wb") as file:
     file.write(_MAGIC + hashlib.sha256(b"mine").digest())
     for number in range(1_000_000):
         key = number.to_bytes(16, "big")
-        file.write(_RECORD.pack(key, len(content), _checksum(key, content)) + content)
+        file.write(_record(key, content))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 book = Ledger(folder)
 book.begin("mine")
@@ -125,3 +127,13 @@ def test_a_million_units_take_less_than_200_megabytes(tmp_path):
         [sys.executable, "-c", MILLION, tmp_path], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 200_000_000
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04 half an archive"])
+def test_a_record_whose_checksum_was_computed_again_is_refused_all_the_same(kept, content):
+    end = len(ledger_module._MAGIC) + 32
+    whole = kept.read_bytes()
+    key = whole[end : end + 16]
+    kept.write_bytes(whole[:end] + ledger_module._record(key, content))
+    with pytest.raises(InputError, match="remove it to start over"):
+        finished(kept.parent)

@@ -85,6 +85,10 @@ def command(given: Serve) -> int:
         _print_address(server.url, given.name or model.name, given.printing)
         while True:
             time.sleep(3600)
+    if server.is_computing:
+        # An interpreter that ends while a thread is inside torch aborts; nothing is left to be written.
+        sys.stdout.flush()
+        os._exit(0)
     return 0
 
 

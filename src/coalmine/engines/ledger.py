@@ -14,10 +14,12 @@ import os
 import re
 import struct
 import time
+import zlib
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -37,7 +39,10 @@ SHARE_OF_KEEPING = 0.05
 
 _MAGIC = b"coalmine.units/1\n"
 _HEADER_BYTES = len(_MAGIC) + 32  # with a fingerprint
-_RECORD = struct.Struct(f"<{KEY_BYTES}sQ16s")  # key, length of the content, checksum of all three
+_RECORD = struct.Struct(
+    f"<{KEY_BYTES}sQ16s8s"
+)  # key, length of the content, checksum of it, and one of these three
+_HEAD = struct.Struct(f"<{KEY_BYTES}sQ16s")
 
 
 class _Known(NamedTuple):
@@ -108,13 +113,13 @@ class Ledger:
         try:
             with open(path, "rb") as file:
                 file.seek(int(self._known.offsets[place]))
-                _, length, checksum = _RECORD.unpack(file.read(_RECORD.size))
+                _, length, checksum, _ = _RECORD.unpack(file.read(_RECORD.size))
                 content = file.read(length)
         except (OSError, struct.error) as error:
             raise InputError(_damaged(path)) from error
         if _checksum(key, content) != checksum:
             raise InputError(_damaged(path))
-        return _arrays(content)
+        return _arrays(content, path)
 
     def add(self, key: Key, arrays: Arrays) -> None:
         """Record the result of a unit, and remove what it kept while it ran."""
@@ -122,7 +127,7 @@ class Ledger:
             return
         self._create()
         content = _content(arrays)
-        record = _RECORD.pack(key, len(content), _checksum(key, content)) + content
+        record = _record(key, content)
         path = self._path(UNITS_FILE)
         try:
             with open(path, "r+b") as file:
@@ -145,7 +150,11 @@ class Ledger:
         """The state that a unit kept before it was stopped, or None."""
         if self.directory is None or not os.path.lexists(self._state_path(key)):
             return None
-        return _arrays(read_guarded(self._state_path(key), "a run that was stopped"))
+        path = self._state_path(key)
+        try:
+            return _arrays(read_guarded(path, "a run that was stopped"), path)
+        except MemoryError:
+            raise InputError(_damaged(path)) from None
 
     def keep(self, key: Key, arrays: Arrays) -> None:
         """Replace the state that a running unit resumes from."""
@@ -264,8 +273,12 @@ def _records(path: Path, file: BinaryIO, size: int) -> tuple[_Known, int]:
         head = file.read(_RECORD.size)
         if len(head) < _RECORD.size:
             break  # cut off
-        key, length, checksum = _RECORD.unpack(head)
+        key, length, checksum, of_head = _RECORD.unpack(head)
         following = end + _RECORD.size + length
+        if _head_checksum(head[: _HEAD.size]) != of_head:
+            if not any(head) and not any(file.read()):
+                break  # a power failure left the length of the file, and none of the bytes
+            raise InputError(_damaged(path))
         if following > size:
             break
         if _checksum(key, file.read(length)) != checksum:
@@ -293,12 +306,35 @@ def _checksum(key: Key, content: bytes) -> bytes:
     return hashlib.sha256(key + content).digest()[:16]
 
 
+def _record(key: Key, content: bytes) -> bytes:
+    head = _HEAD.pack(key, len(content), _checksum(key, content))
+    return head + _head_checksum(head) + content
+
+
+def _head_checksum(head: bytes) -> bytes:
+    return hashlib.sha256(head).digest()[:8]
+
+
 def _content(arrays: Arrays) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take a flag here
     return stream.getvalue()
 
 
-def _arrays(content: bytes) -> Arrays:
-    with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-        return {name: saved[name] for name in saved.files}
+def _arrays(content: bytes, path: Path) -> Arrays:
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            return {name: saved[name] for name in saved.files}
+    # With a checksum that somebody computed again, NumPy finds anything.
+    except (
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OSError,
+        MemoryError,
+        BadZipFile,
+        zlib.error,
+    ) as problem:
+        raise InputError(_damaged(path)) from problem

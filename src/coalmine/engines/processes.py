@@ -82,7 +82,12 @@ class _OneProcess:
             self.process: SpawnProcess = context.Process(
                 target=_main, args=(number, threads, theirs, stopping), daemon=True, name=f"coalmine-{number}"
             )
-            self.process.start()
+            # The process inherits that Ctrl-C waits, which the terminal sends to all; a new interpreter would show a traceback.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self.process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.knows_works = False
 

@@ -50,6 +50,11 @@ class Batcher:
         self._waiting.put(None)
         self._thread.join(patience)
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether the thread still runs, after `close` with an answer that took longer than the patience."""
+        return self._thread.is_alive()
+
     def _work(self) -> None:
         for first in iter(self._waiting.get, None):
             batch = [first]

@@ -148,6 +148,11 @@ class Server(uvicorn.Server):
         self._thread.join()
         self._batcher.close(patience=FAREWELL_SECONDS)
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether the model still computes an answer that nobody waits for any more, after `close`."""
+        return self._batcher.is_computing
+
     def __enter__(self) -> Self:
         return self
 

@@ -85,7 +85,7 @@ def _fields(body: bytes, name: str) -> dict[str, Any]:
         given = _checked(msgspec.json.decode(body), dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError("the body of the request is not valid JSON in UTF-8; send one JSON object") from None
-    if given.pop("model", None) not in {None, name}:
+    if given.pop("model", None) not in (None, name):
         raise RefusedError(404, "model_not_found", f"there is no model of that name; this is {name!r}")
     ignored = {"user", "stream_options"}
     return {field: value for field, value in given.items() if value is not None and field not in ignored}

@@ -129,10 +129,15 @@ class TrainingRun:
         self.carried: State = ()
         kept = self.running.kept()
         if kept is not None:
-            (self.best, self.carried), position = restore(kept, self.network, self.optimizer)
             try:
+                (self.best, self.carried), position = restore(kept, self.network, self.optimizer)
                 self.position = msgspec.json.decode(position, type=_Position)
-            except msgspec.ValidationError:
+            except (
+                KeyError,
+                RuntimeError,
+                TypeError,
+                ValueError,
+            ):  # a part is missing, or of another kind or shape
                 raise InputError(
                     "the training that was stopped here was begun by another version of coalmine, and cannot be resumed; "
                     "remove its unfinished files to train from the start"

@@ -176,6 +176,19 @@ def test_a_killed_build_resumes_after_its_last_shard_and_ends_with_the_same_byte
     assert contents(killed) == contents(whole.path)
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_shard_that_was_damaged_while_a_build_was_stopped_is_built_again(corpus, tmp_path, gone):
+    whole = build_index(corpus, tmp_path / "whole", memory=100_000)
+    killed_in_the_third_shard(corpus, tmp_path / "killed")
+    shard = tmp_path / "killed" / "shard-00001.symbols"
+    if gone:
+        shard.unlink()
+    else:
+        shard.write_bytes(bytes(shard.stat().st_size))
+    build_index(corpus, tmp_path / "killed", memory=100_000)
+    assert contents(tmp_path / "killed") == contents(whole.path)
+
+
 def test_a_corpus_that_changed_is_begun_anew(corpus, tmp_path):
     killed_in_the_third_shard(corpus, tmp_path / "index")
     found = corpus.stat()

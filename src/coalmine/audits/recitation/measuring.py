@@ -40,7 +40,7 @@ from coalmine.corpus.files.streams import pyarrow_for
 from coalmine.corpus.index.queries import CorpusIndex
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import CoalmineError, InputError, NotMeasurableError, WriteError
+from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
 from coalmine.models.protocols import MaskedModel, Model, PairModel
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
@@ -196,7 +196,8 @@ def _written(
         result.save(folder)
         if record is not None:
             record(result)
-    Ledger(folder).forget()
+    if not result.not_measured:  # else the same command asks those questions again, and no others
+        Ledger(folder).forget()
     return result
 
 
@@ -226,10 +227,8 @@ def _ask_all(
             said, missing = ask_models(
                 models, questions, settings, engine=opened, ledger=ledger, progress=progress
             )
-    except WriteError:
-        raise  # a disk that has room again lets the same command resume
-    except CoalmineError:
-        # Ctrl-C and a power cut are not such errors: what was said until then is kept.
+    except (NotMeasurableError, ModelOutputError):
+        # These would come again; after all else, a lost worker or a full disk, the same command resumes.
         if not any(map(may_answer_later, models)):
             with contextlib.suppress(InputError):  # what went wrong first is what counts
                 ledger.forget()

@@ -65,6 +65,10 @@ class _IndexPlan(msgspec.Struct, frozen=True):
     # No shard is longer than this many symbols, unless a single document is.
     shard_symbols: int
 
+    def fingerprint(self) -> str:
+        """A hash that differs between any two plans."""
+        return hashlib.sha256(to_json(self)).hexdigest()
+
 
 def build_index(
     corpus: str | os.PathLike[str],
@@ -103,8 +107,7 @@ def build_index(
     cutter = index_tokenizer(chosen.tokenizer)
     with open_corpus(source, chosen.fields):
         new = not folder.exists()  # the corpus can be opened, so there will be something to put there
-    described = description_bytes(cutter)
-    plan = _plan(source, cutter, described, chosen)
+    plan = _plan(source, cutter, described := description_bytes(cutter), chosen)
     with sole_use(folder):
         _check_place(folder)
         if (folder / MANIFEST_FILE).is_file() and not overwrite:
@@ -113,8 +116,8 @@ def build_index(
         with open_engine(engine) as opened, _nothing_left_of_refused(folder, new=new):
             building = _Building(plan, _SortWork(plan, chosen.memory), ledger, opened)
             write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
-            sha256, shards = _write_shards(folder, source, cutter, building, progress or Silent())
-            _finish(folder, source, cutter, plan, sha256, shards)
+            written = _write_shards(folder, source, cutter, building, progress or Silent())
+            _finish(folder, source, cutter, plan, *written)
         ledger.forget()
     return CorpusIndex.open(folder, verify=False)
 
@@ -140,12 +143,18 @@ class _Building(NamedTuple):
     ledger: Ledger
     engine: Engine
 
-    def finished(self) -> dict[int, ShardRecord]:
-        """The first shards, as far as an earlier run has finished them."""
+    def finished(self, folder: Path) -> dict[int, ShardRecord]:
+        """The first shards, as far as an earlier run has finished them; none if a file is not the one that it wrote."""
         digest, found, first = facts_digest(self.work), dict[int, ShardRecord](), 0
         while (kept := self.ledger.result(unit_key(digest, Unit((len(found), first))))) is not None:
-            found[len(found)] = _record(kept)
-            first += found[len(found) - 1].documents
+            record = _record(kept)
+            paths = {folder / file_name(len(found), part): one.sha256 for part, one in record.files.items()}
+            if not all(path.is_file() and sha256_of_file(path) == known for path, known in paths.items()):
+                self.ledger.forget()
+                self.ledger.begin(self.plan.fingerprint(), instead=True)
+                return {}
+            found[len(found)] = record
+            first += record.documents
         return found
 
 
@@ -211,7 +220,7 @@ def _begin_or_resume(folder: Path, plan: _IndexPlan) -> Ledger:
         check_replaceable(path)
     # Before anything is removed: from now on the directory is recognized as an index's, whenever the build is killed.
     ledger = Ledger(folder)
-    ledger.begin(hashlib.sha256(to_json(plan)).hexdigest(), instead=True)
+    ledger.begin(plan.fingerprint(), instead=True)
     # The manifest first: without it, what is left of the old index is not an index. Shards of this build are written again where
     # the ledger does not have them.
     for path in old if not ledger.has_results else old[:1]:
@@ -224,7 +233,7 @@ def _write_shards(
 ) -> tuple[str, tuple[ShardRecord, ...]]:
     """Write the shards that are not there yet; returns the SHA-256 of the corpus and the records of all shards."""
     plan, work = building.plan, building.work
-    shards = building.finished()
+    shards = building.finished(folder)
 
     def store(unit: Unit, arrays: Arrays) -> Arrays:
         """Write the files of a shard; its record is what the ledger keeps."""
