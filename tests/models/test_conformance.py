@@ -94,9 +94,27 @@ class MixesDepthsUp(ScriptedModel):
         return [state[:shallowest] for state in states]
 
 
+class ForgetsWhatItKept(ScriptedModel):
+    """Writes states without their last token."""
+
+    def states_to_arrays(self, states):
+        return [np.array([state[:-1] for state in states])]
+
+    def states_from_arrays(self, arrays):
+        return [tuple(row.tolist()) for row in arrays[0]]
+
+
 @pytest.mark.parametrize(
     "broken",
-    [MixesDepthsUp, TakesZeroForPadding, SharesRows, SortsItsAnswers, AnswersInNats, LosesTheLastToken],
+    [
+        ForgetsWhatItKept,
+        MixesDepthsUp,
+        TakesZeroForPadding,
+        SharesRows,
+        SortsItsAnswers,
+        AnswersInNats,
+        LosesTheLastToken,
+    ],
 )
 def test_the_suite_notices(broken):
     with pytest.raises(ConformanceError):

@@ -23,6 +23,7 @@ from coalmine.models.protocols import (
     Scorer as Scorer,
     SequenceScore as SequenceScore,
     Step as Step,
+    StateKeeper as StateKeeper,
     Stepper as Stepper,
     TextScorer as TextScorer,
     Tokenizer as Tokenizer,

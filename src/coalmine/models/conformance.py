@@ -23,6 +23,7 @@ from coalmine.models.protocols import (
     ContextualModel,
     FloatArray,
     Generator,
+    IntArray,
     Lister,
     MaskedModel,
     Model,
@@ -32,6 +33,8 @@ from coalmine.models.protocols import (
     RemoteModel,
     Sampling,
     Scorer,
+    StateKeeper,
+    Step,
     Stepper,
     TextScorer,
     TokenSequence,
@@ -241,9 +244,22 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     if model.mixes_depths:
         _check_depths(model, model.tokenizer.encode(max(texts, key=len)))
     _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must be more than 0")
+    if isinstance(model, StateKeeper):
+        _check_kept_states(model, step, tokens)
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
     _close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
+
+
+def _check_kept_states(model: StateKeeper, step: Step, tokens: IntArray) -> None:
+    """States that were written and read again give the same bits."""
+    kept = model.states_from_arrays([one.copy() for one in model.states_to_arrays(step.states)])
+    rows = np.arange(len(tokens))
+    before, after = (model.step(states, rows, tokens).log2_probabilities for states in (step.states, kept))
+    _require(
+        np.array_equal(before, after),
+        "states that were turned into arrays and back must give the same bits as before",
+    )
 
 
 def _check_depths(model: Stepper, tokens: Sequence[int]) -> None:
