@@ -103,14 +103,16 @@ class RecitationWork(NamedTuple):
         at_a_time = max(1, AT_A_TIME // (self.settings.beam or 1))
         for start in range(0, len(questions), at_a_time):
             rows = range(start, min(len(questions), start + at_a_time))
-            texts = [(questions.prompt(row), questions.target(row)) for row in rows]
-            yield Unit(tuple(texts), size=len(rows))
+            texts = [text for row in rows for text in (questions.prompt(row), questions.target(row))]
+            # One array: a thousand small ones would take the driver many times as long to send.
+            yield Unit((np.concatenate(texts), np.array([len(text) for text in texts])), size=len(rows))
 
     def _ask(self, unit: Unit, running: Running) -> Arrays:
-        before = self.model.context
+        before, (tokens, lengths) = self.model.context, unit.inputs
+        texts = [tuple(text.tolist()) for text in np.split(tokens, np.cumsum(lengths)[:-1])]
         sequences = [
-            TokenSequence(before + tuple(prompt.tolist()), tuple(target.tolist()))
-            for prompt, target in unit.inputs
+            TokenSequence(before + prompt, target)
+            for prompt, target in zip(texts[::2], texts[1::2], strict=True)
         ]
         answers = _empty(len(sequences), self.suffix, self.settings)
         _ask_batch(self.model, sequences, self.suffix, self.settings, answers)
@@ -139,7 +141,7 @@ def ask_models(
     progress.start(f"Asking {_named(models)}", len(models) * len(questions))
     for place, outcome in engine.map_each(jobs, ledger=ledger, progress=progress):
         start = outcome.number * at_a_time
-        rows = slice(start, start + len(outcome.unit.inputs))
+        rows = slice(start, start + outcome.unit.size)
         if isinstance(outcome.problem, NotMeasurableError | WorkerLostError) and not may_answer_later(
             models[place]
         ):
