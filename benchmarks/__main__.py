@@ -15,6 +15,7 @@ NAMES = (
     "epsilon",
     "recitation",
     "vocabularies",
+    "engines",
 )
 
 for name in sys.argv[1:] or NAMES:
