@@ -29,6 +29,31 @@ SERIES = {
     "extrapolated": ("#CC79A7", [1, 0]),
 }
 PANELS_A_ROW = 4
+# Of the simulated schedules: sweep, column across, its title, column of the lines, title of the panel.
+SWEEPS = (
+    ("workers", "workers", "workers", "unit_seconds", "more workers, no failures"),
+    (
+        "failures",
+        "failures_per_worker_hour",
+        "failures per worker and hour",
+        "unit_seconds",
+        "1,000 workers that fail",
+    ),
+    (
+        "bandwidth",
+        "gigabits_per_second",
+        "Gbit/s to the driver",
+        "result_bytes",
+        "1,000 workers, units of 10 s",
+    ),
+)
+ENGINE = "ray"
+LEGENDS = {"unit_seconds": "seconds per unit", "result_bytes": "bytes per unit, and per result"}
+LINES = {
+    "unit_seconds": {0.1: "#D55E00", 1.0: "#E69F00", 10.0: "#0072B2", 60.0: "#56B4E9", 600.0: "#000000"},
+    "result_bytes": {1e4: "#0072B2", 1e6: "#E69F00", 1e8: "#000000"},
+}
+LABELS = {"unit_seconds": "datum.value", "result_bytes": "format(datum.value, ',')"}
 FONT = "Helvetica, Arial, sans-serif"
 
 
@@ -42,9 +67,61 @@ def draw_estimators(results: Path, figures: Path, png: Path | None = None) -> No
     ]
     # The last row has room beside its panels for the legend.
     rows[-1] = alt.hconcat(rows[-1], _legend(), spacing=40)
-    chart = alt.vconcat(
-        *rows, spacing=18
-    ).configure(
+    chart = _styled(alt.vconcat(*rows, spacing=18))
+    _save(chart, "estimators", figures, png)
+
+
+def draw_scheduling(results: Path, figures: Path, png: Path | None = None) -> None:
+    """How much of their time workers compute, against their number, their failures and the network: scheduling.svg in `figures`."""
+    with open(results, encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["engine"] == ENGINE]
+    panels = []
+    for place, (sweep, x, title, series, label) in enumerate(SWEEPS):
+        own = [
+            {"x": float(row[x]), "share": float(row["efficiency"]), "series": float(row[series])}
+            for row in rows
+            if row["sweep"] == sweep and float(row[x]) > 0  # a logarithmic axis has no 0
+        ]
+        base = alt.Chart(alt.Data(values=own), width=250, height=200, title=label)
+        across = alt.X(
+            "x:Q",
+            scale=alt.Scale(type="log", nice=False),
+            axis=alt.Axis(title=title, values=[10.0**power for power in range(-2, 5)], format=","),
+        )
+        up = alt.Y(
+            "share:Q",
+            scale=alt.Scale(domain=[0, 1], clamp=True),
+            axis=alt.Axis(
+                title="share of their time that workers compute" if place == 0 else None, format="%"
+            ),
+        )
+        styles = {
+            one: color for one, color in LINES[series].items() if any(row["series"] == one for row in own)
+        }
+        color = alt.Color(
+            "series:O",
+            scale=alt.Scale(domain=list(styles), range=list(styles.values())),
+            legend=alt.Legend(title=LEGENDS[series], orient="bottom", labelExpr=LABELS[series]),
+        )
+        panels.append(
+            alt.layer(
+                base.mark_line(strokeWidth=1.8).encode(across, up, color),
+                base.mark_point(filled=True, size=22, opacity=1).encode(across, up, color),
+            )
+        )
+    chart = alt.hconcat(*panels, spacing=24).resolve_scale(color="independent")
+    _save(_styled(chart), "scheduling", figures, png)
+
+
+def _save(chart: Any, name: str, figures: Path, png: Path | None) -> None:
+    for kind, folder in (("svg", figures), ("png", png)):
+        if folder is not None:
+            with whole_file(folder / f"{name}.{kind}") as temporary:
+                chart.save(str(temporary), format=kind, scale_factor=2 if kind == "png" else 1)
+
+
+def _styled(chart: Any) -> Any:
+    return chart.configure(
         font=FONT,
         background="white",
         aria=False,  # the page says what the figure shows; a label for each point would only make the file larger
@@ -52,10 +129,6 @@ def draw_estimators(results: Path, figures: Path, png: Path | None = None) -> No
         axis={"gridColor": "#eeeeee", "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"},
         title={"fontSize": 13, "fontWeight": "bold", "anchor": "start", "frame": "group", "offset": 6},
     )
-    for kind, folder in (("svg", figures), ("png", png)):
-        if folder is not None:
-            with whole_file(folder / f"estimators.{kind}") as temporary:
-                chart.save(str(temporary), format=kind, scale_factor=2 if kind == "png" else 1)
 
 
 def _curves(results: Path) -> list[dict[str, Any]]:
@@ -154,4 +227,6 @@ def _rounded(rank: int) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--png", type=Path, help="directory for a .png to look at")
-    draw_estimators(RESULTS / "estimators.csv", FIGURES, parser.parse_args().png)
+    folder = parser.parse_args().png
+    draw_estimators(RESULTS / "estimators.csv", FIGURES, folder)
+    draw_scheduling(RESULTS / "scheduling.csv", FIGURES, folder)
