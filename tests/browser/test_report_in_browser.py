@@ -313,9 +313,10 @@ def test_hostile_text_does_nothing(opened, tmp_path):
     hostile = (
         "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'`${window.hacked=1}\x1b[2J"
     )
-    estimates = reference_exposures([1.0, 30.0, 40.0], np.arange(20.0, 120.0))
+    scores = [1.0, 30.0, 40.0]
+    estimates = reference_exposures(scores, np.arange(20.0, 120.0))
     results = [
-        made.exposure_result(f"{hostile}{number}", one, times=2 - number, bits=30.0 + number)
+        made.exposure_result(f"{hostile}{number}", one, times=2 - number, bits=scores[number])
         for number, one in enumerate(estimates)
     ]
     document = made.exposure_document(results, method="references", warnings=(hostile,))
