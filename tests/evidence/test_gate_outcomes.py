@@ -171,6 +171,7 @@ def test_canaries_of_the_manifest_without_a_result_are_not_shown(half_measured, 
     formats = [one for one in document.formats if one.format_id == "f0"]
     part = msgspec.structs.replace(document, results=tuple(kept), formats=tuple(formats))
     write_sealed(tmp_path / "run" / "exposure" / "exposure.json", part)
+    (tmp_path / "run" / "exposure" / "scores.parquet").unlink()  # it has scores of the other format
     found = checked(tmp_path / "run", 'require = ["exposure"]\n[exposure]\nat_most = 12')
     assert set(outcomes(found).values()) == {"not_shown"}
     assert all("my pin is not {digits:4}" in one.evidence for one in found.rules)
