@@ -9,8 +9,11 @@ class Machines:
     """A cluster whose machines are processes of this one, as `ray start` makes them."""
 
     def __init__(self, folder, cores):
+        from ray._common.utils import get_default_ray_temp_dir
         from ray.cluster_utils import Cluster
 
+        # Ray notes the address of the last cluster there, whichever directory it is given, and does not make it.
+        Path(get_default_ray_temp_dir()).mkdir(parents=True, exist_ok=True)
         quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
         self.folder = folder
         self.cluster = Cluster(

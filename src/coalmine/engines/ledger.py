@@ -100,6 +100,11 @@ class Ledger:
         return len(self._known.keys) > 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no result, of an earlier run or of this one."""
+        return self._end <= _HEADER_BYTES
+
+    @property
     def seconds_between_saves(self) -> float:
         """How often a running unit keeps its state."""
         return SECONDS_BETWEEN_SAVES if self._seconds is None else self._seconds

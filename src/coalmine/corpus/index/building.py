@@ -113,7 +113,7 @@ def build_index(
         if (folder / MANIFEST_FILE).is_file() and not overwrite:
             return _existing(folder, source, plan, progress)
         ledger = _begin_or_resume(folder, plan)
-        with open_engine(engine) as opened, _nothing_left_of_refused(folder, new=new):
+        with open_engine(engine) as opened, _nothing_left_of_refused(folder, ledger, new=new):
             building = _Building(plan, _SortWork(plan, chosen.memory), ledger, opened)
             write_bytes(folder / TOKENIZER_FILE, described, mode=PRIVATE)
             written = _write_shards(folder, source, cutter, building, progress or Silent())
@@ -357,13 +357,13 @@ class _Waiting:
 
 
 @contextlib.contextmanager
-def _nothing_left_of_refused(folder: Path, *, new: bool) -> Iterator[None]:
+def _nothing_left_of_refused(folder: Path, ledger: Ledger, *, new: bool) -> Iterator[None]:
     """Remove what was built from a corpus that cannot be indexed: once repaired it is another corpus, and nothing can be resumed."""
     try:
         yield
-    except WriteError:
-        raise  # once there is room again, the same command resumes after the last finished shard
-    except CoalmineError:
+    except CoalmineError as problem:
+        if isinstance(problem, WriteError) and not ledger.is_empty:
+            raise  # once there is room again, the same command resumes after the last finished shard
         for path in [folder / TOKENIZER_FILE, *sorted(folder.glob("shard-*")), folder / UNITS_FILE]:
             with contextlib.suppress(InputError):  # the first error is the one to report
                 remove_file(path)
