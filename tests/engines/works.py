@@ -137,7 +137,7 @@ class Scoring(NamedTuple):
         return {"bits": np.concatenate([one.log2_probabilities for one in found])}
 
     def _sequence(self, text):
-        from coalmine.models.protocols import TokenSequence
+        from coalmine.models import TokenSequence
 
         return TokenSequence(tuple(self.model.context), tuple(self.model.tokenizer.encode(text)))
 
