@@ -22,7 +22,13 @@ from waiting import wait_until
 # Of the first machine.
 CORES = 1
 QUESTIONS = {"contexts": (5, 20), "suffix": 10, "lengths": (40,), "per_bucket": 30}
-CANARIES = CanarySet.of("pin {digits:3}", [Format("pin {digits:3}").at(place) for place in (7, 450, 811)])
+
+
+def canaries(template):
+    return CanarySet.of(template, [Format(template).at(place) for place in (7, 250, 511)])
+
+
+CANARIES, OF_MANY = canaries("so {re:[aeiou]{4}}"), canaries("so {re:[a-j]{6}}")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +73,7 @@ def test_an_actor_that_is_killed_loses_nothing(run, made, machines, tmp_path):
 
 
 @pytest.mark.usefixtures("small_units")
-@pytest.mark.parametrize("run", [recited, exposed])
+@pytest.mark.parametrize("run", [recited])
 def test_one_of_two_machines_that_dies_loses_nothing(run, made, machines, tmp_path):
     second = machines.cluster.add_node(num_cpus=1)
     raylet = str(second.all_processes["raylet"][0].process.pid)
@@ -89,9 +95,9 @@ def test_one_of_two_machines_that_dies_loses_nothing(run, made, machines, tmp_pa
     assert len(there) == 1
 
 
-@pytest.mark.parametrize("command", ["recite", "expose"])
+@pytest.mark.parametrize("command", ["recite"])
 def test_a_command_that_is_killed_resumes_elsewhere(command, made, machines, tmp_path):
-    CANARIES.save(tmp_path)
+    OF_MANY.save(tmp_path)
     argv = {
         "recite": [
             "recite",
