@@ -238,7 +238,7 @@ def ray_beside_processes(given: Any) -> Iterator[Row]:
 
 
 def ledger_memory(units: int) -> Iterator[Row]:
-    """The ledger of a run that was stopped after so many units, and is resumed: in a process of its own."""
+    """The ledger of a run that was stopped after `units` units and is resumed, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         answer = subprocess.run(
             [sys.executable, "-c", CHILD, folder, str(units)], check=True, capture_output=True, text=True
@@ -257,7 +257,7 @@ def ledger_memory(units: int) -> Iterator[Row]:
 
 
 def measure_ledger(folder: str, units: int) -> None:
-    """Record so many results in this process, open their ledger again, and print what that takes."""
+    """Record results in this process, open their ledger again, and print what that takes."""
     digest, result = b"benchmark", {"recited": np.zeros(8, dtype=np.int64)}
     ledger = Ledger(folder)
     ledger.begin("benchmark")

@@ -255,7 +255,7 @@ def record_costs(number: int = 1000, large: int = 1_000_000) -> RecordCosts:
 
 
 def _recording(folder: Path, keys: list[bytes], size: int) -> tuple[float, float]:
-    """Processor time and bytes on the disk of one record with so many bytes of content."""
+    """Processor time and bytes on disk of one record with content of a given size."""
     ledger, result = Ledger(folder), {"content": np.zeros(size, dtype=np.uint8)}
     ledger.begin("benchmark")
     used = time.process_time()

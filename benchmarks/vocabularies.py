@@ -26,7 +26,7 @@ EMBEDDING, HIDDEN, LAYERS = 200, 200, 2
 DIGITS, MORE_DIGITS, SMALL = 5, 6, 1_000
 TEXTS, CONTEXT, TARGET = 64, 32, 32
 ROWS, WINDOW, STEPS = 32, 32, 3
-# The products of the last layer are made in blocks of so many rows and tokens, the fastest way to make them.
+# The products of the last layer are made in blocks of this many rows and tokens, which is the fastest way.
 BLOCK = 1024, 1024
 
 
@@ -116,7 +116,7 @@ def forget_peak() -> int:
 
 
 def network_of(vocabulary: int) -> Any:
-    """The paper's LSTM with random weights, and a token for each of so many characters."""
+    """The paper's LSTM with random weights, and one token per character."""
     import torch
 
     from coalmine.models import CharacterTokenizer

@@ -73,7 +73,7 @@ def test_an_actor_that_is_killed_loses_nothing(run, made, machines, tmp_path):
 
 
 @pytest.mark.usefixtures("small_units")
-@pytest.mark.parametrize("run", [recited])
+@pytest.mark.parametrize("run", [recited, exposed])
 def test_one_of_two_machines_that_dies_loses_nothing(run, made, machines, tmp_path):
     second = machines.cluster.add_node(num_cpus=1)
     raylet = str(second.all_processes["raylet"][0].process.pid)
@@ -95,7 +95,7 @@ def test_one_of_two_machines_that_dies_loses_nothing(run, made, machines, tmp_pa
     assert len(there) == 1
 
 
-@pytest.mark.parametrize("command", ["recite"])
+@pytest.mark.parametrize("command", ["recite", "expose"])
 def test_a_command_that_is_killed_resumes_elsewhere(command, made, machines, tmp_path):
     OF_MANY.save(tmp_path)
     argv = {

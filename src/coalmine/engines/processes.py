@@ -82,7 +82,7 @@ class _OneProcess:
             self.process: SpawnProcess = context.Process(
                 target=_main, args=(number, threads, theirs, stopping), daemon=True, name=f"coalmine-{number}"
             )
-            # The process inherits that Ctrl-C waits, which the terminal sends to all; a new interpreter would show a traceback.
+            # The terminal sends Ctrl-C to the new process too, which inherits that it is blocked; else it would show a traceback.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 self.process.start()
@@ -176,9 +176,8 @@ class _ProcessPool:
 
 def _main(number: int, threads: int, connection: Connection, stopping: Any) -> None:
     """A process: it runs what it is given until the driver closes the connection, or is gone."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # the terminal sends Ctrl-C to all; the driver says what is to be done
+    # The terminal sends Ctrl-C to all processes; the driver says what is to be done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_pages()
     worker = Worker(number, threads, connection.send, lambda: bool(stopping.value))

@@ -48,7 +48,7 @@ def require_ray() -> Any:
 
 @contextlib.contextmanager
 def connected(address: str | None, cores: int) -> Iterator[Any]:
-    """The package ray, connected within the block. Without an address a cluster of so many cores is started here, and stopped after.
+    """The package ray, connected within the block. Without an address, a cluster with `cores` CPUs is started here and stopped at the end.
 
     A connection that this process has already is used, and left open.
     """

@@ -40,9 +40,8 @@ class RayPool:
         )
         self._threads = threads
         self._interval = max(POLL_SECONDS, workers / _POLLS_PER_SECOND)
-        self._works: list[
-            Any
-        ] = []  # one reference, in a list: Ray would fetch it for each unit if it were bare
+        # One reference, in a list: Ray would fetch it for each unit if it were bare.
+        self._works: list[Any] = []
         self._works_number = 0
         self._alone_since: float | None = None
         self._owed: list[Message] = []

@@ -14,7 +14,17 @@ from typing import NamedTuple, Protocol
 
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Key, Outcome, Unit, Work, facts_digest, loaded, unit_key
+from coalmine.engines.units import (
+    Arrays,
+    Key,
+    MayStayHere,
+    Outcome,
+    Unit,
+    Work,
+    facts_digest,
+    loaded,
+    unit_key,
+)
 from coalmine.errors import CoalmineError, InputError, WorkerLostError
 from coalmine.interrupts import deferred_interrupt
 from coalmine.progress import Progress, Silent
@@ -25,6 +35,7 @@ ATTEMPTS = 3
 STOP_SECONDS = 5.0
 # How long the driver waits for a message before it looks for Ctrl-C.
 LOOK_SECONDS = 0.2
+_ADVICE = "give the workers more memory or use fewer of them, and run the same command to resume"
 
 
 class Advanced(NamedTuple):
@@ -93,7 +104,7 @@ class Pool(Protocol):
         """Let an idle worker run a unit."""
 
     def messages(self, seconds: float) -> list[Message]:
-        """What workers have to say; waits for up to so many seconds if there is nothing."""
+        """What workers have sent; waits for up to `seconds` if there is nothing."""
 
     def stop_units(self) -> None:
         """Ask the units that are running to keep their state and to end."""
@@ -140,9 +151,8 @@ class PooledEngine(Engine):
 
 def _check_sendable(work: Work) -> None:
     """Reject a work that only this process can do, which its records say."""
-    obstacle = getattr(work, "only_here", None)
-    if obstacle:
-        raise InputError(f"{obstacle}; use the engine here")
+    if isinstance(work, MayStayHere) and work.only_here is not None:
+        raise InputError(f"{work.only_here}; use the engine here")
 
 
 class _Schedule:
@@ -237,9 +247,8 @@ class _Schedule:
                 self._ledger.keep(assigned.key, message.arrays)
             elif isinstance(message, Lost):
                 del self._running[message.worker]
-                self._progress.advance(
-                    -self._advanced[message.worker]
-                )  # it starts over, or from what it kept
+                # The unit starts over, or from what it kept.
+                self._progress.advance(-self._advanced[message.worker])
                 self._note_loss(message)
                 if assigned.attempt < ATTEMPTS:
                     self._again.append(assigned._replace(attempt=assigned.attempt + 1))
@@ -269,7 +278,10 @@ class _Schedule:
         if isinstance(message, Lost):
             self._lost_in_a_row += 1
             if self._lost_in_a_row > ATTEMPTS * self._pool.workers:
-                raise _lost(message.reason)
+                raise WorkerLostError(
+                    f"{self._lost_in_a_row} workers were lost in a row before any of them finished a unit (the last: {message.reason}); "
+                    f"{_ADVICE}"
+                )
 
     def _stop(self) -> None:
         """Ask the running units to end, and record what they send in time; a worker that does not answer is replaced."""
@@ -292,6 +304,5 @@ class _Schedule:
 
 def _lost(reason: str) -> WorkerLostError:
     return WorkerLostError(
-        f"a unit of work was tried {ATTEMPTS} times, and its worker was lost each time ({reason}); give the workers more memory or use "
-        "fewer of them, and run the same command to resume"
+        f"a unit of work was tried {ATTEMPTS} times, and its worker was lost each time ({reason}); {_ADVICE}"
     )

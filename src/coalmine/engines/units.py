@@ -81,6 +81,15 @@ class Work(Protocol):
         """Do the expensive part, such as loading a model, once per process, and return the function that runs a unit."""
 
 
+@runtime_checkable
+class MayStayHere(Protocol):
+    """A work that may not be able to leave this process, such as one whose model is behind an endpoint."""
+
+    @property
+    def only_here(self) -> str | None:
+        """Why it cannot be sent to other processes, as the first half of a sentence; None if it can."""
+
+
 class Outcome(NamedTuple):
     """What became of one unit.
 

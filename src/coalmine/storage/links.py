@@ -1,4 +1,4 @@
-"""Symbolic links that lead in a circle: what is behind them can be neither read nor told from what is missing."""
+"""Symbolic links that lead in a circle: what they point to can be neither read nor told from what is missing."""
 
 from __future__ import annotations
 

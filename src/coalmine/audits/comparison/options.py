@@ -16,7 +16,7 @@ class ComparisonOptions(Options, frozen=True, kw_only=True):
         utility_name: what the utility is called.
         higher_is_better: whether a higher utility is better, as for an accuracy; losses are lower.
         equal_within: utilities that differ by no more than this, in their own unit, count as equal.
-        repetitions: compare only canaries that were planted so many times; None compares all.
+        repetitions: compare only canaries that were planted exactly this many times; None compares all.
         confidence: the level of the intervals, between 0 and 1.
         seed: the root of all randomness.
 
@@ -30,7 +30,7 @@ class ComparisonOptions(Options, frozen=True, kw_only=True):
         0.02
     )
     repetitions: Annotated[
-        int | None, Option("Compare only canaries that were planted so many times.", least=1)
+        int | None, Option("Compare only canaries that were planted exactly this many times.", least=1)
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     seed: Annotated[int, SEED] = 0

@@ -30,13 +30,13 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
         per_bucket: see `sample`.
         max_sequences: the most sequences in all.
         temperature: of drawing tokens, for the probability that a suffix comes out by sampling.
-        top_k: draw from so many of the likeliest tokens only.
+        top_k: draw only from this many of the likeliest tokens.
         tries: a suffix counts as found in n tries where it comes out at least once with probability `chance`.
         chance: see `tries`.
         greedy_only: only the greedy verdict, which stops reading a suffix at its first miss.
         beam: also whether beam search of this width writes the suffix.
         anywhere: also whether prompt and output occur together anywhere in the corpus.
-        near: also whether the output is the suffix up to so many insertions, deletions and replacements of tokens.
+        near: also whether the output is within this many insertions, deletions and replacements of tokens of the suffix.
         hidden_share: for masked models, which are given whole sequences with this share of tokens hidden.
         confidence: the level of all intervals, between 0 and 1.
         seed: of the sample.
@@ -61,7 +61,9 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
     temperature: Annotated[
         float, Option("Of sampling; greedy decoding is measured anyway.", decides=True)
     ] = 1.0
-    top_k: Annotated[int | None, Option("Sample from so many tokens only.", decides=True)] = None
+    top_k: Annotated[
+        int | None, Option("Sample only from this many of the likeliest tokens.", decides=True)
+    ] = None
     tries: Annotated[tuple[int, ...], Option("In how many tries a sampled suffix should come out.")] = (
         1,
         100,
@@ -75,7 +77,7 @@ class RecitationOptions(Options, frozen=True, kw_only=True):
     anywhere: Annotated[
         bool, Option("Also count outputs that follow their prompt anywhere in the corpus.")
     ] = False
-    near: Annotated[int | None, Option("Also count outputs up to so many edits from the suffix.")] = None
+    near: Annotated[int | None, Option("Also count outputs within this many edits of the suffix.")] = None
     hidden_share: Annotated[
         float | None, Option("For masked models: the share of tokens that is hidden.", decides=True)
     ] = 0.15
