@@ -124,6 +124,7 @@ SLOW = {
     "statistics/test_tpr_bands.py",
     "statistics/test_trends.py",
     "storage/test_decoding.py",
+    "training/test_documents_training.py",
     "training/test_family.py",
     "training/test_pairs_lessons.py",
     "training/test_pairs_training.py",
