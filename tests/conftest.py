@@ -33,6 +33,8 @@ SLOW = {
     "audits/extraction/test_extraction_engines.py",
     "audits/membership/test_membership.py",
     "audits/membership/test_membership_command.py",
+    "audits/provenance/test_fitting.py",
+    "audits/provenance/test_shadows.py",
     "audits/recitation/test_recitation.py",
     "audits/test_installed_audits.py",
     "audits/test_recorded_audits.py",
