@@ -1,5 +1,6 @@
 """Shadow models: halves of the reference users, recipes, the same bytes on every engine and after a kill, and reuse."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,8 @@ from waiting import PATIENCE_SECONDS, wait_until
 
 USERS = small_users(6)
 QUICK = {**SMALL, "epochs": 2}
+# Long enough to be killed in the middle.
+LONGER = {**SMALL, "epochs": 60}
 
 
 @given(users=st.integers(4, 40), shadows=st.integers(1, 9), seed=st.integers(0, 5))
@@ -111,18 +114,18 @@ def here(tmp_path_factory):
 
 
 def trained(folder, **arguments):
-    recipe = Recipe((options_of("provenance-words", QUICK),))
+    recipe = Recipe((options_of("provenance-words", LONGER),))
     return train_shadows(USERS, halves(6, 3, seed=0), recipe, folder, **arguments)
 
 
 def test_each_is_what_training_on_its_users_alone_gives(here, tmp_path):
     models, folder = here
-    recipe = Recipe((options_of("provenance-words", QUICK),))
+    recipe = Recipe((options_of("provenance-words", LONGER),))
     for number, column in enumerate(halves(6, 3, seed=0).T):
         texts = [text.text for user, chosen in zip(USERS, column, strict=True) if chosen for text in user.texts]
         seed = recipe.of_shadow(number, 0).seed
         alone = train_documents(
-            texts, out=tmp_path / str(number), preset="provenance-words", **QUICK, seed=seed
+            texts, out=tmp_path / str(number), preset="provenance-words", **LONGER, seed=seed
         )
         assert files_below(alone.path) == files_below(models[number].path)
         assert models[number].path.parent == folder
@@ -153,8 +156,6 @@ def test_what_was_killed_resumes_with_the_same_bytes(here, tmp_path):
 
 
 def environment():
-    import os
-
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -162,7 +163,7 @@ def test_finished_ones_are_reused_and_others_are_added(here, tmp_path):
     _, folder = here
     again = trained(folder)
     assert [one.trained_now for one in again] == [False] * 3
-    recipe = Recipe((options_of("provenance-words", QUICK),))
+    recipe = Recipe((options_of("provenance-words", LONGER),))
     more = train_shadows(USERS, halves(6, 4, seed=0), recipe, folder)
     assert [one.trained_now for one in more] == [False, False, False, True]
     other = train_shadows(USERS[:5], halves(5, 1, seed=0), recipe, tmp_path)
