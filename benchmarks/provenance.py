@@ -1,4 +1,4 @@
-"""What do shadow models cost beside bare torch loops over the same batches, and what does padding cost? The promise is 95% of the throughput.
+"""How fast are shadow models trained beside bare torch loops over the same batches, and what does padding cost? The promise is 95%.
 
 `training` trains shadow models of words with the recipe of the paper, with all that surrounds it: hashing, tokenizing, progress, checks and
 saving. The bare loop has the same batches, tokenized beforehand. `padding` is an epoch of pairs with and without a projection of padding.
@@ -76,7 +76,9 @@ def training(folder: Path, rounds: int, epochs: int) -> None:
         trained_on = halves(len(users), 2, seed=turn)
         theirs = 0.0
         for number, column in enumerate(trained_on.T):
-            texts = [text.text for user, chosen in zip(users, column, strict=True) if chosen for text in user.texts]
+            texts = [
+                text.text for user, chosen in zip(users, column, strict=True) if chosen for text in user.texts
+            ]
             options = recipe.of_shadow(number, turn)
             theirs += bare_loop(tokenized(text_of(Documents(texts, None)), options), options)
         began = time.perf_counter()

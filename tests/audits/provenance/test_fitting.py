@@ -199,7 +199,9 @@ class TestOwnTraining:
         with pytest.raises(ModelError, match="returned int, which is not a model"):
             fit_provenance(USERS, tmp_path / "a", shadows=2, train=own_trainers.no_model)
         with pytest.raises(ModelError, match="ValueError: 24 are too many"):
-            fit_provenance(USERS, tmp_path / "a", shadows=2, train="python:audits.provenance.own_trainers:fails")
+            fit_provenance(
+                USERS, tmp_path / "a", shadows=2, train="python:audits.provenance.own_trainers:fails"
+            )
         with pytest.raises(InputError, match="got like and train"):
             fit_provenance(USERS, tmp_path / "a", train=own_trainers.no_model, like="model")
         with pytest.raises(InputError, match="leave out the recipe"):

@@ -77,7 +77,8 @@ class TestRecipes:
 
     def test_lists_of_values_are_for_shadows_in_turn(self):
         recipe = varied(
-            recipe_of_preset("provenance-words"), {"hidden": [8, 16], "optimizer": ["sgd", "adam", "momentum"]}
+            recipe_of_preset("provenance-words"),
+            {"hidden": [8, 16], "optimizer": ["sgd", "adam", "momentum"]},
         )
         assert len(recipe.options) == 6
         assert [recipe.of_shadow(place, 0).hidden for place in range(3)] == [8, 16, 8]
@@ -122,7 +123,9 @@ def test_each_is_what_training_on_its_users_alone_gives(here, tmp_path):
     models, folder = here
     recipe = Recipe((options_of("provenance-words", LONGER),))
     for number, column in enumerate(halves(6, 3, seed=0).T):
-        texts = [text.text for user, chosen in zip(USERS, column, strict=True) if chosen for text in user.texts]
+        texts = [
+            text.text for user, chosen in zip(USERS, column, strict=True) if chosen for text in user.texts
+        ]
         seed = recipe.of_shadow(number, 0).seed
         alone = train_documents(
             texts, out=tmp_path / str(number), preset="provenance-words", **LONGER, seed=seed

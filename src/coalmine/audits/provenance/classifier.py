@@ -43,8 +43,8 @@ class AuditClassifier(msgspec.Struct, frozen=True, kw_only=True):
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise InputError(
-                f"the audit classifier takes {self.width} features of each user, got an array of shape {rows.shape}; count ranks in the same "
-                "bins as for the shadow models"
+                f"the audit classifier takes {self.width} features of each user, got an array of shape {rows.shape}; count ranks in the "
+                "same bins as for the shadow models"
             )
         scaled = (rows - np.array(self.mean)) / np.array(self.scale)
         # Sums of products one by one: a matrix product rounds by how many rows there are.

@@ -80,7 +80,9 @@ class Fit:
     def overlap(self, users: Sequence[User]) -> Overlap:
         """Who of these users is a reference user too, and how many of their texts are those of reference users."""
         texts = {text for user in self.record.reference for text in user.texts}
-        named = (place for place, user in enumerate(users) if self.record.hashed_name(user.name) in self._rows)
+        named = (
+            place for place, user in enumerate(users) if self.record.hashed_name(user.name) in self._rows
+        )
         shared = (sum(self.record.hashed_text(text) in texts for text in user.texts) for user in users)
         return Overlap(tuple(named), tuple(shared))
 

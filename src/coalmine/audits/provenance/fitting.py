@@ -199,7 +199,12 @@ class _Shadows:
         for number, one in enumerate(trained):
             location = os.path.relpath(one.path, self._folder)
             ranks, _ = self._ranks(
-                number, [location, one.record.weights_sha256], _loading(one.path, location), engine, ledger, progress
+                number,
+                [location, one.record.weights_sha256],
+                _loading(one.path, location),
+                engine,
+                ledger,
+                progress,
             )
             facts = self._facts(number, ranks)
             yield _Found(
@@ -293,9 +298,7 @@ def _record(
     warnings = []
     if classifier is not None and not classifier.converged:
         warnings.append("the audit classifier did not converge, so that its scores are not the best possible")
-    return msgspec.structs.replace(
-        record, classifier=classifier, no_classifier=why, warnings=tuple(warnings)
-    )
+    return msgspec.structs.replace(record, classifier=classifier, no_classifier=why, warnings=tuple(warnings))
 
 
 def _refuse_another(folder: Path, options: FitOptions, digest: str, how: Recipe | OwnTraining) -> None:

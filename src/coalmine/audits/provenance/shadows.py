@@ -99,7 +99,7 @@ def mismatched(options: TrainingOptions) -> tuple[TrainingOptions, ...]:
     """Options that differ from those of the target in everything that appendix B.2 of the paper changes, one for each of ten sizes.
 
     GRU layers for LSTM layers (and the other way around), momentum SGD, sizes from 64 to 352, and 5 epochs for every 3. The paper's rate of
-    0.01 is for losses that are summed over the tokens of a text; ours are means over tokens, so the rate is the usual one for this optimizer.
+    0.01 is for losses that are summed over the tokens of a text; ours are means over tokens, so the rate is the optimizer's usual one.
 
     >>> [one.hidden for one in mismatched(TrainingOptions())[:3]], mismatched(TrainingOptions())[0].architecture
     ([64, 96, 128], 'gru')
@@ -240,7 +240,8 @@ def train_shadows(
     work = TrainingWork(text, members)
     place = Path(directory)
     goals = [
-        Goal(place / f"shadow-{work.fingerprint(number)[:16]}", member) for number, member in enumerate(members)
+        Goal(place / f"shadow-{work.fingerprint(number)[:16]}", member)
+        for number, member in enumerate(members)
     ]
     ledger = Ledger(place, seconds_between_saves=snapshot_seconds)
     return reach(goals, InMemory(text), ledger, named=lambda _: _RUN, engine=engine, progress=progress)
