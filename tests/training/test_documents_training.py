@@ -47,7 +47,7 @@ def test_the_weights_are_those_of_the_same_documents_in_a_file(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["attention", "gru-encoder-decoder"])
 def test_pairs_too(architecture, tmp_path):
-    write_pairs(tmp_path / "pairs.jsonl", 20)
+    write_pairs(tmp_path / "pairs.jsonl", 60)
     fields = Fields(source="en", target="rev")
     options = {"preset": "translation", "architecture": architecture, **SMALL}
     train(tmp_path / "pairs.jsonl", out=tmp_path / "file", fields=fields, **options)
@@ -59,7 +59,7 @@ def test_pairs_too(architecture, tmp_path):
         train_documents(texts, sources=sources, out=tmp_path / "texts", preset="gru")
     with pytest.raises(CorpusError, match="trained on pairs, and the documents are single texts"):
         train_documents(texts, out=tmp_path / "texts", preset="translation")
-    with pytest.raises(InputError, match="20 texts and 1 sources"):
+    with pytest.raises(InputError, match="60 texts and 1 sources"):
         train_documents(texts, sources=sources[:1], out=tmp_path / "texts", preset="translation")
     assert not (tmp_path / "texts").exists()
 
