@@ -1,0 +1,274 @@
+"""Provenance audits: was the text of these users used to train this model?
+
+Auditing Data Provenance in Text-Generation Models (Song and Shmatikov, 2019, arXiv:1811.00513), with statistics that came later, and with
+p-values from known non-members.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.provenance.asking import Numbers, UserWork, ask_users
+from coalmine.audits.provenance.blind_baseline import blind_baseline
+from coalmine.audits.provenance.data_checks import Groups, check_data
+from coalmine.audits.provenance.deciding import decided
+from coalmine.audits.provenance.fitting import Fit
+from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.queries import choose_texts
+from coalmine.audits.provenance.results import Asks, Provenance, Question
+from coalmine.audits.provenance.statistics import Available
+from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.views import View, view_of
+from coalmine.audits.provenance.words import frequencies_of, log_histogram, word_groups
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.engines.ledger import Ledger
+from coalmine.errors import InputError
+from coalmine.models.protocols import FloatArray, Model
+from coalmine.progress import Progress, Silent
+from coalmine.storage.files import make_directory, together
+from coalmine.visible import visible
+
+
+class AuditedUsers(NamedTuple):
+    """The users of an audit, by their role.
+
+    Attributes:
+        suspects: users who are asked about, with the texts that may have been used for training.
+        others: further texts by the same users, for the question whether they took part at all; empty where there are none.
+        non_members: users who are known not to be in the training data, to compare with; empty where there are none.
+        reference: users whose texts the shadows were trained on, to compare likelihood ratios with; empty where they are not at hand.
+        members: the names of the suspects who are in the training data, where the truth is known.
+    """
+
+    suspects: Sequence[User]
+    others: Sequence[User] = ()
+    non_members: Sequence[User] = ()
+    reference: Sequence[User] = ()
+    members: Collection[str] | None = None
+
+
+def audit_provenance(
+    model: Model,
+    users: AuditedUsers,
+    options: ProvenanceOptions | None = None,
+    *,
+    fit: Fit | None = None,
+    reference_model: Model | None = None,
+    out: str | os.PathLike[str] | None = None,
+    engine: Engine | str | None = None,
+    progress: Progress | None = None,
+    record: Callable[[Provenance], None] | None = None,
+    data_sha256: dict[str, str] | None = None,
+    **changes: Any,
+) -> Provenance:
+    """Ask a model about the texts of users, and decide for each suspect whether they were used to train it.
+
+    The fields of `ProvenanceOptions` can be given as keywords, such as `queries=8`, instead of a record or on top of one.
+
+    >>> users = AuditedUsers(suspects, non_members=others)  # doctest: +SKIP
+    >>> audit_provenance(load_model("model/"), users, reference_model=load_model("base/"))  # doctest: +SKIP
+
+    Args:
+        model: the target: any model that scores texts or lists the likeliest next tokens.
+        users: suspects, and those that they are compared with.
+        options: how many texts are asked about, which statistic decides, and at which false-discovery rate.
+        fit: shadow models and audit classifier, from `fit_provenance` or `load_fit`.
+        reference_model: a model that did not see the suspects' texts, such as the base of a fine-tuned one.
+        out: a directory for provenance.json; a run that is stopped resumes there.
+        engine: where the models are asked, such as "processes:4"; without it, in this process.
+        progress: is advanced by texts.
+        record: is called with the result when it is written to `out`, and before what was kept to resume is removed.
+        data_sha256: hashes of the corpora that the users come from, by role, for the record.
+        changes: fields of `ProvenanceOptions`.
+    """
+    given = ProvenanceOptions.of(options, changes)
+    given.check()
+    _check_users(users)
+    audit = _Audit(model, users, given, fit, reference_model)
+    folder = None if out is None else Path(out)
+    ledger = Ledger(folder)
+    ledger.begin(audit.fingerprint())
+    if folder is not None:
+        make_directory(folder)
+    with open_engine(engine) as opened:
+        result = audit.run(opened, ledger, progress or Silent())
+    result = msgspec.structs.replace(result, data_sha256=data_sha256 or {})
+    if folder is not None:
+        with together():
+            result.save(folder)
+            if record is not None:
+                record(result)
+        ledger.forget()
+    return result
+
+
+class _Audit:
+    """An audit, with the texts that are asked about."""
+
+    def __init__(
+        self, model: Model, users: AuditedUsers, options: ProvenanceOptions, fit: Fit | None, reference: Model | None
+    ) -> None:
+        self._model, self._users, self._options, self._fit, self._reference = model, users, options, fit, reference
+        self._frequencies = frequencies_of(model, users.reference or [*users.suspects, *users.non_members])
+        chosen = {
+            role: choose_texts(
+                getattr(users, role), options.selection, options.queries, self._frequencies, seed=options.seed
+            )
+            for role in ("suspects", "others", "non_members", "reference")
+        }
+        self._chosen = AuditedUsers(**chosen, members=users.members)
+        shadows = () if fit is None else fit.shadows
+        self._work = UserWork(
+            model,
+            reference,
+            tuple(shadows) if self._needs_shadows(shadows) else (),
+            top=options.top,
+            bins=options.bins,
+            scaling=options.scaling,
+            min_share=options.min_share,
+            frequencies=self._frequencies.ranks,
+        )
+
+    def _needs_shadows(self, shadows: Sequence[Model]) -> bool:
+        """Whether shadows are asked too: only where their probabilities can be compared with those of the target."""
+        mine = view_of(self._model, self._options.top)
+        return bool(shadows) and mine.probabilities and _same_tokens(mine, view_of(shadows[0]))
+
+    def fingerprint(self) -> str:
+        """What a run that was stopped has in common with the one that resumes it."""
+        texts = [
+            [(user.name, [text[:2] for text in user.texts]) for user in getattr(self._chosen, role)]
+            for role in ("suspects", "others", "non_members", "reference")
+        ]
+        models = [None if one is None else (one.describe(), one.name) for one in (self._model, self._reference)]
+        fitted = None if self._fit is None else self._fit.sha256
+        facts = [models, fitted, texts, self._options.deciding()]
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+    def run(self, engine: Engine, ledger: Ledger, progress: Progress) -> Provenance:
+        """Ask about everyone, and decide."""
+
+        def ask(role: str, trained: Any = None) -> Numbers | None:
+            group = getattr(self._chosen, role)
+            if not group:
+                return None
+            task = f"Asking about {role.replace('_', '-')}"
+            return ask_users(
+                self._work, group, engine=engine, ledger=ledger, progress=progress, trained=trained, task=task
+            )
+
+        suspects, others, non_members = ask("suspects"), ask("others"), ask("non_members")
+        population = np.empty(0)
+        if self._work.shadows and self._fit is not None and self._users.reference:
+            trained = self._fit.trained_on(self._users.reference)
+            asked = ask("reference", trained)
+            if asked is not None:
+                population = asked.rmia_bits[~np.isnan(asked.rmia_bits)]
+        there = self._available(population)
+        return self._result(suspects, others, non_members, there)
+
+    def _result(
+        self, suspects: Numbers | None, others: Numbers | None, non_members: Numbers | None, there: Available
+    ) -> Provenance:
+        assert suspects is not None
+        questions = [self._question("texts", self._chosen.suspects, suspects, non_members, there)]
+        if others is not None:
+            questions.append(self._question("user", self._chosen.others, others, non_members, there))
+        view, users = there.view, self._users
+        blind = blind_baseline(users.suspects, users.non_members, seed=self._options.seed) if users.non_members else None
+        groups = Groups(users.suspects, users.others, users.non_members, users.reference)
+        unknown = {"suspects": suspects, "non_members": non_members}
+        counts = {
+            role: (numbers.unknown, numbers.unknown + numbers.tokens)
+            for role, numbers in unknown.items()
+            if numbers is not None
+        }
+        return Provenance(
+            model=self._model.describe(),
+            reference_model=None if self._reference is None else self._reference.describe(),
+            fit_sha256=None if self._fit is None else self._fit.sha256,
+            shadows=0 if self._fit is None else len(self._fit.shadows),
+            settings=self._options,
+            ranked=view.ranked,
+            top=view.top,
+            probabilities=view.probabilities,
+            questions=tuple(questions),
+            blind_baseline=blind,
+            checks=check_data(groups, self._fit, counts, fdr=self._options.fdr),
+            words=word_groups(suspects, non_members, self._options.confidence),
+            log_probabilities=log_histogram(suspects, non_members),
+            warnings=tuple(self._warnings(suspects, others, non_members)),
+        )
+
+    def _question(
+        self, asks: Asks, users: Sequence[User], numbers: Numbers, non_members: Numbers | None, there: Available
+    ) -> Question:
+        return decided(asks, [user.name for user in users], numbers, non_members, there, self._users.members)
+
+    def _available(self, population: FloatArray) -> Available:
+        view, fit, shadows = self._work.view, self._fit, self._work.shadows
+        classifier, why = (None, "there is no audit classifier; train shadow models with `coalmine provenance fit`")
+        if fit is not None:
+            classifier, why = fit.classifier_for(self._work.histogram)
+        return Available(
+            view=view,
+            options=self._options,
+            classifier=classifier,
+            no_classifier=why,
+            no_reference=self._no_reference(view),
+            not_aligned=self._not_aligned(view),
+            no_shadows=None if shadows else "there are no shadow models that cut texts into the target's tokens",
+            population=population,
+        )
+
+    def _no_reference(self, view: View) -> str | None:
+        if self._reference is None:
+            if self._work.shadows:
+                return None
+            return "there is no model to compare with; name one with --reference-model, or fit shadow models"
+        other = view_of(self._reference)
+        if not other.probabilities:
+            return f"the reference model {visible(self._reference.name)} gives no log-probabilities"
+        if _same_tokens(view, other) or not (view.reads_unknown or other.reads_unknown):
+            return None
+        return f"the reference model {visible(self._reference.name)} knows other words than the target"
+
+    def _not_aligned(self, view: View) -> str | None:
+        if self._reference is None or _same_tokens(view, view_of(self._reference)):
+            return None
+        return f"the reference model {visible(self._reference.name)} cuts texts into other tokens than the target"
+
+    def _warnings(self, *asked: Numbers | None) -> list[str]:
+        found = []
+        unread = sum(int(one.unread.sum()) for one in asked if one is not None)
+        cut = sum(int(one.cut.sum()) for one in asked if one is not None)
+        if unread:
+            found.append(f"{unread:,} texts have no token that the model can predict, and were left out")
+        if cut:
+            found.append(f"{cut:,} tokens at the ends of texts are beyond what the model can read, and were left out")
+        return found
+
+
+def _same_tokens(one: View, other: View) -> bool:
+    return one.tokens_sha256 is not None and one.tokens_sha256 == other.tokens_sha256
+
+
+def _check_users(users: AuditedUsers) -> None:
+    """Refuse users that nothing can be asked about."""
+    if not users.suspects:
+        raise InputError("there are no suspects; name at least one user to ask about")
+    names = {user.name for user in users.suspects}
+    strangers = [user.name for user in users.others if user.name not in names]
+    if strangers:
+        raise InputError(
+            f"{len(strangers):,} users have other texts and are not suspects; give other texts by suspects only"
+        )
+    if users.members is not None and not set(users.members) & names:
+        raise InputError("none of the users who are said to be members is a suspect; check the names")
