@@ -15,25 +15,29 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.asking import Numbers, UserWork, ask_users
+from coalmine.audits.provenance.asking import FrequencyRanks, Numbers, UserWork, ask_users
 from coalmine.audits.provenance.blind_baseline import blind_baseline
-from coalmine.audits.provenance.data_checks import Groups, check_data
+from coalmine.audits.provenance.classifier import AuditClassifier
+from coalmine.audits.provenance.data_checks import DataChecks, Group, check_data
 from coalmine.audits.provenance.deciding import decided
-from coalmine.audits.provenance.fitting import Fit
+from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.audits.provenance.queries import choose_texts
+from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.results import Asks, Provenance, Question
 from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.users import User
-from coalmine.audits.provenance.views import View, view_of
-from coalmine.audits.provenance.words import frequencies_of, log_histogram, word_groups
+from coalmine.audits.provenance.views import View, encoded, view_of
+from coalmine.audits.provenance.words import log_histogram, word_groups
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError
-from coalmine.models.protocols import FloatArray, Model
+from coalmine.models.protocols import FloatArray, Model, OpenTokenizer
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
+
+
+_ROLES = ("suspects", "others", "non_members", "reference")
 
 
 class AuditedUsers(NamedTuple):
@@ -116,36 +120,29 @@ class _Audit:
         self, model: Model, users: AuditedUsers, options: ProvenanceOptions, fit: Fit | None, reference: Model | None
     ) -> None:
         self._model, self._users, self._options, self._fit, self._reference = model, users, options, fit, reference
-        self._frequencies = frequencies_of(model, users.reference or [*users.suspects, *users.non_members])
-        chosen = {
-            role: choose_texts(
-                getattr(users, role), options.selection, options.queries, self._frequencies, seed=options.seed
-            )
-            for role in ("suspects", "others", "non_members", "reference")
-        }
-        self._chosen = AuditedUsers(**chosen, members=users.members)
-        shadows = () if fit is None else fit.shadows
+        view = view_of(model, options.top)
+        known = view.tokens_sha256 is not None
+        counted = users.reference or [*users.suspects, *users.non_members]
+        cut = _counted_tokens(model) if known else str.split
+        table = FrequencyTable((text.text for user in counted for text in user.texts), cut)
+        self._queries = {role: [_chosen(user, cut, table, options) for user in getattr(users, role)] for role in _ROLES}
+        shadows = fit.shadows if fit is not None and view.probabilities else ()
+        alike = bool(shadows) and _same_tokens(view, view_of(shadows[0]))
         self._work = UserWork(
             model,
             reference,
-            tuple(shadows) if self._needs_shadows(shadows) else (),
+            shadows if alike else (),
             top=options.top,
             bins=options.bins,
             scaling=options.scaling,
             min_share=options.min_share,
-            frequencies=self._frequencies.ranks,
+            frequencies=FrequencyRanks.of(table.token_counts(model.tokenizer.size)) if known else None,
         )
-
-    def _needs_shadows(self, shadows: Sequence[Model]) -> bool:
-        """Whether shadows are asked too: only where their probabilities can be compared with those of the target."""
-        mine = view_of(self._model, self._options.top)
-        return bool(shadows) and mine.probabilities and _same_tokens(mine, view_of(shadows[0]))
 
     def fingerprint(self) -> str:
         """What a run that was stopped has in common with the one that resumes it."""
         texts = [
-            [(user.name, [text[:2] for text in user.texts]) for user in getattr(self._chosen, role)]
-            for role in ("suspects", "others", "non_members", "reference")
+            [(one.user.name, [text[:2] for text in one.user.texts]) for one in self._queries[role]] for role in _ROLES
         ]
         models = [None if one is None else (one.describe(), one.name) for one in (self._model, self._reference)]
         fitted = None if self._fit is None else self._fit.sha256
@@ -156,7 +153,7 @@ class _Audit:
         """Ask about everyone, and decide."""
 
         def ask(role: str, trained: Any = None) -> Numbers | None:
-            group = getattr(self._chosen, role)
+            group = [one.user for one in self._queries[role]]
             if not group:
                 return None
             task = f"Asking about {role.replace('_', '-')}"
@@ -165,6 +162,7 @@ class _Audit:
             )
 
         suspects, others, non_members = ask("suspects"), ask("others"), ask("non_members")
+        assert suspects is not None  # there is at least one, which was checked
         population = np.empty(0)
         if self._work.shadows and self._fit is not None and self._users.reference:
             trained = self._fit.trained_on(self._users.reference)
@@ -175,48 +173,64 @@ class _Audit:
         return self._result(suspects, others, non_members, there)
 
     def _result(
-        self, suspects: Numbers | None, others: Numbers | None, non_members: Numbers | None, there: Available
+        self, suspects: Numbers, others: Numbers | None, non_members: Numbers | None, there: Available
     ) -> Provenance:
-        assert suspects is not None
-        questions = [self._question("texts", self._chosen.suspects, suspects, non_members, there)]
+        questions = [self._question("texts", "suspects", suspects, non_members, there)]
         if others is not None:
-            questions.append(self._question("user", self._chosen.others, others, non_members, there))
-        view, users = there.view, self._users
-        blind = blind_baseline(users.suspects, users.non_members, seed=self._options.seed) if users.non_members else None
-        groups = Groups(users.suspects, users.others, users.non_members, users.reference)
-        unknown = {"suspects": suspects, "non_members": non_members}
-        counts = {
-            role: (numbers.unknown, numbers.unknown + numbers.tokens)
-            for role, numbers in unknown.items()
-            if numbers is not None
-        }
+            questions.append(self._question("user", "others", others, non_members, there))
+        view, users, options = there.view, self._users, self._options
+        blind = blind_baseline(users.suspects, users.non_members, seed=options.seed) if users.non_members else None
         return Provenance(
             model=self._model.describe(),
             reference_model=None if self._reference is None else self._reference.describe(),
             fit_sha256=None if self._fit is None else self._fit.sha256,
-            shadows=0 if self._fit is None else len(self._fit.shadows),
-            settings=self._options,
+            shadows=0 if self._fit is None else len(self._fit.record.shadows),
+            settings=options,
             ranked=view.ranked,
             top=view.top,
             probabilities=view.probabilities,
             questions=tuple(questions),
             blind_baseline=blind,
-            checks=check_data(groups, self._fit, counts, fdr=self._options.fdr),
-            words=word_groups(suspects, non_members, self._options.confidence),
+            checks=self._checks(suspects, non_members, questions[0].smallest_p_value),
+            words=word_groups(suspects, non_members, options.confidence),
             log_probabilities=log_histogram(suspects, non_members),
             warnings=tuple(self._warnings(suspects, others, non_members)),
         )
 
+    def _checks(self, suspects: Numbers, non_members: Numbers | None, smallest_p_value: float | None) -> DataChecks:
+        users, options = self._users, self._options
+        groups: dict[Group, Sequence[User]] = {
+            "suspects": users.suspects,
+            "others": users.others,
+            "non-members": users.non_members,
+            "reference": users.reference,
+        }
+        asked: dict[Group, Numbers | None] = {"suspects": suspects, "non-members": non_members}
+        unknown: dict[Group, tuple[list[int], list[int]]] = {
+            group: (numbers.unknown.tolist(), (numbers.unknown + numbers.tokens).tolist())
+            for group, numbers in asked.items()
+            if numbers is not None
+        }
+        return check_data(
+            {group: some for group, some in groups.items() if some},
+            by=options.by,
+            reference=None if self._fit is None or users.reference else self._fit.record.hashes,
+            unknown=unknown if self._work.view.reads_unknown else None,
+            fdr=options.fdr,
+            smallest_p_value=smallest_p_value,
+            confidence=options.confidence,
+            seed=options.seed,
+        )
+
     def _question(
-        self, asks: Asks, users: Sequence[User], numbers: Numbers, non_members: Numbers | None, there: Available
+        self, asks: Asks, role: str, numbers: Numbers, non_members: Numbers | None, there: Available
     ) -> Question:
-        return decided(asks, [user.name for user in users], numbers, non_members, there, self._users.members)
+        names = [one.user.name for one in self._queries[role]]
+        return decided(asks, names, numbers, non_members, there, self._users.members)
 
     def _available(self, population: FloatArray) -> Available:
-        view, fit, shadows = self._work.view, self._fit, self._work.shadows
-        classifier, why = (None, "there is no audit classifier; train shadow models with `coalmine provenance fit`")
-        if fit is not None:
-            classifier, why = fit.classifier_for(self._work.histogram)
+        classifier, why = self._classifier()
+        view = self._work.view
         return Available(
             view=view,
             options=self._options,
@@ -224,9 +238,26 @@ class _Audit:
             no_classifier=why,
             no_reference=self._no_reference(view),
             not_aligned=self._not_aligned(view),
-            no_shadows=None if shadows else "there are no shadow models that cut texts into the target's tokens",
+            no_shadows=self._no_shadows(),
             population=population,
         )
+
+    def _classifier(self) -> tuple[AuditClassifier | None, str]:
+        """The audit classifier for what the target shows, fitted to as many texts of each reference user as suspects are asked about."""
+        if self._fit is None:
+            return None, "there is no audit classifier; train shadow models with `coalmine provenance fit`"
+        if self._options.queries is None:
+            return self._fit.classifier_for(self._work.histogram)
+        if not self._users.reference:
+            return None, "a classifier for some texts per user is fitted to as many of each reference user; give --reference"
+        return self._fit.classifier_for(self._work.histogram, [one.places for one in self._queries["reference"]])
+
+    def _no_shadows(self) -> str | None:
+        if self._fit is None:
+            return "there are no shadow models; train them with `coalmine provenance fit`"
+        if self._work.shadows:
+            return None
+        return self._fit.no_shadows or "the shadow models do not cut texts into the target's tokens"
 
     def _no_reference(self, view: View) -> str | None:
         if self._reference is None:
@@ -254,6 +285,21 @@ class _Audit:
         if cut:
             found.append(f"{cut:,} tokens at the ends of texts are beyond what the model can read, and were left out")
         return found
+
+
+def _counted_tokens(model: Model) -> Cut:
+    """What divides a text into the tokens that count: those that are known."""
+    tokenizer = model.tokenizer
+    unknown = tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else None
+    return lambda text: [token for token in encoded(tokenizer, text) or [] if token != unknown]
+
+
+def _chosen(user: User, cut: Cut, table: FrequencyTable, options: ProvenanceOptions) -> Queries:
+    """The texts that a model is asked about; those without a token that counts are not chosen where there are others."""
+    known = [place for place, text in enumerate(user.texts) if cut(text.text)] or list(range(len(user.texts)))
+    readable = User(user.name, tuple(user.texts[place] for place in known))
+    found = choose_queries(readable, options.selection, options.queries, frequencies=table, seed=options.seed)
+    return found._replace(places=tuple(known[place] for place in found.places))
 
 
 def _same_tokens(one: View, other: View) -> bool:
