@@ -41,7 +41,9 @@ def draw(chance, size, ties):
 @pytest.mark.parametrize("ties", [False, True])
 def test_without_memorization_p_values_are_uniform_or_larger(ties):
     chance, audits, n = arrays(0, "uniform", str(ties)), 20_000, 19
-    found = np.array([conformal_p_values(draw(chance, 1, ties), draw(chance, n, ties))[0] for _ in range(audits)])
+    found = np.array(
+        [conformal_p_values(draw(chance, 1, ties), draw(chance, n, ties))[0] for _ in range(audits)]
+    )
     for level in np.arange(1, n + 1) / (n + 1):
         share, error = np.mean(found <= level + 1e-9), math.sqrt(level * (1 - level) / audits)
         assert share <= level + 4 * error
@@ -71,7 +73,8 @@ def test_the_false_discovery_rate_is_held_over_audits_that_share_their_non_membe
 def test_the_level_of_simes_is_held(ties):
     chance, audits = arrays(0, "simes", str(ties)), 4_000
     small = sum(
-        simes(conformal_p_values(draw(chance, 20, ties), draw(chance, 99, ties))) <= 0.05 for _ in range(audits)
+        simes(conformal_p_values(draw(chance, 20, ties), draw(chance, 99, ties))) <= 0.05
+        for _ in range(audits)
     )
     assert small <= 0.05 * audits + 3 * math.sqrt(audits * 0.05 * 0.95)
     scores = draw(chance, 20, ties)

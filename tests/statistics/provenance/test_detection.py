@@ -14,7 +14,9 @@ from coalmine.errors import InputError, ModelOutputError
 from coalmine.randomness import arrays
 from coalmine.statistics import Detection, clopper_pearson, measure_detection
 
-USERS = st.lists(st.tuples(st.integers(-3, 3).map(float), st.booleans(), st.booleans()), min_size=1, max_size=12)
+USERS = st.lists(
+    st.tuples(st.integers(-3, 3).map(float), st.booleans(), st.booleans()), min_size=1, max_size=12
+)
 
 
 @given(USERS)
@@ -44,7 +46,9 @@ def test_intervals_are_over_users():
     found = measure_detection(np.where(truth, 1.0, -1.0), truth, truth)
     assert (found.recall.low, found.recall.high) == clopper_pearson(20, 20)
     assert (found.accuracy.n, found.precision.n, found.recall.n, found.auc.n) == (40, 20, 20, 40)
-    assert found.recall.statement == "recall is 1.000 (95% interval 0.831 to 1.000): 20 of 20 members were found"
+    assert (
+        found.recall.statement == "recall is 1.000 (95% interval 0.831 to 1.000): 20 of 20 members were found"
+    )
     assert "20 members and 20 non-members" in found.auc.statement
     assert not found.auc.warnings
     assert "canaries" not in " ".join((*found.auc.assumptions, *found.recall.assumptions))
@@ -59,7 +63,10 @@ def test_what_nothing_was_counted_for_is_not_measured():
     assert no_one.recall.statement == "recall cannot be measured: there are no members"
     assert no_one.precision.statement == "precision cannot be measured: there are no users said to be members"
     assert no_one.auc.statement == "AUC cannot be measured: there are no members"
-    assert measure_detection([1.0], [True], [True]).auc.statement == "AUC cannot be measured: there are no non-members"
+    assert (
+        measure_detection([1.0], [True], [True]).auc.statement
+        == "AUC cannot be measured: there are no non-members"
+    )
 
 
 def test_it_is_kept_as_json():

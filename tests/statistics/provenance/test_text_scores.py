@@ -82,7 +82,9 @@ def z_scores(log2_probabilities):
 
 
 @given(
-    st.lists(st.tuples(BITS, BITS, st.integers(1, 40).map(lambda eighths: eighths / 8)), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(BITS, BITS, st.integers(1, 40).map(lambda eighths: eighths / 8)), min_size=1, max_size=40
+    ),
     st.sampled_from([0.05, 0.1, 0.2, 0.5, 1.0]),
 )
 def test_min_k_plus_plus_is_the_mean_of_the_lowest(tokens, share):
@@ -102,7 +104,12 @@ def test_a_certain_model_has_its_token_at_the_mean_and_others_far_below():
     assert min_k_plus_plus([0.0], [0.0], [0.0]) == 0.0
     # What single precision leaves of a certain distribution is not evidence of anything.
     assert abs(min_k_plus_plus([-1e-7], [0.0], [0.0])) < 1e-3
-    assert -math.inf < min_k_plus_plus([-math.inf], [0.0], [0.0]) < min_k_plus_plus([-30.0], [0.0], [0.0]) < -1_000
+    assert (
+        -math.inf
+        < min_k_plus_plus([-math.inf], [0.0], [0.0])
+        < min_k_plus_plus([-30.0], [0.0], [0.0])
+        < -1_000
+    )
     # A uniform distribution has no deviation either.
     assert min_k_plus_plus([-3.0], [-3.0], [0.0]) == 0.0
 

@@ -55,7 +55,11 @@ def measure_detection(
     >>> print(found.recall.statement)
     recall is 1.000 (95% interval 0.158 to 1.000): 2 of 2 members were found
     """
-    row, decided, truth = number_row(scores, "scores"), _flags(decisions, "decisions"), _flags(members, "members")
+    row, decided, truth = (
+        number_row(scores, "scores"),
+        _flags(decisions, "decisions"),
+        _flags(members, "members"),
+    )
     if not 0 < len(row) == len(decided) == len(truth):
         raise InputError(
             f"every user needs a score, a decision and the truth, got {len(row)}, {len(decided)} and {len(truth)}; give one of each, "
@@ -117,5 +121,7 @@ def _area(in_scores: ArrayLike, out_scores: ArrayLike, level: float) -> Estimate
 def _flags(values: ArrayLike, what: str) -> NDArray[np.bool_]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype != np.bool_):
-        raise InputError(f"{what} must be one row of True and False, got {array.dtype} of shape {array.shape}")
+        raise InputError(
+            f"{what} must be one row of True and False, got {array.dtype} of shape {array.shape}"
+        )
     return array.astype(np.bool_)

@@ -111,7 +111,9 @@ def _sizes(offsets: IntArray, tokens: int) -> IntArray:
             f"offsets must go from 0 to the number of ranks, which is {tokens}, and never decrease; give one more than there are users"
         )
     if not np.all(sizes):
-        which = "" if len(sizes) == 1 else f" for user {np.flatnonzero(sizes == 0)[0]} of {len(sizes)}, from 0"
+        which = (
+            "" if len(sizes) == 1 else f" for user {np.flatnonzero(sizes == 0)[0]} of {len(sizes)}, from 0"
+        )
         raise NotMeasurableError(
             f"a histogram of ranks needs at least one counted token, but there is none{which}; leave such users out"
         )

@@ -114,7 +114,9 @@ def rmia_ratio(target_log2: ArrayLike, shadows_log2: Sequence[ArrayLike]) -> flo
             "rmia needs at least one shadow that was not trained on the user, but there is none; train more shadows"
         )
     # Log2 of the sum of probabilities, token by token.
-    total = np.logaddexp2.reduce([_aligned(target, _log2(row, "a shadow"), "a shadow") for row in shadows_log2])
+    total = np.logaddexp2.reduce(
+        [_aligned(target, _log2(row, "a shadow"), "a shadow") for row in shadows_log2]
+    )
     return float(np.mean(target - (total - math.log2(len(shadows_log2)))))
 
 
