@@ -14,7 +14,7 @@ from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.inference.pairs import PairNetwork, PairNetworkModel
 from coalmine.models.reference.networks import Network, State
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend, subword_tokenizer
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -199,7 +199,7 @@ def from_transformers_pairs(
     writes_targets = target_tokenizer or tokenizer
     network = TransformersPairNetwork(model)
     start = _decoder_start(model)
-    targets = SubwordTokenizer(fast_backend(writes_targets), size=network.vocabulary, separator=start)
+    targets = subword_tokenizer(fast_backend(writes_targets), size=network.vocabulary, separator=start)
     sources = SubwordSourceTokenizer(fast_backend(tokenizer), size=network.source_vocabulary, separator=start)
     context = _before_a_target(model, writes_targets, targets, start)
     facts = {
