@@ -141,7 +141,7 @@ class ListsForNobody(Lists):
     ],
 )
 def test_lists_of_next_texts_that_are_wrong_are_noticed(broken, promise):
-    assert issubclass(broken, TextRanker)
+    assert isinstance(script(broken), TextRanker)
     with pytest.raises(ConformanceError, match=promise):
         check_model(script(broken), TEXTS)
 
@@ -186,7 +186,7 @@ def reranked(change):
     ],
 )
 def test_ranks_of_texts_that_are_wrong_are_noticed(broken, promise):
-    assert issubclass(broken, RankedTextScorer)
+    assert isinstance(script(broken), RankedTextScorer)
     assert check_model(script(RanksTexts), TEXTS) == []
     with pytest.raises(ConformanceError, match=promise):
         check_model(script(broken), TEXTS)
