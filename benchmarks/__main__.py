@@ -16,7 +16,6 @@ NAMES = (
     "recitation",
     "vocabularies",
     "engines",
-    "provenance",
 )
 
 for name in sys.argv[1:] or NAMES:
