@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from coalmine.errors import InputError, ModelError
-from coalmine.models.promises import close, most_difference, require
+from coalmine.models.promises import ConformanceError, close, most_difference, require
 from coalmine.models.protocols import (
     DistributionScore,
     DistributionScorer,
@@ -45,7 +45,7 @@ def check_open_tokenizer(tokenizer: OpenTokenizer, texts: Sequence[str]) -> None
         try:
             found = tokenizer.encode_open(strange)
         except ModelError as problem:
-            require(False, f"encode_open must read any text, and refuses one ({problem})")
+            raise ConformanceError(f"encode_open must read any text, and refuses one ({problem})") from None
         try:
             tokenizer.encode(strange)
         except ModelError:
@@ -162,7 +162,7 @@ def check_text_ranker(model: TextRanker, texts: Sequence[str]) -> None:
             model.next_texts(texts[:1], k=wrong)
         except InputError:
             continue
-        require(False, f"next_texts must raise an InputError for k = {wrong}, of which it lists {most} at most")
+        raise ConformanceError(f"next_texts must raise an InputError for k = {wrong}; it lists {most} at most")
 
 
 def check_ranked_text(model: RankedTextScorer, texts: Sequence[str]) -> None:
