@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from coalmine.errors import InputError
 from coalmine.models.inference.pairs import PairNetwork
 from coalmine.models.protocols import IntArray
-from coalmine.models.reference.networks import Network, SplitNetwork, State
+from coalmine.models.reference.networks import Head, Network, SplitNetwork, State, head_of
 from coalmine.models.reference.tokens import ReferenceTokenizer
 
 
@@ -109,12 +109,28 @@ class EncoderDecoder(PairNetwork):
         """The number of logits."""
         return self.config.vocabulary
 
+    def head(self) -> Head | None:
+        """The weights of the last layer."""
+        return head_of(self.output)
+
+    def numbers_read(self, length: int) -> int:
+        """Those of the decoder's gates, which are up to four times as many as the last layer reads."""
+        return 4 * self.config.hidden * length
+
     def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
         """Logits of each target given its source, with teacher forcing."""
+        return self.project(self.read_hidden(sources, lengths, targets))
+
+    def read_hidden(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
+        """As `forward`, with the (batch, T, hidden) numbers that `project` turns into logits."""
         memory, state = self._encode(sources, lengths)
         places = torch.arange(memory.shape[1], device=memory.device)
         padding = (places >= lengths[:, None])[:, None]  # (batch, 1, S)
-        return cast("Tensor", self.output(self._decode(targets, state, memory, padding)[0]))
+        return self._decode(targets, state, memory, padding)[0]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The last layer alone: the logits of some of what `read_hidden` gave."""
+        return cast("Tensor", self.output(hidden))
 
     def conditioned(self, source: Sequence[int]) -> Network:
         """The decoder after this source, which is read once."""
