@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from coalmine.audits.provenance.data_checks import (
     DataChecks,
+    Groups,
     check_data,
     overlaps,
     repeated_texts,
@@ -17,7 +19,7 @@ from coalmine.audits.provenance.data_checks import (
     unknown_words,
     users_needed,
 )
-from coalmine.audits.provenance.text_hashes import GroupHashes, OwnedTexts, normalized
+from coalmine.audits.provenance.text_hashes import OwnedTexts, normalized
 from coalmine.audits.provenance.users import User, UserText, read_users
 from coalmine.corpus import CorpusIndex, Fields, build_index
 from coalmine.errors import InputError
@@ -157,42 +159,63 @@ def test_shares_are_over_users_and_users_without_words_do_not_count():
     assert unknown_words({"suspects": ([0], [0])}).groups == ()
     with pytest.raises(InputError, match="which is not smaller"):
         unknown_words({"suspects": ([3], [2])})
+    with pytest.raises(InputError, match="counted for suspects, others, non-members, reference, got 'members'"):
+        unknown_words({"members": ([1], [2])})
 
 
 # Overlaps
 
 
+TEXTS = [LONG.format(number) for number in range(9)]
+GROUPS = Groups(
+    suspects=[user("ann", TEXTS[0], TEXTS[1]), user("bob", TEXTS[2], TEXTS[7], "short")],
+    others=[user("ann", TEXTS[1], TEXTS[3])],
+    non_members=[user("carl", f"  {TEXTS[2]}\n", TEXTS[4]), user("eve", TEXTS[2])],
+    reference=[user("bob", TEXTS[5], TEXTS[7]), user("dora", TEXTS[6], TEXTS[4], "short")],
+)
+SHARED = [
+    ("suspects", "others", None, 1),
+    ("suspects", "non-members", 0, 1),
+    ("suspects", "reference", 1, 1),
+    ("non-members", "reference", 0, 1),
+]
+
+
+def shared(found):
+    return [(one.first, one.second, one.users, one.texts) for one in found]
+
+
 def test_users_and_texts_that_groups_share_are_counted():
-    texts = [LONG.format(number) for number in range(9)]
-    groups = {
-        "suspects": [user("ann", texts[0], texts[1]), user("bob", texts[2])],
-        "others": [user("ann", texts[1], texts[3])],
-        "non-members": [user("carl", f"  {texts[2]}\n", texts[4])],
-        "reference": [user("bob", texts[5]), user("dora", texts[6])],
-    }
-    found = overlaps({name: GroupHashes.of(users) for name, users in groups.items()})
-    assert [(one.first, one.second, one.users, one.texts) for one in found] == [
-        ("suspects", "others", None, 1),
-        ("suspects", "non-members", 0, 1),
-        ("suspects", "reference", 1, 0),
-    ]
-    assert (found[0].first_users, found[0].first_texts) == (2, 3)
+    found = overlaps(GROUPS)
+    assert shared(found) == SHARED
+    assert (found[0].first_users, found[0].first_texts) == (2, 4)
+    assert shared(overlaps(GROUPS, shortest=1))[2] == ("suspects", "reference", 1, 2)
+
+
+class Remembered:
+    """Knows reference users by a plain list of them."""
+
+    def __init__(self, reference):
+        self._names = {one.name for one in reference}
+        self._texts = {normalized(text.text) for one in reference for text in one.texts}
+
+    def overlap(self, users):
+        return SimpleNamespace(
+            users=[place for place, one in enumerate(users) if one.name in self._names],
+            texts=[sum(normalized(text.text) in self._texts for text in one.texts) for one in users],
+        )
+
+
+def test_reference_users_can_be_known_by_a_fit_alone():
+    found = overlaps(GROUPS._replace(reference=()), Remembered(GROUPS.reference))
+    assert shared(found) == SHARED
+    assert shared(overlaps(GROUPS._replace(reference=()))) == SHARED[:2]
 
 
 def test_documents_have_no_names():
-    first, second = (GroupHashes.of([user("line 1", text)], shortest=1) for text in ("one", "two"))
-    assert overlaps({"suspects": first, "non-members": second}, named=False) == ()
-    assert [one.users for one in overlaps({"suspects": first, "non-members": second})] == [1]
-
-
-def test_hashes_are_kept_in_files_and_depend_on_their_salt():
-    group = GroupHashes.of([user("ann", LONG.format(1), LONG.format(2), LONG.format(1))])
-    assert (len(group.user_hashes()), len(group.text_hashes())) == (1, 2)
-    assert msgspec.json.decode(msgspec.json.encode(group), type=GroupHashes) == group
-    salted = GroupHashes.of([user("ann", LONG.format(1))], salt="mine")
-    assert salted.users != group.users
-    with pytest.raises(InputError, match="the same salt"):
-        overlaps({"suspects": group, "reference": salted})
+    groups = Groups(suspects=[user("line 1", "one")], non_members=[user("line 1", "two")])
+    assert overlaps(groups, named=False, shortest=1) == ()
+    assert [one.users for one in overlaps(groups)] == [1]
 
 
 @given(st.text())
@@ -235,11 +258,10 @@ def test_all_checks_of_an_audit():
     suspects = [user("ann", LONG.format(1), date="2018"), user("bob", LONG.format(2), date="2018")]
     non_members = [user("carl", LONG.format(1), date="2020")]
     found = check_data(
-        {"suspects": suspects, "non-members": non_members},
-        reference=GroupHashes.of([user("bob", LONG.format(9))], salt="of the fit"),
-        unknown={"suspects": ([1, 2], [10, 10]), "non-members": ([3], [10])},
+        Groups(suspects=suspects, non_members=non_members),
+        Remembered([user("bob", LONG.format(9))]),
+        {"suspects": ([1, 2], [10, 10]), "non-members": ([3], [10])},
         fdr=0.05,
-        smallest_p_value=0.5,
     )
     assert found.time_ranges.disjoint
     assert found.repeated_texts.repeated == 1
@@ -247,6 +269,7 @@ def test_all_checks_of_an_audit():
         ("suspects", "non-members"),
         ("suspects", "reference"),
     ]
+    assert found.users_needed.smallest_p_value == 0.5
     assert found.users_needed.too_few
     assert len(found.unknown_words.groups) == 2
     assert msgspec.json.decode(msgspec.json.encode(found), type=DataChecks) == found
@@ -254,7 +277,7 @@ def test_all_checks_of_an_audit():
 
 def test_documents_of_two_files_are_different_users():
     suspects, non_members = ([user("line 1", text)] for text in ("one", "one"))
-    found = check_data({"suspects": suspects, "non-members": non_members}, by="document")
+    found = check_data(Groups(suspects=suspects, non_members=non_members), by="document", fdr=0.05)
     assert found.repeated_texts.repeated == 1
-    assert [(one.users, one.texts) for one in found.overlaps] == [(None, 1)]
-    assert check_data({}) == DataChecks()
+    assert shared(found.overlaps) == [("suspects", "non-members", None, 1)]
+    assert check_data(Groups(), fdr=0.05) == DataChecks()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from coalmine.audits.provenance.queries import (
     FrequencyTable,
     choose_queries,
+    choose_texts,
     mean_query_tokens,
     ordered_places,
 )
@@ -119,3 +120,15 @@ def test_choices_that_make_no_sense_are_refused(how, message):
         choose_queries(user(["a"]), **how)
     with pytest.raises(InputError, match="counted in reference texts, but there are none"):
         FrequencyTable([" "])
+
+
+def test_counts_by_token_leave_out_what_is_not_in_the_vocabulary():
+    table = FrequencyTable(["aab", "z"], cut=lambda text: [ord(letter) - ord("a") for letter in text])
+    assert table.token_counts(3).tolist() == [2, 1, 0]
+
+
+def test_users_keep_their_order():
+    users = [user(["a b", "c"], name) for name in ("bob", "ann")]
+    chosen = choose_texts(users, "random", 1, seed=5)
+    assert [one.name for one in chosen] == ["bob", "ann"]
+    assert [one.texts for one in chosen] == [choose_queries(one, "random", 1, seed=5).user.texts for one in users]

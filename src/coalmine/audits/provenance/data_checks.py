@@ -7,37 +7,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from coalmine.audits.provenance.dates import day_of, seconds_since_1970
-from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, GroupHashes, OwnedTexts, long_enough
+from coalmine.audits.provenance.overlaps import (
+    DIFFERENT_TEXTS,
+    DIFFERENT_USERS,
+    Group,
+    Groups,
+    KnowsReference,
+    Overlap,
+    overlaps,
+)
+from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, OwnedTexts, long_enough
 from coalmine.audits.provenance.users import By, User
 from coalmine.errors import InputError
 from coalmine.statistics.differences import Difference, unpaired_difference
+from coalmine.statistics.provenance.conformal import non_members_needed, smallest_p_value
 from coalmine.statistics.scores import FloatArray
 
 if TYPE_CHECKING:
     from coalmine.corpus.index.queries import CorpusIndex
 
-Group = Literal["suspects", "others", "non-members", "reference"]
+__all__ = [
+    "DIFFERENT_TEXTS",
+    "DIFFERENT_USERS",
+    "DataChecks",
+    "Group",
+    "Groups",
+    "KnowsReference",
+    "Overlap",
+    "RepeatedTexts",
+    "TimeRange",
+    "TimeRanges",
+    "UnknownShare",
+    "UnknownWords",
+    "UsersNeeded",
+    "check_data",
+    "overlaps",
+    "repeated_texts",
+    "time_ranges",
+    "unknown_words",
+    "users_needed",
+]
+
 # Of the dates of a group: the texts outside of them are few, and one wrong date does not make the range long.
 CENTRAL = (0.01, 0.99)
 # Copies of one text that are looked at.
 MOST_COPIES = 1_000
-# Groups that must not share users, and those that must not share texts: other texts by a suspect are meant to be of the same user.
-DIFFERENT_USERS: tuple[tuple[Group, Group], ...] = (
-    ("suspects", "non-members"),
-    ("suspects", "reference"),
-    ("others", "non-members"),
-    ("others", "reference"),
-    ("non-members", "reference"),
-)
-DIFFERENT_TEXTS: tuple[tuple[Group, Group], ...] = (("suspects", "others"), *DIFFERENT_USERS)
-
-
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     """When the texts of a group were written: the first and the last day (ISO 8601, UTC), and how many texts have a date."""
 
@@ -110,18 +131,6 @@ class UnknownWords(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference is not None and self.difference.p_value <= level
 
 
-class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """Users and texts that two groups share; how many of those of the first group, and how many it has."""
-
-    first: Group
-    second: Group
-    # None where users are documents, which have no names of their own, or may be the same.
-    users: int | None
-    first_users: int
-    texts: int
-    first_texts: int
-
-
 class UsersNeeded(msgspec.Struct, frozen=True, kw_only=True):
     """What a number of non-members can show at a false-discovery rate."""
 
@@ -153,50 +162,44 @@ class DataChecks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_data(
-    groups: Mapping[Group, Sequence[User]],
+    groups: Groups,
+    fit: KnowsReference | None = None,
+    unknown: Mapping[Group, tuple[ArrayLike, ArrayLike]] | None = None,
     *,
+    fdr: float,
     by: By = "user",
-    reference: GroupHashes | None = None,
-    unknown: Mapping[Group, tuple[Sequence[int], Sequence[int]]] | None = None,
     index: CorpusIndex | None = None,
-    fdr: float | None = None,
-    smallest_p_value: float | None = None,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> DataChecks:
     """All checks that can be made of what is given.
 
     Args:
-        groups: the users of each group; suspects or others, and whatever else there is.
-        by: documents have no names, so that only their texts are compared, also short ones.
-        reference: the hashes of reference users that are not in `groups`, from the file of a fit.
+        groups: the users of each role.
+        fit: knows the reference users where `groups` has none.
         unknown: as `counts` of `unknown_words`.
+        fdr: the false-discovery rate that is asked for.
+        by: documents have no names, so that only their texts are compared, also short ones.
         index: of the one corpus file that all users of `groups` were read from.
-        fdr: the false-discovery rate that is asked for, with the `smallest_p_value` that there can be.
-        smallest_p_value: None without non-members.
         confidence: of the interval of the difference in unknown words.
         seed: of the exchanges behind it.
     """
-    asked = groups.get("suspects") or groups.get("others") or ()
-    non_members = groups.get("non-members") or ()
+    asked = groups.suspects or groups.others
     shortest = SHORTEST_TEXT if by == "user" else 1
-    salt = ""
-    if reference is not None:
-        shortest, salt = reference.shortest, reference.salt
-    hashes = {name: GroupHashes.of(users, shortest=shortest, salt=salt) for name, users in groups.items() if users}
-    if reference is not None:
-        hashes["reference"] = reference
     needed = None
-    if asked and fdr is not None and smallest_p_value is not None:
-        needed = users_needed(len(asked), len(non_members), fdr, smallest_p_value)
-    everyone = [user for users in groups.values() for user in users]
+    if asked and groups.non_members:
+        non_members = len(groups.non_members)
+        needed = users_needed(len(asked), non_members, fdr, smallest_p_value(non_members))
+    everyone = [user for users in groups for user in users]
     if by == "document":  # the lines of several files have the same names
-        everyone = [user._replace(name=f"{name} {user.name}") for name, users in groups.items() for user in users]
+        everyone = [
+            user._replace(name=f"{name} {user.name}") for name, users in groups.named().items() for user in users
+        ]
     return DataChecks(
-        time_ranges=time_ranges(asked, non_members),
+        time_ranges=time_ranges(asked, groups.non_members),
         repeated_texts=repeated_texts(everyone, shortest=shortest, index=index) if everyone else None,
         unknown_words=None if unknown is None else unknown_words(unknown, confidence=confidence, seed=seed),
-        overlaps=overlaps(hashes, named=by == "user"),
+        overlaps=overlaps(groups, fit, named=by == "user", shortest=shortest),
         users_needed=needed,
     )
 
@@ -262,7 +265,7 @@ def repeated_texts(
 
 
 def unknown_words(
-    counts: Mapping[Group, tuple[Sequence[int], Sequence[int]]], *, confidence: float = 0.95, seed: int = 0
+    counts: Mapping[Group, tuple[ArrayLike, ArrayLike]], *, confidence: float = 0.95, seed: int = 0
 ) -> UnknownWords:
     """The share of unknown words of each group, and whether suspects and non-members differ in it.
 
@@ -278,6 +281,8 @@ def unknown_words(
     groups: list[UnknownShare] = []
     shares: dict[Group, FloatArray] = {}
     for group, (unknown, total) in counts.items():
+        if group not in get_args(Group):
+            raise InputError(f"unknown words are counted for {', '.join(get_args(Group))}, got {group!r}")
         some, every = np.asarray(unknown, dtype=np.int64), np.asarray(total, dtype=np.int64)
         if some.shape != every.shape or (some < 0).any() or (some > every).any():
             raise InputError(f"the {group} need a number of unknown words and one of all words per user, which is not smaller; count both again")
@@ -304,44 +309,6 @@ def unknown_words(
     return UnknownWords(groups=tuple(groups), difference=difference)
 
 
-def overlaps(groups: Mapping[Group, GroupHashes], *, named: bool = True) -> tuple[Overlap, ...]:
-    """The pairs of groups that share users or texts and must not.
-
-    Args:
-        groups: hashes of the users of each group, all with the same salt; those of the reference users can come from a file.
-        named: whether users have names; without, only texts are compared.
-
-    >>> from coalmine.audits.provenance.users import UserText
-    >>> ann = [User("ann", (UserText("I wrote this, and only I."),))]
-    >>> group = GroupHashes.of(ann, shortest=1)
-    >>> [(one.first, one.second, one.users, one.texts) for one in overlaps({"suspects": group, "reference": group})]
-    [('suspects', 'reference', 1, 1)]
-    """
-    if len({(group.salt, group.shortest) for group in groups.values()}) > 1:
-        raise InputError("hashes of groups can be compared only if they have the same salt and leave out texts of the same lengths")
-    found: list[Overlap] = []
-    for first, second in DIFFERENT_TEXTS:
-        if first not in groups or second not in groups:
-            continue
-        one, other = groups[first], groups[second]
-        users = None
-        if named and (first, second) in DIFFERENT_USERS:
-            users = len(np.intersect1d(one.user_hashes(), other.user_hashes(), assume_unique=True))
-        texts = len(np.intersect1d(one.text_hashes(), other.text_hashes(), assume_unique=True))
-        if users or texts:
-            found.append(
-                Overlap(
-                    first=first,
-                    second=second,
-                    users=users,
-                    first_users=len(one.user_hashes()),
-                    texts=texts,
-                    first_texts=len(one.text_hashes()),
-                )
-            )
-    return tuple(found)
-
-
 def users_needed(suspects: int, non_members: int, fdr: float, smallest_p_value: float) -> UsersNeeded:
     """What so many non-members can show about so many suspects by Benjamini-Hochberg, where k of s suspects are found if p <= k fdr / s.
 
@@ -355,15 +322,15 @@ def users_needed(suspects: int, non_members: int, fdr: float, smallest_p_value: 
         raise InputError(
             f"this takes at least 1 suspect, a rate between 0 and 1 and a p-value up to 1, got {suspects}, {fdr} and {smallest_p_value}"
         )
-    # A tolerance for rounding, so that 0.05 / 20 is not above 1 / 400.
     return UsersNeeded(
         suspects=suspects,
         non_members=non_members,
         fdr=fdr,
         smallest_p_value=smallest_p_value,
+        # A tolerance for rounding, so that 0.05 / 20 is not above 1 / 400.
         together=max(1, math.ceil(suspects * smallest_p_value / fdr * (1 - 1e-12))),
-        needed_for_one=max(1, math.ceil(suspects / fdr * (1 - 1e-12)) - 1),
-        needed_for_all=max(1, math.ceil(1 / fdr * (1 - 1e-12)) - 1),
+        needed_for_one=non_members_needed(suspects, fdr),
+        needed_for_all=non_members_needed(suspects, fdr, shown=suspects),
     )
 
 

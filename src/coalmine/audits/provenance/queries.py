@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
+
 from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
 from coalmine.randomness import arrays
+from coalmine.statistics.scores import IntArray
 
 Selection = Literal["all", "random", "frequency-sum", "index-sum"]
 # Words at white space, or the ids of a tokenizer.
@@ -41,6 +44,18 @@ class FrequencyTable:
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    def token_counts(self, size: int) -> IntArray:
+        """How often each token id from 0 to `size` - 1 occurs; for tables that were counted with a tokenizer.
+
+        >>> FrequencyTable(["aab"], cut=lambda text: [ord(letter) - ord("a") for letter in text]).token_counts(4)
+        array([2, 1, 0, 0])
+        """
+        found = np.zeros(size, dtype=np.int64)
+        for token, count in self._counts.items():
+            if isinstance(token, int) and token < size:
+                found[token] = count
+        return found
 
     def length(self, text: str) -> int:
         """How many words, or tokens, a text has."""
@@ -144,6 +159,23 @@ def choose_queries(
     return Queries(
         User(user.name, texts), tuple(places), sum(lengths) / len(lengths) if lengths else 0.0
     )
+
+
+def choose_texts(
+    users: Sequence[User],
+    selection: Selection = "all",
+    number: int | None = None,
+    frequencies: FrequencyTable | None = None,
+    *,
+    seed: int = 0,
+) -> list[User]:
+    """Users with only those of their texts that a model is asked about, as `choose_queries` chooses them for each.
+
+    >>> from coalmine.audits.provenance.users import UserText
+    >>> [len(user.texts) for user in choose_texts([User("ann", (UserText("one"), UserText("two")))], "random", 1)]
+    [1]
+    """
+    return [choose_queries(user, selection, number, frequencies=frequencies, seed=seed).user for user in users]
 
 
 def mean_query_tokens(queries: Sequence[Queries]) -> float | None:

@@ -1,4 +1,4 @@
-"""Hashes of users and texts: what two groups of users share, without keeping or storing what they wrote."""
+"""Hashes of users and texts: what groups of users share, in a few bytes per text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,43 +26,23 @@ def normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-class GroupHashes(msgspec.Struct, frozen=True, kw_only=True):
-    """Hashes of the names and the texts of some users, as bytes: eight for each, ascending, none twice.
+class GroupHashes(NamedTuple):
+    """Hashes of the names and of the texts of some users: ascending, none twice, eight bytes each."""
 
-    They show whether a name or a text that is given is among those, so that they are as confidential as a list of them would be to someone
-    who can guess what is in it. With another `salt`, the same users have other hashes.
-    """
-
-    users: bytes
-    texts: bytes
-    # Texts below this many bytes of UTF-8 are left out.
-    shortest: int
-    salt: str = ""
+    users: Hashes
+    texts: Hashes
 
     @classmethod
-    def of(cls, users: Sequence[User], *, shortest: int = SHORTEST_TEXT, salt: str = "") -> GroupHashes:
-        """The hashes of some users.
+    def of(cls, users: Sequence[User], *, shortest: int = SHORTEST_TEXT) -> GroupHashes:
+        """The hashes of some users, without texts of fewer bytes than `shortest`.
 
-        >>> group = GroupHashes.of([User("ann", (UserText("hello"),))], shortest=1)
+        >>> group = GroupHashes.of([User("ann", (UserText("hello"), UserText(" hello")))], shortest=1)
         >>> len(group.users), len(group.texts)
-        (8, 8)
+        (1, 1)
         """
-        names = np.fromiter((_hash(user.name, salt) for user in users), dtype=np.uint64)
-        texts = np.fromiter((one for one, _ in _hashed_texts(users, shortest, salt)), dtype=np.uint64)
-        return cls(
-            users=np.unique(names).astype("<u8").tobytes(),
-            texts=np.unique(texts).astype("<u8").tobytes(),
-            shortest=shortest,
-            salt=salt,
-        )
-
-    def user_hashes(self) -> Hashes:
-        """The hashes of names."""
-        return np.frombuffer(self.users, dtype="<u8")
-
-    def text_hashes(self) -> Hashes:
-        """The hashes of texts."""
-        return np.frombuffer(self.texts, dtype="<u8")
+        names = np.fromiter((_hash(user.name) for user in users), dtype=np.uint64)
+        texts = np.fromiter((one for one, _ in _hashed_texts(users, shortest)), dtype=np.uint64)
+        return cls(np.unique(names), np.unique(texts))
 
 
 class OwnedTexts(NamedTuple):
@@ -79,7 +58,7 @@ class OwnedTexts(NamedTuple):
         for user in users:
             numbers.setdefault(user.name, len(numbers))
         row = np.dtype([("text", np.uint64), ("owner", np.int64)])
-        pairs = ((one, numbers[user.name]) for one, user in _hashed_texts(users, shortest, ""))
+        pairs = ((one, numbers[user.name]) for one, user in _hashed_texts(users, shortest))
         found = np.unique(np.fromiter(pairs, dtype=row))
         return cls(found["text"], found["owner"])
 
@@ -97,14 +76,13 @@ def long_enough(texts: Iterable[UserText], shortest: int) -> Iterator[tuple[User
             yield text, form if text.source is None else f"{form}\0{normalized(text.source)}"
 
 
-def _hashed_texts(users: Iterable[User], shortest: int, salt: str) -> Iterator[tuple[int, User]]:
+def _hashed_texts(users: Iterable[User], shortest: int) -> Iterator[tuple[int, User]]:
     for user in users:
         for _, form in long_enough(user.texts, shortest):
-            yield _hash(form, salt), user
+            yield _hash(form), user
 
 
-def _hash(text: str, salt: str) -> int:
+def _hash(text: str) -> int:
+    # With eight bytes, two of ten million texts agree by chance with probability 3e-6.
     content = text.encode("utf-8", "surrogatepass")
-    # The salt is hashed to a key of fixed size; with eight bytes, two of ten million texts agree by chance with probability 3e-6.
-    key = hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8, key=key).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
