@@ -16,6 +16,7 @@ NAMES = (
     "recitation",
     "vocabularies",
     "engines",
+    "provenance",
 )
 
 for name in sys.argv[1:] or NAMES:

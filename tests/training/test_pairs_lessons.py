@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 from coalmine.errors import InputError
 from coalmine.models import CharacterTokenizer, WordTokenizer, check_pairs, text_sequence
@@ -94,37 +95,38 @@ class TestNetworks:
     def test_wrong_shapes(self):
         with pytest.raises(InputError, match="hidden must be at least 1"):
             PairNetworkConfig(architecture="attention", vocabulary=5, hidden=0)
-        with pytest.raises(InputError, match="known are encoder-decoder, attention"):
+        with pytest.raises(InputError, match="known are encoder-decoder, attention, gru-encoder-decoder"):
             PairNetworkConfig(architecture="lstm", vocabulary=5)
         with pytest.raises(InputError, match="dropout"):
             PairNetworkConfig(architecture="attention", vocabulary=5, dropout=1.0)
 
 
 def token_by_token(network, source, target):
-    """The logits of one pair, with single LSTM cells and sums that are written out."""
-    cells = {}
+    """The logits of one pair, with single cells and sums that are written out."""
+    is_gru, cells = network.architecture.startswith("gru-"), {}
     for side in ("encoder", "decoder"):
         stacked = getattr(network, side)
         for layer in range(2):
             width = 6 if layer == 0 else 10
-            cell = torch.nn.LSTMCell(width, 10).double()
+            cell = (torch.nn.GRUCell if is_gru else torch.nn.LSTMCell)(width, 10).double()
             names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             cell.load_state_dict({name: getattr(stacked, f"{name}_l{layer}") for name in names})
             cells[side, layer] = cell
-    states = [(torch.zeros(10).double(), torch.zeros(10).double())] * 2
+    start = torch.zeros(10).double()
+    states = [start if is_gru else (start, start)] * 2
 
     def read(side, token):
         given_to_layer = network.embedding.weight[token]
         for layer in range(2):
             states[layer] = cells[side, layer](given_to_layer, states[layer])
-            given_to_layer = states[layer][0]
+            given_to_layer = states[layer] if is_gru else states[layer][0]
         return given_to_layer
 
     seen = [read("encoder", token) for token in source]
     logits = []
     for token in target:
         hidden = read("decoder", token)
-        if network.architecture == "attention":
+        if network.architecture.endswith("attention"):
             weights = [torch.exp(torch.dot(hidden, place)) for place in seen]
             attended = sum(weight * place for weight, place in zip(weights, seen, strict=True)) / sum(weights)
             hidden = torch.tanh(network.combination.weight @ torch.cat([attended, hidden]))
@@ -186,6 +188,27 @@ class TestBatches:
         lengths = torch.cat([batch.read[1] for batch in batches])
         padded = sum(batch.read[0].numel() for batch in batches)
         assert padded < 1.2 * int(lengths.sum())
+
+    @pytest.mark.parametrize("architecture", PAIR_NETWORKS)
+    def test_padding_is_never_projected_and_the_loss_is_the_same(self, architecture, planted):
+        options = options_of("translation", {"batch_size": 8, "holdout": 0.2, "architecture": architecture})
+        data = tokenized(read_corpus(planted.corpus.parent, None, None, [options]), options)
+        network = random_network(architecture, data.tokenizer.size)
+        lessons = PairLessons(network, data, data.sources, options)
+        projected = []
+        network.output.register_forward_hook(lambda _, given, __: projected.append(given[0].numel() // 10))
+        padded = 0
+        for batch in [*lessons.training(0), *lessons.validation()]:
+            logits, _ = lessons.predict(batch, ())
+            assert projected[-1] == batch.tokens
+            padded += batch.expected.numel() - batch.tokens
+            whole = network(*batch.read)
+            expected = F.cross_entropy(
+                whole.flatten(0, 1), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"
+            )
+            found = F.cross_entropy(logits, batch.with_loss(batch.expected), reduction="sum")
+            assert torch.allclose(found, expected, atol=1e-9)
+        assert padded > 50
 
     def test_canaries_are_never_held_out(self, planted):
         options = options_of("translation", {"holdout": 0.3})

@@ -36,7 +36,8 @@ class Train(Arguments, frozen=True, kw_only=True):
         list[str] | None,
         Option(
             "char-lstm (the default, the paper's), word-lstm, gru, cnn or transformer; for pairs translation (the paper's) or "
-            "translation-attention. Give several to train a model with each."
+            "translation-attention; provenance-words, provenance-translation and provenance-dialog are the targets of the paper on "
+            "provenance. Give several to train a model with each."
         ),
     ] = None
     valid: Annotated[Path | None, Option("Validation corpus; without it, some documents are held out.")] = (

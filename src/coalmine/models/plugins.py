@@ -116,6 +116,17 @@ def plugin_model(where: str | os.PathLike[str], **options: Any) -> Any:
     return _made(adapter, _adapter(adapter), adapter.where, **options)
 
 
+def named_function(where: str | os.PathLike[str]) -> Callable[..., Any]:
+    """The function that is named `python:module:function`, to be called with any arguments; this imports its module.
+
+    With a text after its name, that is its last argument. What it raises is reported in one sentence, with the place.
+    """
+    named = NamedFunction.parse(where)
+    function = _function(named)
+    further = () if named.text is None else (named.text,)
+    return lambda *arguments: _run(named, f"calling {named}", lambda: function(*arguments, *further))
+
+
 def missing_members(model: object) -> list[str]:
     """The members that every model must have and this one lacks, those of its tokenizer included.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from coalmine.errors import CorpusError, InputError
 from coalmine.models.protocols import IntArray
 from coalmine.models.reference.tokens import CharacterTokenizer, ReferenceTokenizer, WordTokenizer
 from coalmine.randomness import arrays
-from coalmine.storage.files import sha256_of_file
+from coalmine.storage.files import sha256_of_file, to_json
 from coalmine.training.options import TrainingOptions
 
 IGNORED = -100  # torch's own label for a place without a loss
@@ -42,6 +43,8 @@ class TrainingData(NamedTuple):
     # Which fields were read, where they are not the default, and the hash of the validation corpus, where one was given.
     fields: dict[str, str] | UnsetType = UNSET
     validation_sha256: str | UnsetType = UNSET
+    # Of a tokenizer that was given, and not made from the text.
+    tokenizer_sha256: str | UnsetType = UNSET
 
 
 class Documents(NamedTuple):
@@ -62,9 +65,24 @@ class Documents(NamedTuple):
         yield from self.texts
         yield from self.sources or ()
 
+    @property
+    def characters(self) -> int:
+        """How long they are, with the end of each."""
+        return sum(map(len, self.sides())) + len(self.texts)
+
+    @property
+    def sha256(self) -> str:
+        """A hash of all texts and sources, in their order and each with its length."""
+        digest = hashlib.sha256(f"{len(self.texts)} {self.sources is not None}\n".encode())
+        for text in self.sides():
+            content = text.encode("utf-8", "surrogatepass")
+            digest.update(f"{len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
 
 class TrainingText(NamedTuple):
-    """A corpus as it was read, neither split nor tokenized: all that a training needs of it, wherever it runs."""
+    """Documents, neither split nor tokenized: all that a training needs of a corpus, wherever it runs."""
 
     documents: Documents
     # Of a validation corpus, if one was given.
@@ -77,6 +95,30 @@ class TrainingText(NamedTuple):
     validation_sha256: str | UnsetType
     # How long it is, with the ends of documents.
     characters: int
+    # The one to read it with; None for one that is made from it.
+    tokenizer: ReferenceTokenizer | None = None
+
+    @property
+    def tokenizer_sha256(self) -> str | UnsetType:
+        """A hash of the tokenizer that was given, if one was."""
+        if self.tokenizer is None:
+            return UNSET
+        return hashlib.sha256(to_json(self.tokenizer.to_dict())).hexdigest()
+
+    def part(self, places: IntArray) -> TrainingText:
+        """Some of the documents, as a text of its own; not of a text with a validation corpus."""
+        return text_of(self.documents.at(places.tolist()), tokenizer=self.tokenizer)
+
+
+def text_of(documents: Documents, *, tokenizer: ReferenceTokenizer | None = None) -> TrainingText:
+    """Documents that are in memory, for a training.
+
+    >>> text_of(Documents(["to be", "or not"], None)).characters
+    13
+    """
+    return TrainingText(
+        documents, None, frozenset(), documents.sha256, UNSET, UNSET, documents.characters, tokenizer
+    )
 
 
 def read_corpus(
@@ -98,7 +140,7 @@ def read_corpus(
         sha256_of_file(corpus),
         UNSET if read == Fields().named() else read,
         UNSET if valid is None else sha256_of_file(valid),
-        sum(map(len, documents.sides())) + len(documents.texts),
+        documents.characters,
     )
 
 
@@ -108,7 +150,9 @@ def tokenized(text: TrainingText, options: TrainingOptions) -> TrainingData:
     if held_out is None:
         documents, held_out = _hold_out(documents, text.planted, options)
     tokenizer: ReferenceTokenizer
-    if options.tokens == "characters":
+    if text.tokenizer is not None:
+        tokenizer = _fitting(text.tokenizer, chain(documents.sides(), held_out.sides()), options)
+    elif options.tokens == "characters":
         # Includes the characters of the validation documents, or a rare one would stop the run at its first validation.
         tokenizer = CharacterTokenizer.of(chain(documents.sides(), held_out.sides()))
     else:
@@ -116,10 +160,35 @@ def tokenized(text: TrainingText, options: TrainingOptions) -> TrainingData:
     training, validation = (
         [tokenizer.encode_document(one) for one in part.texts] for part in (documents, held_out)
     )
-    sources = _sources(documents, held_out, tokenizer)
     return TrainingData(
-        tokenizer, training, validation, text.sha256, sources, text.fields, text.validation_sha256
+        tokenizer,
+        training,
+        validation,
+        text.sha256,
+        _sources(documents, held_out, tokenizer),
+        text.fields,
+        text.validation_sha256,
+        text.tokenizer_sha256,
     )
+
+
+def _fitting(
+    tokenizer: ReferenceTokenizer, texts: Iterable[str], options: TrainingOptions
+) -> ReferenceTokenizer:
+    """A tokenizer that was given, if it is of the kind that the options name and has a token for everything."""
+    if tokenizer.kind != options.tokens:
+        raise InputError(
+            f"the given tokenizer is one of {tokenizer.kind}, and the options name {options.tokens}; give one of {options.tokens}, or "
+            f"set tokens to {tokenizer.kind}"
+        )
+    if isinstance(tokenizer, CharacterTokenizer):
+        without = set().union(*texts).difference(tokenizer.characters)
+        if without:
+            raise CorpusError(
+                f"{len(without)} of the characters of these documents are not in the given tokenizer, which has no token for unknown "
+                "ones; leave such documents out, or train with a tokenizer that is made from them"
+            )
+    return tokenizer
 
 
 def _read(corpus: Path, fields: Fields) -> Documents:
@@ -142,6 +211,15 @@ def _check_kind(corpus: Path, fields: Fields, options: TrainingOptions) -> None:
             f"{corpus} holds pairs of {fields.source!r} and {fields.target!r}, and the architecture {options.architecture!r} is "
             f"trained on single texts; choose the preset translation or translation-attention, or name {fields.target!r} as the "
             "text field to train on it alone"
+        )
+
+
+def check_documents(documents: Documents, options: TrainingOptions) -> None:
+    """As for a corpus: refuse documents in memory that a model of these options cannot be trained on."""
+    if options.reads_pairs != (documents.sources is not None):
+        wanted, given = ("pairs", "single texts") if options.reads_pairs else ("single texts", "pairs")
+        raise CorpusError(
+            f"the architecture {options.architecture!r} is trained on {wanted}, and the documents are {given}; choose another preset"
         )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -26,7 +26,7 @@ from coalmine.progress import Progress, Silent
 from coalmine.storage.files import check_places, no_empty_directory
 from coalmine.storage.unfinished import sole_use
 from coalmine.storage.work_files import remove_abandoned
-from coalmine.training.data import TrainingText, read_corpus
+from coalmine.training.data import TrainingText, check_documents, read_corpus
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import RECORD_FILE, TrainingRecord, fingerprint, read_training
 from coalmine.training.work import Member, TrainingWork, save_trained
@@ -48,6 +48,25 @@ class Goal(NamedTuple):
     member: Member
 
 
+class Readable(Protocol):
+    """Where the texts of trainings come from."""
+
+    def read(self, goals: Sequence[Goal]) -> TrainingText:
+        """The texts; raises if one of the trainings cannot be on them."""
+
+
+class InMemory(NamedTuple):
+    """Documents that the caller has."""
+
+    text: TrainingText
+
+    def read(self, goals: Sequence[Goal]) -> TrainingText:
+        """The texts."""
+        for goal in goals:
+            check_documents(self.text.documents, goal.member.options)
+        return self.text
+
+
 class Sources(NamedTuple):
     """What the trainings read: a corpus or the directory of a planted one, a validation corpus, and the fields of both."""
 
@@ -63,17 +82,17 @@ class Sources(NamedTuple):
 
 def reach(
     goals: Sequence[Goal],
-    sources: Sources,
+    sources: Readable,
     ledger: Ledger,
     *,
-    shared: TrainingOptions | None = None,
+    named: Callable[[TrainingText], str] | None = None,
     engine: Engine | str | None,
     progress: Progress | None,
 ) -> list[TrainedModel]:
     """Train what is missing, and return all.
 
-    One training alone has the directory of the ledger as its own. The directories of a family are below it, and `shared` are the
-    options that all of the family have, whatever their presets and seeds.
+    One training alone has the directory of the ledger as its own. The directories of a family are below it, and `named` gives what
+    all runs have in common that may resume each other there.
     """
     require_torch("training")
     for goal in goals:
@@ -85,7 +104,7 @@ def reach(
         family = _Family(goals, work, out)
         missing = family.missing()
         if missing:
-            ledger.begin(work.fingerprint(0) if shared is None else _common_fingerprint(work.text, shared))
+            ledger.begin(work.fingerprint(0) if named is None else named(work.text))
             family.train(missing, ledger, engine, progress or Silent())
         if family.cannot_be_resumed():
             ledger.forget()
@@ -167,10 +186,15 @@ def _finished(directory: Path) -> TrainingRecord | None:
 
 def _fingerprint(record: TrainingRecord) -> str:
     return fingerprint(
-        record.options, record.data_sha256, record.watch, record.fields, record.validation_sha256
+        record.options,
+        record.data_sha256,
+        record.watch,
+        record.fields,
+        record.validation_sha256,
+        record.tokenizer_sha256,
     )
 
 
-def _common_fingerprint(text: TrainingText, shared: TrainingOptions) -> str:
-    """That of a family, to which presets and seeds can be added."""
+def family_fingerprint(text: TrainingText, shared: TrainingOptions) -> str:
+    """That of a family, to which presets and seeds can be added; `shared` are the options that all of it have besides."""
     return f"family {fingerprint(shared, text.sha256, None, text.fields, text.validation_sha256)}"

@@ -29,6 +29,13 @@ class LessonBatch(NamedTuple):
     expected: Tensor  # (rows, time), IGNORED where no loss is computed
     # At how many places a loss is computed.
     tokens: int
+    # (tokens,), those places, counted row by row; None where a loss is computed at all places.
+    places: Tensor | None = None
+
+    def with_loss(self, of_places: Tensor) -> Tensor:
+        """(rows, time, ...) to (tokens, ...): what is at the places where a loss is computed. Padding costs nothing afterwards."""
+        flat = of_places.flatten(0, 1)
+        return flat if self.places is None else flat.index_select(0, self.places)
 
 
 class Lessons(Protocol):
@@ -45,7 +52,10 @@ class Lessons(Protocol):
         """The batches of the validation loss; none where nothing was held out."""
 
     def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
-        """(rows, time, vocabulary) logits, and the state that the next batch continues from; `carried` is empty before the first."""
+        """(tokens, vocabulary) logits at the places with a loss, and the state that the next batch continues from.
+
+        `carried` is empty before the first. The other places are padding, and are never projected onto the vocabulary.
+        """
 
 
 def lessons_of(data: TrainingData, options: TrainingOptions) -> Lessons:
@@ -96,8 +106,8 @@ class TextLessons:
         (tokens,) = batch.read
         if not carried or not self.network.carries_state:
             carried = self.network.initial_state(tokens.shape[0])
-        logits, state = self.network(tokens, carried)
-        return logits, state
+        hidden, state = self.network.read_hidden(tokens, carried, tokens.shape[1])
+        return self.network.project(batch.with_loss(hidden)), state
 
     def _windows(self, documents: Sequence[IntArray]) -> list[LessonBatch]:
         inputs, targets = rows_of(documents, self._data.tokenizer.separator, self._options.batch_size)
@@ -105,10 +115,9 @@ class TextLessons:
         length = self._options.window
         windows = [slice(start, start + length) for start in range(0, inputs.shape[1], length)]
         # What each window adds to the epoch is known beforehand, so that nothing is counted while it runs.
-        counts = [int((targets[:, window] != IGNORED).sum()) for window in windows]
         return [
-            LessonBatch((read[:, window],), expected[:, window], count)
-            for window, count in zip(windows, counts, strict=True)
+            LessonBatch((read[:, window],), expected[:, window], *_places_with_loss(targets[:, window]))
+            for window in windows
         ]
 
 
@@ -154,7 +163,7 @@ class PairLessons:
 
     def predict(self, batch: LessonBatch, carried: State) -> tuple[Tensor, State]:
         """Logits of each target given its source."""
-        return self.network(*batch.read), carried
+        return self.network.project(batch.with_loss(self.network.read_hidden(*batch.read))), carried
 
 
 class _PairBatches(Sequence[LessonBatch]):
@@ -187,7 +196,14 @@ class _PairBatches(Sequence[LessonBatch]):
         ended = [np.append(target, self._separator) for target in targets]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         read = (_padded(sources, self._separator), torch.from_numpy(lengths), _padded(begun, self._separator))
-        return LessonBatch(read, _padded(ended, IGNORED), sum(len(target) for target in ended))
+        expected = _padded(ended, IGNORED)
+        return LessonBatch(read, expected, *_places_with_loss(expected.numpy()))
+
+
+def _places_with_loss(expected: IntArray) -> tuple[int, Tensor | None]:
+    """How many there are, and which they are if they are not all."""
+    places = np.flatnonzero(expected != IGNORED)
+    return len(places), None if len(places) == expected.size else torch.from_numpy(places)
 
 
 def _padded(rows: Sequence[IntArray], filling: int) -> Tensor:

@@ -10,11 +10,20 @@ from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option, Options
 
 OptimizerName = Literal["sgd", "momentum", "adam", "rmsprop", "adagrad", "adadelta"]
-Architecture = Literal["lstm", "gru", "cnn", "transformer", "encoder-decoder", "attention"]
+Architecture = Literal[
+    "lstm",
+    "gru",
+    "cnn",
+    "transformer",
+    "encoder-decoder",
+    "attention",
+    "gru-encoder-decoder",
+    "gru-attention",
+]
 TokenKind = Literal["characters", "words"]
 
 # Trained on pairs of a source and a target; the others on single texts.
-PAIR_ARCHITECTURES = ("encoder-decoder", "attention")
+PAIR_ARCHITECTURES = ("encoder-decoder", "attention", "gru-encoder-decoder", "gru-attention")
 
 # What works for recurrent language models of this size; each optimizer needs its own scale.
 DEFAULT_LEARNING_RATES: dict[str, float] = {
@@ -112,6 +121,20 @@ _CHOICES = {
 # The shape of the translation model of "The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks"
 # (Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232).
 _TRANSLATION = {"embedding": 128, "hidden": 128}
+# The targets of "Auditing Data Provenance in Text-Generation Models" (Song and Shmatikov, 2019, arXiv:1811.00513), appendix B.2: 30
+# epochs whatever the validation loss, so nothing is held out. Its text gives batches of 35 for words and its code windows of 35; both
+# are here. Dropout is on the embeddings and on the last hidden layer, as in that code.
+_PROVENANCE = {
+    "tokens": "words",
+    "vocabulary": 5_000,
+    "embedding": 128,
+    "hidden": 128,
+    "layers": 1,
+    "dropout": 0.5,
+    "learning_rate": 1e-3,
+    "epochs": 30,
+    "holdout": 0.0,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     # The Secret Sharer's: two layers of 200, about 600,000 parameters.
     "char-lstm": {},
@@ -127,6 +150,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "translation": {"architecture": "encoder-decoder", **_TRANSLATION},
     "translation-attention": {"architecture": "attention", **_TRANSLATION},
+    "provenance-words": {**_PROVENANCE, "batch_size": 35, "window": 35},
+    "provenance-translation": {"architecture": "attention", **_PROVENANCE, "batch_size": 20},
+    "provenance-dialog": {"architecture": "encoder-decoder", **_PROVENANCE, "batch_size": 20},
 }
 
 

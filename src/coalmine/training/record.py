@@ -60,6 +60,8 @@ class TrainingRecord(TrainedFiles, frozen=True, kw_only=True):
     # Which fields of the data were read, where they are not the default, and the hash of a validation corpus, if there was one.
     fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET
+    # Of a tokenizer that was given, and not made from the data.
+    tokenizer_sha256: str | msgspec.UnsetType = msgspec.UNSET
     documents: int
     tokens: int
     parameters: int
@@ -139,7 +141,10 @@ def fingerprint(
     watch: dict[str, Any] | None,
     fields: dict[str, str] | msgspec.UnsetType = msgspec.UNSET,
     validation_sha256: str | msgspec.UnsetType = msgspec.UNSET,
+    tokenizer_sha256: str | msgspec.UnsetType = msgspec.UNSET,
 ) -> str:
     """Equal for two runs exactly when they should end with the same bytes."""
-    further = [given for given in (fields, validation_sha256) if given is not msgspec.UNSET]
+    further: list[Any] = [given for given in (fields, validation_sha256) if given is not msgspec.UNSET]
+    if tokenizer_sha256 is not msgspec.UNSET:
+        further.append({"tokenizer": tokenizer_sha256})
     return hashlib.sha256(to_json([options, data_sha256, watch, *further])).hexdigest()

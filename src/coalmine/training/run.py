@@ -19,7 +19,7 @@ from coalmine.models.reference.networks import State, parameter_count
 from coalmine.randomness import child_seed
 from coalmine.records.watching import Moment
 from coalmine.storage.files import to_json
-from coalmine.training.data import IGNORED, TrainingData
+from coalmine.training.data import TrainingData
 from coalmine.training.lessons import LessonBatch, lessons_of
 from coalmine.training.options import TrainingOptions
 from coalmine.training.record import EpochRecord, TrainingRecord, Watcher
@@ -105,6 +105,7 @@ class TrainingRun:
                 config_sha256=hashlib.sha256(files.config).hexdigest(),
                 fields=self.data.fields,
                 validation_sha256=self.data.validation_sha256,
+                tokenizer_sha256=self.data.tokenizer_sha256,
                 documents=len(self.data.training),
                 tokens=self._tokens,
                 parameters=parameter_count(self.network),
@@ -255,9 +256,7 @@ class TrainingRun:
 
 def _summed_loss(logits: Tensor, batch: LessonBatch) -> Tensor:
     """In nats, over all places with a loss."""
-    return F.cross_entropy(
-        logits.flatten(0, 1), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"
-    )
+    return F.cross_entropy(logits, batch.with_loss(batch.expected), reduction="sum")
 
 
 @contextlib.contextmanager

@@ -12,8 +12,10 @@ from coalmine.corpus.files.documents import Fields
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError
+from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.progress import Progress
-from coalmine.training.family import Goal, Sources, TrainedModel, reach
+from coalmine.training.data import Documents, text_of
+from coalmine.training.family import Goal, InMemory, Sources, TrainedModel, family_fingerprint, reach
 from coalmine.training.options import options_of
 from coalmine.training.record import Watcher
 from coalmine.training.work import Member
@@ -60,6 +62,45 @@ def train(
     return trained
 
 
+def train_documents(
+    texts: Sequence[str],
+    *,
+    out: str | os.PathLike[str],
+    sources: Sequence[str] | None = None,
+    tokenizer: ReferenceTokenizer | None = None,
+    preset: str = "char-lstm",
+    progress: Progress | None = None,
+    snapshot_seconds: float | None = None,
+    engine: Engine | str | None = None,
+    **options: Any,
+) -> TrainedModel:
+    """Train a reference model on documents that are in memory; `train` explains the other arguments.
+
+    Args:
+        texts: the documents, or the targets of pairs.
+        out: the directory for model.safetensors, config.json and training.json.
+        sources: the sources of pairs, in the order of their targets.
+        tokenizer: the one to read them with, such as another model's; without it, one is made from the documents.
+        preset: a name of `PRESETS`.
+        progress: gets the characters that were trained on.
+        snapshot_seconds: how often the run is saved, in seconds; by default every 10.
+        engine: where it runs; the bytes are the same.
+        options: fields of `TrainingOptions` that differ from the preset's. Losses are in bits per token.
+
+    >>> train_documents(["to be", "or not to be"], out="model/", preset="provenance-words", epochs=3)  # doctest: +SKIP
+    """
+    if sources is not None and len(sources) != len(texts):
+        raise InputError(
+            f"each target needs its source, got {len(texts):,} texts and {len(sources):,} sources; give one for each"
+        )
+    documents = Documents(list(texts), None if sources is None else list(sources))
+    goal = Goal(Path(out), Member(options_of(preset, options), None))
+    ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
+    text = text_of(documents, tokenizer=tokenizer)
+    [trained] = reach([goal], InMemory(text), ledger, engine=engine, progress=progress)
+    return trained
+
+
 def train_family(
     data: str | os.PathLike[str],
     *,
@@ -92,8 +133,15 @@ def train_family(
         chosen = options_of(preset, {**options, "seed": seed})
         goals.append(Goal(directory, Member(chosen, watcher, label=directory.name)))
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
-    sources, shared = Sources(data, valid, fields), options_of("char-lstm", options)
-    return reach(goals, sources, ledger, shared=shared, engine=engine, progress=progress)
+    shared = options_of("char-lstm", options)
+    return reach(
+        goals,
+        Sources(data, valid, fields),
+        ledger,
+        named=lambda text: family_fingerprint(text, shared),
+        engine=engine,
+        progress=progress,
+    )
 
 
 def directories_of_family(

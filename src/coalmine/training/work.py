@@ -9,6 +9,7 @@ import numpy as np
 
 from coalmine.engines.sending import why_not_sent
 from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.models.protocols import IntArray
 from coalmine.models.reference.checkpoint import ModelFiles
 from coalmine.records.documents import sealed
 from coalmine.storage.files import write_bytes
@@ -33,14 +34,16 @@ class Member(NamedTuple):
     options: TrainingOptions
     watch: Watcher | None
     label: str = ""
+    # The places of the documents that it is trained on; None for all of them.
+    part: IntArray | None = None
 
 
 class TrainingWork(NamedTuple):
-    """Trainings on one corpus, whose text travels with the work, so that workers need no files."""
+    """Trainings on one corpus or on parts of it, whose text travels with the work, so that workers need no files."""
 
     text: TrainingText
     members: tuple[Member, ...]
-    name: str = "train/1"
+    name: str = "train/2"
 
     @property
     def facts(self) -> Any:
@@ -63,13 +66,21 @@ class TrainingWork(NamedTuple):
 
     def fingerprint(self, place: int) -> str:
         """That of one training: equal to another's exactly when both should end with the same bytes."""
-        options, watch, _ = self.members[place]
+        watch = self.members[place].watch
         facts = None if watch is None else watch.describe()
-        return fingerprint(options, self.text.sha256, facts, self.text.fields, self.text.validation_sha256)
+        text = self._text(place)
+        return fingerprint(
+            self.members[place].options,
+            text.sha256,
+            facts,
+            text.fields,
+            text.validation_sha256,
+            text.tokenizer_sha256,
+        )
 
     def unit(self, place: int) -> Unit:
         """One training as a unit of work."""
-        size = self.text.characters * self.members[place].options.epochs
+        size = self._text(place).characters * self.members[place].options.epochs
         return Unit(self.fingerprint(place), payload=place, size=size)
 
     def prepare(self) -> Run:
@@ -79,12 +90,17 @@ class TrainingWork(NamedTuple):
     def _run(self, unit: Unit, running: Running) -> Arrays:
         from coalmine.training.run import TrainingRun
 
-        options, watch, label = self.members[unit.payload]
-        data = tokenized(self.text, options)
+        options, watch, label, _ = self.members[unit.payload]
+        data = tokenized(self._text(unit.payload), options)
         run = TrainingRun(data, options, running, watch=watch, size=unit.size, label=label)
         files, record = run.finish()
         contents = {"weights": files.weights, "config": files.config, "record": sealed(record)}
         return {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
+
+    def _text(self, place: int) -> TrainingText:
+        """What one of them is trained on."""
+        part = self.members[place].part
+        return self.text if part is None else self.text.part(part)
 
 
 def save_trained(arrays: Arrays, directory: Path) -> TrainingRecord:

@@ -1,7 +1,8 @@
-"""The reference networks of pairs: an LSTM reads the source, and a second one predicts the target from it.
+"""The reference networks of pairs: an LSTM or a GRU reads the source, and a second one predicts the target from it.
 
 "encoder-decoder" is the translation model of the Secret Sharer (arXiv:1802.08232): all that the decoder knows of the source is the
-encoder's last state. "attention" also looks back at each position of the source before it predicts a token.
+encoder's last state. "attention" also looks back at each position of the source before it predicts a token. Both have LSTM layers;
+"gru-encoder-decoder" and "gru-attention" are the same with GRU layers.
 """
 
 from __future__ import annotations
@@ -85,15 +86,16 @@ class SourceTokenizer:
 
 
 class EncoderDecoder(PairNetwork):
-    """LSTM layers read the source, and LSTM layers of the same size continue from their last state to predict the target."""
+    """Recurrent layers read the source, and layers of the same size continue from their last state to predict the target."""
 
     def __init__(self, config: PairNetworkConfig) -> None:
         super().__init__()
         self.config = config
         between_layers = config.dropout if config.layers > 1 else 0.0
+        cell = nn.GRU if config.architecture in GRU_PAIR_NETWORKS else nn.LSTM
         self.embedding = nn.Embedding(config.vocabulary, config.embedding)
         self.encoder, self.decoder = (
-            nn.LSTM(config.embedding, config.hidden, config.layers, batch_first=True, dropout=between_layers)
+            cell(config.embedding, config.hidden, config.layers, batch_first=True, dropout=between_layers)
             for _ in range(2)
         )
         self.dropout = nn.Dropout(config.dropout)
@@ -143,12 +145,13 @@ class EncoderDecoder(PairNetwork):
         """The (batch, S, hidden) states at each position of each source, and the state after its last token."""
         embedded = self.dropout(self.embedding(sources))
         shape = (self.config.layers, len(sources), self.config.hidden)
-        state: State = (embedded.new_zeros(shape), embedded.new_zeros(shape))
+        parts = 2 if isinstance(self.encoder, nn.LSTM) else 1
+        state: State = tuple(embedded.new_zeros(shape) for _ in range(parts))
         last, places, begin = state, [], 0
         # The source is read in as many pieces as there are lengths, and the state of a source is taken where it ends, so that no
         # padding gets into it. A packed sequence gives the same numbers, and takes four times as long on a CPU.
         for end in sorted(set(lengths.tolist())):
-            read, state = self.encoder(embedded[:, begin:end], state)
+            read, state = _advanced(self.encoder, embedded[:, begin:end], state)
             places.append(read)
             ends_here = (lengths == end)[:, None]  # (batch, 1)
             last = tuple(torch.where(ends_here, now, then) for now, then in zip(state, last, strict=True))
@@ -159,7 +162,7 @@ class EncoderDecoder(PairNetwork):
         self, targets: Tensor, state: State, memory: Tensor, padding: Tensor | None
     ) -> tuple[Tensor, State]:
         """The last layer's input, and the state after the last token; `memory` is (batch, S, hidden), or (S, hidden) for all rows."""
-        hidden, state = self.decoder(self.dropout(self.embedding(targets)), state)
+        hidden, state = _advanced(self.decoder, self.dropout(self.embedding(targets)), state)
         return self.dropout(self._informed(hidden, memory, padding)), state
 
     def _informed(self, hidden: Tensor, memory: Tensor, padding: Tensor | None) -> Tensor:
@@ -172,7 +175,7 @@ class AttentiveEncoderDecoder(EncoderDecoder):
     """The same with attention by dot products with each position of the source.
 
     From "Effective Approaches to Attention-based Neural Machine Translation" (Luong, Pham and Manning, 2015, arXiv:1508.04025). The
-    attended values are not fed to the next step, so that a whole target is read in one pass and the state is that of the LSTM.
+    attended values are not fed to the next step, so that a whole target is read in one pass and the state is that of the layers.
     """
 
     def __init__(self, config: PairNetworkConfig) -> None:
@@ -218,10 +221,22 @@ class _DecoderOfOneSource(SplitNetwork):
         return self.pairs._decode(tokens, state, self._memory, None)  # noqa: SLF001 - it is a view of that network
 
 
+def _advanced(layers: nn.LSTM | nn.GRU, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    """The last layer's output at each position, and the state after the last: hidden, and for an LSTM its cell."""
+    if isinstance(layers, nn.LSTM):
+        hidden, (last, cell) = layers(inputs, (state[0], state[1]))
+        return hidden, (last, cell)
+    hidden, last = layers(inputs, state[0])
+    return hidden, (last,)
+
+
 PAIR_NETWORKS: dict[str, type[EncoderDecoder]] = {
     "encoder-decoder": EncoderDecoder,
     "attention": AttentiveEncoderDecoder,
+    "gru-encoder-decoder": EncoderDecoder,
+    "gru-attention": AttentiveEncoderDecoder,
 }
+GRU_PAIR_NETWORKS = ("gru-encoder-decoder", "gru-attention")
 
 
 def build_pair_network(config: PairNetworkConfig) -> EncoderDecoder:

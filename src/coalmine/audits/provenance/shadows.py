@@ -1,0 +1,255 @@
+"""Shadow models: reference models that imitate the target, each trained on a random half of the reference users."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.provenance.fit_options import RecipeName
+from coalmine.audits.provenance.users import User
+from coalmine.engines.engine import Engine
+from coalmine.engines.ledger import Ledger
+from coalmine.errors import InputError
+from coalmine.models.reference.checkpoint import CONFIG_FILE, MODELS
+from coalmine.models.reference.tokens import ReferenceTokenizer, tokenizer_from_dict
+from coalmine.progress import Progress
+from coalmine.randomness import arrays, child_seed
+from coalmine.storage.files import to_json
+from coalmine.training.data import Documents, text_of
+from coalmine.training.family import Goal, InMemory, TrainedModel, reach
+from coalmine.training.options import TrainingOptions, options_of
+from coalmine.training.record import read_training
+from coalmine.training.work import Member, TrainingWork
+
+# What all runs that train shadows in a directory have in common: each may finish what another one began.
+_RUN = "provenance shadows/1"
+# The sizes of embeddings and layers of mismatched shadows in appendix B.2 of Auditing Data Provenance in Text-Generation Models (Song and
+# Shmatikov, 2019, arXiv:1811.00513), and by how many times more epochs they are trained there: 50 and not 30.
+MISMATCHED_SIZES = tuple(range(64, 353, 32))
+_MORE_EPOCHS = 50 / 30
+_OTHER_CELLS = {
+    "lstm": "gru",
+    "gru": "lstm",
+    "encoder-decoder": "gru-encoder-decoder",
+    "attention": "gru-attention",
+    "gru-encoder-decoder": "encoder-decoder",
+    "gru-attention": "attention",
+}
+
+
+class Recipe(NamedTuple):
+    """How shadow models are trained.
+
+    Attributes:
+        options: the options of each shadow in turn; with fewer than there are shadows, it begins again with the first.
+        tokenizer: the target's, so that shadows cut texts as it does; None for one that is made from the texts of each shadow.
+    """
+
+    options: tuple[TrainingOptions, ...]
+    tokenizer: ReferenceTokenizer | None = None
+
+    @property
+    def sha256(self) -> str:
+        """A hash of all of it."""
+        tokenizer = None if self.tokenizer is None else self.tokenizer.to_dict()
+        return hashlib.sha256(to_json([self.options, tokenizer])).hexdigest()
+
+    def of_shadow(self, place: int, seed: int) -> TrainingOptions:
+        """The options of one shadow, with a seed of its own."""
+        own = child_seed(seed, "provenance", "shadow", place) % 2**31
+        return msgspec.structs.replace(self.options[place % len(self.options)], seed=own)
+
+
+def recipe_like(
+    directory: str | os.PathLike[str], *, recipe: RecipeName = "same", own_vocabulary: bool = False
+) -> Recipe:
+    """The recipe of a model that `coalmine train` wrote, from its training.json, and its vocabulary.
+
+    Args:
+        directory: that of the model.
+        recipe: "same", or "mismatched" for another kind of layer, other sizes and another optimizer.
+        own_vocabulary: whether the vocabulary of each shadow is made from its own texts, as if that of the target were not known.
+    """
+    place = Path(directory)
+    options = read_training(place).options
+    tokenizer = None if own_vocabulary else tokenizer_from_dict(MODELS.alone(place / CONFIG_FILE).tokenizer)
+    return Recipe(mismatched(options) if recipe == "mismatched" else (options,), tokenizer)
+
+
+def recipe_of_preset(
+    preset: str, *, recipe: RecipeName = "same", tokenizer: ReferenceTokenizer | None = None
+) -> Recipe:
+    """The recipe of a preset, for a target whose training is not known.
+
+    >>> recipe_of_preset("provenance-words").options[0].epochs
+    30
+    """
+    options = options_of(preset, {})
+    return Recipe(mismatched(options) if recipe == "mismatched" else (options,), tokenizer)
+
+
+def mismatched(options: TrainingOptions) -> tuple[TrainingOptions, ...]:
+    """Options that differ from those of the target in everything that appendix B.2 of the paper changes, one for each of ten sizes.
+
+    GRU layers for LSTM layers (and the other way around), momentum SGD, sizes from 64 to 352, and 5 epochs for every 3. The paper's rate of
+    0.01 is for losses that are summed over the tokens of a text; ours are means over tokens, so the rate is the optimizer's usual one.
+
+    >>> [one.hidden for one in mismatched(TrainingOptions())[:3]], mismatched(TrainingOptions())[0].architecture
+    ([64, 96, 128], 'gru')
+    """
+    return tuple(
+        msgspec.structs.replace(
+            options,
+            architecture=_OTHER_CELLS.get(options.architecture, "gru"),
+            embedding=size,
+            hidden=size,
+            optimizer="momentum",
+            learning_rate=None,
+            epochs=round(options.epochs * _MORE_EPOCHS),
+        )
+        for size in MISMATCHED_SIZES
+    )
+
+
+def varied(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """A recipe with some options changed; a list of values is for the shadows in turn.
+
+    >>> recipe = varied(recipe_of_preset("provenance-words"), {"hidden": [64, 96, 128], "epochs": 5})
+    >>> [(one.hidden, one.epochs) for one in recipe.options]
+    [(64, 5), (96, 5), (128, 5)]
+    """
+    lists = {name: values for name, values in changes.items() if isinstance(values, (list, tuple))}
+    if not all(lists.values()):
+        raise InputError("an option of shadow models has an empty list of values; give at least one value")
+    number = int(np.lcm.reduce([len(recipe.options), *map(len, lists.values())]))
+    options = []
+    for place in range(number):
+        own = {name: values[place % len(values)] for name, values in lists.items()}
+        base = msgspec.to_builtins(recipe.options[place % len(recipe.options)])
+        options.append(options_of("char-lstm", {**base, **changes, **own}))
+    return Recipe(tuple(options), recipe.tokenizer)
+
+
+def changes_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Changes of options as a command line has them: a name, and a value or several for the shadows in turn.
+
+    >>> changes_of(["architecture=gru", "hidden=64,96", "dropout=0.5"])
+    {'architecture': 'gru', 'hidden': [64, 96], 'dropout': 0.5}
+    """
+    changes: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise InputError(
+                f"an option of shadow models is a name and a value, such as hidden=64,96, got {text!r}; write NAME=VALUE"
+            )
+        values = [_value(one) for one in value.split(",")]
+        changes[name.strip().replace("-", "_")] = values if len(values) > 1 else values[0]
+    return changes
+
+
+def halves(users: int, shadows: int, *, seed: int) -> NDArray[np.bool_]:
+    """Which users each shadow is trained on, of shape (users, shadows).
+
+    Every second shadow is trained on the half that the one before it was not, so that of an even number of shadows, exactly half are
+    trained on each user. (Of independent halves, some users would be in all.)
+
+    >>> halves(5, 2, seed=0).sum(axis=1).tolist()
+    [1, 1, 1, 1, 1]
+    """
+    least = 4
+    if users < least:
+        raise InputError(
+            f"shadow models are trained on halves of at least {least} reference users, got {users}; give more, or cut unlabeled text into "
+            "artificial users"
+        )
+    trained_on = np.zeros((users, shadows), dtype=bool)
+    for place in range(0, shadows, 2):
+        chosen = arrays(seed, "provenance", "halves", place).permutation(users)[: users // 2]
+        trained_on[chosen, place] = True
+        if place + 1 < shadows:
+            trained_on[:, place + 1] = ~trained_on[:, place]
+    return trained_on
+
+
+def check_reference(users: Sequence[User]) -> None:
+    """Refuse reference users that cannot be told apart, or of whom there is nothing to train on."""
+    if len({user.name for user in users}) < len(users):
+        raise InputError("two reference users have the same name; join their texts, or give them other names")
+    if not all(user.texts for user in users):
+        raise InputError("a reference user has no text; leave such users out")
+
+
+def documents_of(users: Sequence[User]) -> Documents:
+    """The texts of all users, one user after the other; pairs if every text has a source."""
+    texts = [text for user in users for text in user.texts]
+    with_source = sum(text.source is not None for text in texts)
+    if with_source not in {0, len(texts)}:
+        raise InputError(
+            f"{with_source:,} of the {len(texts):,} texts of reference users have a source, and the others have none; give pairs only, or "
+            "single texts only"
+        )
+    sources = [text.source or "" for text in texts] if with_source else None
+    return Documents([text.text for text in texts], sources)
+
+
+def train_shadows(
+    users: Sequence[User],
+    trained_on: NDArray[np.bool_],
+    recipe: Recipe,
+    directory: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    engine: Engine | str | None = None,
+    progress: Progress | None = None,
+    snapshot_seconds: float | None = None,
+) -> list[TrainedModel]:
+    """Train a shadow model on each column of `trained_on`, each into a directory below `directory`.
+
+    The name of a directory is a hash of the recipe and the texts, so a shadow that is there is the same, and is not trained again. What was
+    stopped resumes, whatever else is trained there. The texts of all users are sent to each worker once.
+
+    Args:
+        users: the reference users.
+        trained_on: (users, shadows), from `halves`.
+        recipe: from `recipe_like`, `recipe_of_preset` or `varied`.
+        directory: where they are kept; several fits may share it.
+        seed: that of the weights and of the order of texts.
+        engine: where they are trained, such as "processes:2"; the bytes are the same.
+        progress: gets the characters that were trained on.
+        snapshot_seconds: how often each training is saved, in seconds; by default every 10.
+    """
+    text = text_of(documents_of(users), tokenizer=recipe.tokenizer)
+    owners = np.repeat(np.arange(len(users)), [len(user.texts) for user in users])
+    members = tuple(
+        Member(
+            recipe.of_shadow(place, seed),
+            None,
+            label=f"shadow {place + 1}",
+            part=np.flatnonzero(column[owners]),
+        )
+        for place, column in enumerate(trained_on.T)
+    )
+    work = TrainingWork(text, members)
+    place = Path(directory)
+    goals = [
+        Goal(place / f"shadow-{work.fingerprint(number)[:16]}", member)
+        for number, member in enumerate(members)
+    ]
+    ledger = Ledger(place, seconds_between_saves=snapshot_seconds)
+    return reach(goals, InMemory(text), ledger, named=lambda _: _RUN, engine=engine, progress=progress)
+
+
+def _value(text: str) -> Any:
+    """A number or a truth value where it is one, else the text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -1,0 +1,254 @@
+"""A fit: shadows, classifier and hashes in a directory, the same from every engine, reused, and refused where it is another."""
+
+import stat
+
+import msgspec
+import numpy as np
+import pytest
+
+from audits.provenance import own_trainers
+from audits.provenance.small_users import SMALL, files_below, small_users
+from coalmine import load_model
+from coalmine.audits.provenance.classifier import fit_classifier
+from coalmine.audits.provenance.fit_results import FITS
+from coalmine.audits.provenance.fitting import fit_provenance, load_fit
+from coalmine.audits.provenance.shadow_ranks import read_ranks
+from coalmine.audits.provenance.users import User, UserText
+from coalmine.audits.provenance.views import look, view_of
+from coalmine.engines.engine import open_engine
+from coalmine.errors import AlteredError, ContradictionError, InputError, ModelError
+from coalmine.statistics.provenance.rank_histograms import RankHistogram
+
+USERS = small_users(8)
+FIT = {"shadows": 4, "training": SMALL, "bins": 8}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit")
+    return fit_provenance(USERS, folder, **FIT), folder
+
+
+def ranks_by_hand(model, user):
+    """One text at a time."""
+    views = [look(model, view_of(model), [text])[0] for text in user.texts]
+    return np.concatenate([view.ranks for view in views if view is not None])
+
+
+def test_the_classifier_is_that_of_ranks_that_are_counted_by_hand(made):
+    fit, folder = made
+    features, labels = [], []
+    for shadow in fit.record.shadows:
+        model = load_model(folder / shadow.location)
+        for place, user in enumerate(USERS):
+            histogram = RankHistogram(vocabulary=model.tokenizer.size, bins=8)
+            features.append(histogram.features(ranks_by_hand(model, user)))
+            labels.append(place in shadow.users)
+    expected = fit_classifier(np.array(features), labels)
+    assert fit.record.classifier == expected
+    # The small models remember whom they were trained on.
+    decided = expected.score(np.array(features)) > 0
+    assert (decided == np.array(labels)).mean() > 0.8
+
+
+def test_the_same_files_from_processes_and_from_a_second_call(made, tmp_path):
+    _, folder = made
+    before = files_below(folder)
+    with open_engine("processes:2") as engine:
+        fit_provenance(USERS, tmp_path, **FIT, engine=engine)
+    assert files_below(tmp_path) == before
+    fit_provenance(USERS, folder, **FIT)
+    assert files_below(folder) == before
+    assert not [name for name in before if "unfinished" in name]
+
+
+def test_names_and_texts_are_not_in_it_and_only_its_owner_can_read_it(made):
+    fit, folder = made
+    content = (folder / "provenance-fit.json").read_bytes()
+    assert b"user 3" not in content
+    assert not any(text.text.encode() in content for user in USERS for text in user.texts)
+    for name in ("provenance-fit.json", "ranks-1.npz", "ranks-4.npz"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert fit.sha256 == load_fit(folder).sha256
+
+
+def test_a_fit_that_was_written_is_the_same_when_it_is_read(made):
+    fit, folder = made
+    read = load_fit(folder)
+    assert read.record == fit.record
+    assert [model.describe() for model in read.shadows] == [model.describe() for model in fit.shadows]
+    table = read.trained_on([*USERS, User("a stranger", (UserText("w1"),))])
+    assert table.shape == (9, 4)
+    assert table[:8].sum(axis=1).tolist() == [2] * 8
+    assert not table[8].any()
+    for number, shadow in enumerate(read.record.shadows):
+        assert tuple(np.flatnonzero(table[:, number])) == shadow.users
+
+
+def test_who_and_what_is_in_it_is_found_by_hashes(made):
+    fit, _ = made
+    known = USERS[2].texts[0].text
+    suspects = [
+        User("user 5", (UserText("something new"),)),
+        User("nobody", (UserText(f"  {known.replace(' ', '   ')}"), UserText("other"), UserText(known))),
+        User("user", (UserText("w1 w2 w3 w4"),)),
+    ]
+    found = fit.overlap(suspects)
+    assert found.users == (0,)
+    assert found.texts == (0, 2, 0)
+
+
+def test_classifiers_for_what_a_target_shows(made):
+    fit, _ = made
+    size = fit.shadows[0].tokenizer.size
+    whole, why = fit.classifier_for(RankHistogram(vocabulary=size, bins=8))
+    assert whole == fit.record.classifier
+    assert not why
+    few, _ = fit.classifier_for(RankHistogram(vocabulary=size, bins=8, top=3))
+    assert few.width == 4
+    unknown_size, _ = fit.classifier_for(RankHistogram(vocabulary=3, bins=8, top=3))
+    assert unknown_size == few
+    none, why = fit.classifier_for(RankHistogram(vocabulary=5000, bins=8, top=1000))
+    assert none is None
+    assert "rank fewer tokens than the target lists" in why
+    none, why = fit.classifier_for(RankHistogram(vocabulary=4, bins=8))
+    assert none is None
+    assert "smaller than the number of bins" in why
+
+
+def test_a_classifier_for_a_few_queries_sees_those_texts_only(made):
+    fit, folder = made
+    histogram = RankHistogram(vocabulary=fit.shadows[0].tokenizer.size, bins=8)
+    places = [[1, 4]] * 8
+    found, _ = fit.classifier_for(histogram, places)
+    features, labels = [], []
+    for shadow in fit.record.shadows:
+        model = load_model(folder / shadow.location)
+        own = msgspec.structs.replace(histogram, vocabulary=model.tokenizer.size)
+        for place, user in enumerate(USERS):
+            asked = user._replace(texts=(user.texts[1], user.texts[4]))
+            features.append(own.features(ranks_by_hand(model, asked)))
+            labels.append(place in shadow.users)
+    assert found == fit_classifier(np.array(features), labels)
+
+
+def test_the_target_s_own_recipe_and_words(tmp_path):
+    from coalmine.training.trainer import train_documents
+
+    options = {**SMALL, "epochs": 2}
+    texts = [text.text for user in small_users(4, seed=9) for text in user.texts]
+    train_documents(texts, out=tmp_path / "target", preset="provenance-words", **options)
+    fit = fit_provenance(USERS, tmp_path / "fit", like=tmp_path / "target", shadows=2, bins=4)
+    target = load_model(tmp_path / "target")
+    assert {model.tokenizer.words for model in fit.shadows} == {target.tokenizer.words}
+    assert fit.record.shadows[0].options.epochs == 2
+    other = fit_provenance(
+        USERS,
+        tmp_path / "other",
+        like=tmp_path / "target",
+        shadows=2,
+        recipe="mismatched",
+        vocabulary="own",
+        training={"epochs": 1, "hidden": [8, 12], "embedding": 8},
+    )
+    assert [shadow.options.hidden for shadow in other.record.shadows] == [8, 12]
+    assert {shadow.options.architecture for shadow in other.record.shadows} == {"gru"}
+
+
+def test_pairs(tmp_path):
+    fit = fit_provenance(
+        small_users(4, pairs=True), tmp_path, shadows=2, bins=4, training={**SMALL, "epochs": 1}
+    )
+    assert fit.record.shadows[0].options.architecture == "attention"
+    assert fit.record.classifier.examples == 8
+
+
+def test_shadows_elsewhere_are_shared(made, tmp_path):
+    _, folder = made
+    fit = fit_provenance(USERS, tmp_path / "fit", **{**FIT, "bins": 4}, shadows_at=folder / "shadows")
+    assert not (tmp_path / "fit" / "shadows").exists()
+    assert len(fit.shadows) == 4
+    assert load_fit(tmp_path / "fit").shadows[0].describe() == fit.shadows[0].describe()
+
+
+class TestOwnTraining:
+    def test_a_live_model_is_asked_but_not_kept(self, tmp_path):
+        own_trainers.CALLS.clear()
+        fit = fit_provenance(USERS, tmp_path, shadows=2, bins=4, train=own_trainers.live_model)
+        assert own_trainers.CALLS == [24, 24]
+        assert fit.record.trained_by == "python:audits.provenance.own_trainers:live_model"
+        assert len(fit.shadows) == 2
+        read = load_fit(tmp_path)
+        assert read.shadows == ()
+        assert "did not save them" in read.no_shadows
+        assert read.classifier_for(RankHistogram(vocabulary=40, bins=4))[0] is not None
+        fit_provenance(USERS, tmp_path, shadows=2, bins=4, train=own_trainers.live_model)
+        assert own_trainers.CALLS == [24, 24]  # their ranks are there
+
+    def test_a_location_is_kept(self, tmp_path):
+        own_trainers.CALLS.clear()
+        name = f"python:audits.provenance.own_trainers:saved_model:{tmp_path / 'models'}"
+        fit_provenance(USERS, tmp_path / "fit", shadows=2, bins=4, train=name)
+        read = load_fit(tmp_path / "fit")
+        assert [shadow.location for shadow in read.record.shadows] == [
+            str(tmp_path / "models" / f"model{number}") for number in (1, 2)
+        ]
+        assert len(read.shadows) == 2
+
+    def test_what_is_not_a_model_and_what_fails(self, tmp_path):
+        with pytest.raises(ModelError, match="returned int, which is not a model"):
+            fit_provenance(USERS, tmp_path / "a", shadows=2, train=own_trainers.no_model)
+        with pytest.raises(ModelError, match="ValueError: 24 are too many"):
+            fit_provenance(
+                USERS, tmp_path / "a", shadows=2, train="python:audits.provenance.own_trainers:fails"
+            )
+        with pytest.raises(InputError, match="got like and train"):
+            fit_provenance(USERS, tmp_path / "a", train=own_trainers.no_model, like="model")
+        with pytest.raises(InputError, match="leave out the recipe"):
+            fit_provenance(USERS, tmp_path / "a", train=own_trainers.no_model, training={"epochs": 3})
+
+
+class TestWrongInput:
+    def test_another_fit_is_refused(self, made):
+        _, folder = made
+        with pytest.raises(InputError, match="already holds shadow models of other reference users"):
+            fit_provenance(USERS[:7], folder, **FIT)
+        with pytest.raises(InputError, match="already holds shadow models of other reference users"):
+            fit_provenance(USERS, folder, **{**FIT, "training": {**SMALL, "epochs": 1}})
+
+    def test_users(self, tmp_path):
+        with pytest.raises(InputError, match="at least 4 reference users, got 3"):
+            fit_provenance(USERS[:3], tmp_path / "a", **FIT)
+        with pytest.raises(InputError, match="same name"):
+            fit_provenance([*USERS, USERS[0]], tmp_path / "a", **FIT)
+        with pytest.raises(InputError, match="has no text"):
+            fit_provenance([*USERS, User("empty", ())], tmp_path / "a", **FIT)
+        assert not (tmp_path / "a").exists()
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"shadows": 0}, "shadows must be at least 1"),
+            ({"scaling": "logs"}, "scaling is one of"),
+            ({"recipe": "other"}, "recipe is one of"),
+            ({"preset": "lstm-of-nobody"}, "unknown preset"),
+            ({"preset": "gru", "like": "model"}, "got like and preset"),
+        ],
+    )
+    def test_options(self, given, message, tmp_path):
+        with pytest.raises(InputError, match=message):
+            fit_provenance(USERS, tmp_path / "a", **given)
+
+    def test_damage_is_noticed(self, tmp_path):
+        fit = fit_provenance(USERS, tmp_path, shadows=2, bins=4, training={**SMALL, "epochs": 1})
+        record = fit.record
+        twice = msgspec.structs.replace(record.shadows[0], users=(0, 0, 99))
+        FITS.save(tmp_path, msgspec.structs.replace(record, shadows=(twice, record.shadows[1])))
+        with pytest.raises(ContradictionError, match="not among the 8 reference users"):
+            load_fit(tmp_path)
+        FITS.save(tmp_path, record)
+        (tmp_path / "ranks-1.npz").write_bytes(b"damaged")
+        with pytest.raises(AlteredError, match=r"ranks-1\.npz"):
+            load_fit(tmp_path)
+        with pytest.raises(InputError, match="damaged"):
+            read_ranks(tmp_path / "ranks-1.npz")

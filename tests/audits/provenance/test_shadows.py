@@ -1,0 +1,184 @@
+"""Shadow models: halves of the reference users, recipes, the same bytes on every engine and after a kill, and reuse."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audits.provenance.small_users import SMALL, files_below, small_users
+from coalmine import load_model
+from coalmine.audits.provenance.shadows import (
+    MISMATCHED_SIZES,
+    Recipe,
+    changes_of,
+    documents_of,
+    halves,
+    mismatched,
+    recipe_like,
+    recipe_of_preset,
+    train_shadows,
+    varied,
+)
+from coalmine.audits.provenance.users import User, UserText
+from coalmine.engines.engine import open_engine
+from coalmine.errors import InputError
+from coalmine.models import WordTokenizer
+from coalmine.training.options import options_of
+from coalmine.training.trainer import train_documents
+from waiting import PATIENCE_SECONDS, wait_until
+
+USERS = small_users(6)
+QUICK = {**SMALL, "epochs": 2}
+# Long enough to be killed in the middle.
+LONGER = {**SMALL, "epochs": 60}
+
+
+@given(users=st.integers(4, 40), shadows=st.integers(1, 9), seed=st.integers(0, 5))
+def test_halves_are_halves_and_every_user_is_in_half_of_the_shadows(users, shadows, seed):
+    found = halves(users, shadows, seed=seed)
+    assert found.shape == (users, shadows)
+    assert set(found.sum(axis=0)) <= {users // 2, users - users // 2}
+    assert set(found.sum(axis=1)) <= {shadows // 2, shadows - shadows // 2}
+    assert np.array_equal(found, halves(users, shadows, seed=seed))
+
+
+def test_other_seeds_give_other_halves_and_too_few_users_none():
+    assert not np.array_equal(halves(40, 2, seed=0), halves(40, 2, seed=1))
+    with pytest.raises(InputError, match="halves of at least 4 reference users, got 3"):
+        halves(3, 2, seed=0)
+
+
+class TestRecipes:
+    def test_that_of_a_model_is_its_own_with_its_words(self, tmp_path):
+        train_documents(["a b", "b c"], out=tmp_path / "m", preset="provenance-words", **QUICK)
+        recipe = recipe_like(tmp_path / "m")
+        assert recipe.options == (options_of("provenance-words", QUICK),)
+        assert recipe.tokenizer.words == ("a", "b", "c")
+        assert recipe_like(tmp_path / "m", own_vocabulary=True).tokenizer is None
+        other = recipe_like(tmp_path / "m", recipe="mismatched")
+        assert {one.architecture for one in other.options} == {"gru"}
+        assert other.tokenizer.words == ("a", "b", "c")
+
+    def test_mismatched_as_in_the_paper(self):
+        found = mismatched(options_of("provenance-translation", {}))
+        assert [one.hidden for one in found] == [one.embedding for one in found] == list(MISMATCHED_SIZES)
+        assert MISMATCHED_SIZES == (64, 96, 128, 160, 192, 224, 256, 288, 320, 352)
+        assert {(one.architecture, one.optimizer, one.epochs) for one in found} == {
+            ("gru-attention", "momentum", 50)
+        }
+        assert recipe_of_preset("provenance-dialog", recipe="mismatched").options[3].architecture == (
+            "gru-encoder-decoder"
+        )
+
+    def test_lists_of_values_are_for_shadows_in_turn(self):
+        recipe = varied(
+            recipe_of_preset("provenance-words"),
+            {"hidden": [8, 16], "optimizer": ["sgd", "adam", "momentum"]},
+        )
+        assert len(recipe.options) == 6
+        assert [recipe.of_shadow(place, 0).hidden for place in range(3)] == [8, 16, 8]
+        assert recipe.of_shadow(7, 0).hidden == recipe.of_shadow(1, 0).hidden
+        assert recipe.of_shadow(0, 0).seed != recipe.of_shadow(1, 0).seed != recipe.of_shadow(1, 1).seed
+        with pytest.raises(InputError, match="unknown training option 'width'"):
+            varied(recipe, {"width": 3})
+        with pytest.raises(InputError, match="empty list"):
+            varied(recipe, {"hidden": []})
+
+    def test_changes_from_a_command_line(self):
+        assert changes_of(["shuffle=false", "learning-rate=0.1", "tokens=words"]) == {
+            "shuffle": False,
+            "learning_rate": 0.1,
+            "tokens": "words",
+        }
+        for wrong in ("hidden", "=3", "hidden="):
+            with pytest.raises(InputError, match="write NAME=VALUE"):
+                changes_of([wrong])
+
+
+def test_texts_with_and_without_sources_are_not_mixed():
+    assert documents_of(small_users(2, pairs=True)).sources[0].startswith("say ")
+    mixed = [User("a", (UserText("x", "y"), UserText("z")))]
+    with pytest.raises(InputError, match="1 of the 2 texts"):
+        documents_of(mixed)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """Three shadows, trained here."""
+    folder = tmp_path_factory.mktemp("here")
+    return trained(folder), folder
+
+
+def trained(folder, **arguments):
+    recipe = Recipe((options_of("provenance-words", LONGER),))
+    return train_shadows(USERS, halves(6, 3, seed=0), recipe, folder, **arguments)
+
+
+def test_each_is_what_training_on_its_users_alone_gives(here, tmp_path):
+    models, folder = here
+    recipe = Recipe((options_of("provenance-words", LONGER),))
+    for number, column in enumerate(halves(6, 3, seed=0).T):
+        texts = [
+            text.text for user, chosen in zip(USERS, column, strict=True) if chosen for text in user.texts
+        ]
+        seed = recipe.of_shadow(number, 0).seed
+        alone = train_documents(
+            texts, out=tmp_path / str(number), preset="provenance-words", **LONGER, seed=seed
+        )
+        assert files_below(alone.path) == files_below(models[number].path)
+        assert models[number].path.parent == folder
+
+
+def test_processes_give_the_same_bytes(here, tmp_path):
+    with open_engine("processes:2") as engine:
+        trained(tmp_path, engine=engine)
+    assert files_below(tmp_path) == files_below(here[1])
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from audits.provenance.test_shadows import trained
+trained(Path(sys.argv[1]), engine="processes:2", snapshot_seconds=0.0)
+"""
+
+
+def test_what_was_killed_resumes_with_the_same_bytes(here, tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "out")], env=environment())
+    wait_until(lambda: list((tmp_path / "out").glob("unfinished-*.npz")))
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=PATIENCE_SECONDS)
+    assert (tmp_path / "out" / "unfinished.units").exists()
+    trained(tmp_path / "out")
+    assert files_below(tmp_path / "out") == files_below(here[1])
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_finished_ones_are_reused_and_others_are_added(here, tmp_path):
+    _, folder = here
+    again = trained(folder)
+    assert [one.trained_now for one in again] == [False] * 3
+    recipe = Recipe((options_of("provenance-words", LONGER),))
+    more = train_shadows(USERS, halves(6, 4, seed=0), recipe, folder)
+    assert [one.trained_now for one in more] == [False, False, False, True]
+    other = train_shadows(USERS[:5], halves(5, 1, seed=0), recipe, tmp_path)
+    assert other[0].path.name not in {one.path.name for one in more}
+
+
+def test_a_given_vocabulary_and_pairs(tmp_path):
+    tokenizer = WordTokenizer(["say", "w1", "w2"])
+    options = options_of("provenance-dialog", {**QUICK, "architecture": "gru-encoder-decoder"})
+    [shadow] = train_shadows(
+        small_users(4, pairs=True), halves(4, 1, seed=0), Recipe((options,), tokenizer), tmp_path
+    )
+    model = load_model(shadow.path)
+    assert model.tokenizer.words == ("say", "w1", "w2")
+    assert model.describe()["architecture"] == "gru-encoder-decoder"
