@@ -185,7 +185,7 @@ def provenance(
         words=word_groups(own, calibration, options.confidence),
         log_probabilities=log_histogram(own, calibration),
         ablation=tuple(
-            AblationPoint(share=share / 10, frequent=0.3 - share / 50, others=0.3 - share / 20)
+            AblationPoint(ablated=share / 10, frequent=0.3 - share / 50, rare=0.3 - share / 20)
             for share in range(5 if ablation else 0)
         ),
     )

@@ -189,7 +189,7 @@ def test_whatever_the_scores_are(suspects, non_members, fdr, members):
         ("log_probabilities/least_bits", 0.0),
         ("log_probabilities/suspects_rare/0", 0.5),
         ("log_probabilities/suspects_rare", [1.0]),
-        ("ablation/0/share", 0.9),
+        ("ablation/0/ablated", 0.9),
         ("ablation/0/frequent", 1.5),
     ],
 )

@@ -82,12 +82,12 @@ def _log_problems(found: LogHistogram) -> Iterator[str]:
 
 
 def _ablation_problems(points: Sequence[AblationPoint]) -> Iterator[str]:
-    if any(first.share >= second.share for first, second in pairwise(points)):
+    if any(first.ablated >= second.ablated for first, second in pairwise(points)):
         yield "the ablation is not in ascending order of the share of units"
     for point in points:
         for what, share in (
-            ("share of units", point.share),
+            ("share of units", point.ablated),
             ("accuracy on frequent words", point.frequent),
-            ("accuracy on other words", point.others),
+            ("accuracy on other words", point.rare),
         ):
             yield from share_problems(f"the ablation: the {what}", share)

@@ -259,11 +259,12 @@ def _histogram(points: Points) -> Spec:
 
 def ablation_figure(document: Provenance) -> Figure | None:
     """How well words are predicted while hidden units are set to zero; None where that was not tried."""
-    sides = {"frequent": "the most frequent words", "others": "all other words"}
+    sides = {"frequent": "the most frequent words", "rare": "all other words"}
     points: Points = [
-        {"words": name, "share": draw.rounded(point.share), "accuracy": draw.rounded(getattr(point, field))}
+        {"words": name, "share": draw.rounded(point.ablated), "accuracy": draw.rounded(getattr(point, field))}
         for field, name in sides.items()
         for point in document.ablation
+        if getattr(point, field) is not None
     ]
     if not points:
         return None

@@ -113,10 +113,10 @@ class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
     """How often the target predicts words of its training data correctly while a random share of its hidden units is set to zero."""
 
     # Of the hidden units, between 0 and 1.
-    share: float
-    # Of the most frequent words, and of all others, between 0 and 1.
-    frequent: float
-    others: float
+    ablated: float
+    # Of the most frequent words, and of all others, between 0 and 1; None where there are none.
+    frequent: float | None
+    rare: float | None
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
