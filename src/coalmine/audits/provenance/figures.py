@@ -184,25 +184,27 @@ def words_figure(document: Provenance) -> Figure | None:
     return Figure(
         figure_id="provenance-words",
         title="Ranks of frequent and of rare words",
-        caption="The mean rank that the model gives to words (lower means likelier), from the most frequent words on the left to the rarest, "
-        f"with {100 * document.settings.confidence:g}% intervals over users. Models rank rare words higher where they saw them in training.",
-        panels=(Panel(specs={"": _curves(points, x, draw.axis("rank", "mean rank"), shown, "Mean rank of words by frequency.")}),),
+        caption="The mean rank that the model gives to words (lower means likelier), from the most frequent words on the left to the "
+        f"rarest, with {100 * document.settings.confidence:g}% intervals over users. Models rank rare words higher where they saw them in "
+        "training.",
+        panels=(Panel(specs={"": _curves(points, x, shown)}),),
         columns=("group", "place in the table of frequencies", "mean rank", "low", "high"),
         rows=draw.rows_of(points, "of", "place", "rank", "low", "high"),
     )
 
 
-def _curves(points: Points, x: Spec, y: Spec, shown: list[Spec], description: str) -> Spec:
-    """A line with points for each side, over the band of its intervals where it has any."""
+def _curves(points: Points, x: Spec, shown: list[Spec]) -> Spec:
+    """A line with points for each side, over the band of its intervals."""
     sides = [name for name in _COLORS if any(point["of"] == name for point in points)]
     color = draw.color_channel({name: _COLORS[name] for name in sides}, None, "of")
-    layers = []
-    if "low" in points[0]:
-        band = {"type": "area", "opacity": 0.15, "aria": False}
-        layers.append(draw.layer(points, band, x=x, y={**y, "field": "low"}, y2="high", color=color))
+    low, rank = (draw.axis(field, "mean rank") for field in ("low", "rank"))
+    band = {"type": "area", "opacity": 0.15, "aria": False}
     line = {"type": "line", "strokeWidth": 2, "point": {"size": 40}}
-    layers.append(draw.layer(points, line, x=x, y=y, color=color, tooltip=shown))
-    return draw.spec(layers, description=description)
+    layers = [
+        draw.layer(points, band, x=x, y=low, y2="high", color=color),
+        draw.layer(points, line, x=x, y=rank, color=color, tooltip=shown),
+    ]
+    return draw.spec(layers, description="Mean rank of words by how frequent they are.")
 
 
 def log_probabilities_figure(document: Provenance) -> Figure | None:
@@ -222,8 +224,8 @@ def log_probabilities_figure(document: Provenance) -> Figure | None:
     return Figure(
         figure_id="provenance-log-probabilities",
         title="Probabilities of frequent and of rare words",
-        caption="How often words have each log-probability, as a share of all words of the group. What is less likely than the left end is in "
-        "the first bin. Where the two groups differ in rare words and not in frequent ones, rare words were memorized.",
+        caption="How often words have each log-probability, as a share of all words of the group; the leftmost bin also has what is less "
+        "likely. Where the two groups differ in rare words and not in frequent ones, rare words were memorized.",
         panels=tuple(panels),
         columns=("words", "group", "from (bits)", "to (bits)", "share"),
         rows=draw.rows_of(rows, "words", "of", "from", "to", "share"),
