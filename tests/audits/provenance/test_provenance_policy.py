@@ -64,6 +64,7 @@ def test_chance_breaks_no_rule():
         ({"blind_baseline": made.blind(4, 99, 0.95, 0.001)}, "by their words"),
         ({"checks": DataChecks(overlaps=(made.overlap(users=1),))}, "1 of 20 users of suspects are also among non-members"),
         ({"non_members": (0.0,) * 9}, "nobody can be found at 5%"),
+        ({"suspects": (0.0,), "non_members": tuple(range(38))}, "which 38 non-members cannot give"),
         ({"suspects": (0.0, None)}, "1 of 2 users could not be measured"),
         ({"suspects": (None, None)}, "there are no non-members"),
     ],
@@ -75,8 +76,14 @@ def test_an_audit_that_could_not_have_found_anybody_passes_nothing(parts, why):
     assert found.settle
 
 
-def test_a_user_is_found_even_if_another_could_not_be_measured():
+def test_a_user_is_found_even_if_another_could_not_be_measured_or_there_are_few_non_members():
     assert only(made.provenance((9.0, 8.0, None, None))).outcome == "broken"
+    assert only(made.provenance(), lines="no_user_found = true\nmin_non_members = 100").outcome == "broken"
+
+
+def test_as_many_non_members_as_the_gate_needs():
+    assert only(made.provenance((0.0,), tuple(range(39)))).outcome == "holds"
+    assert only(made.provenance((99.0,), tuple(range(39)))).outcome == "broken"
 
 
 def test_the_fewest_non_members():

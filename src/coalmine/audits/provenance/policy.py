@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import msgspec
 from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
 from coalmine.audits.provenance.naming import counted, listed, names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
-from coalmine.evidence.outcomes import RuleOutcome, not_shown
+from coalmine.evidence.outcomes import RuleOutcome, error_level, not_shown
 from coalmine.evidence.policy import Broken, PolicySection, PolicyTerms, absent, rule_name
 from coalmine.evidence.run import Run
 
@@ -38,13 +39,12 @@ class _Asked(NamedTuple):
     asks: str
     fdr: float
     rules: ProvenanceRules
+    # The p-value that breaks it.
+    level: float
 
 
 def _judge(run: Run, rules: ProvenanceRules, terms: PolicyTerms, stale: str | None) -> Iterator[RuleOutcome]:
-    """Whether nobody is found, for each question of each provenance.json that is there; the error that all rules share is that of
-    the gate.
-    """
-    del terms
+    """Whether nobody is found, for each question of each provenance.json that is there."""
     if not rules.no_user_found:
         return
     results = run.all(PROVENANCES)
@@ -57,7 +57,7 @@ def _judge(run: Run, rules: ProvenanceRules, terms: PolicyTerms, stale: str | No
         fdr = document.settings.fdr if rules.fdr is None else rules.fdr
         for question in document.questions:
             about = name if len(document.questions) == 1 else f"{name} ({question.asks})"
-            asked = _Asked(about, _asks(fdr), fdr, rules)
+            asked = _Asked(about, _asks(fdr), fdr, rules, error_level(terms.confidence))
             yield _outcome(document, question, asked)
 
 
@@ -66,64 +66,69 @@ def _asks(fdr: float | None) -> str:
 
 
 def _outcome(document: Provenance, question: Question, asked: _Asked) -> RuleOutcome:
-    reason = _not_judged(document, question, asked)
-    if reason is not None:
-        return not_shown(asked.name, asked.asks, *reason, 1.0)
     deciding, by = question.deciding, document.settings.by
-    assert deciding is not None  # otherwise there is a reason
+    if deciding is None:
+        settle = "give shadow models, a reference model or non-members, as `coalmine provenance` says"
+        return not_shown(asked.name, asked.asks, "no statistic could be computed", settle, 1.0)
+    if deciding.calibrated != "non-members":
+        why = "there are no non-members to compare with, so there is no p-value"
+        return not_shown(asked.name, asked.asks, why, _NON_MEMBERS, 1.0)
+    reasons = not_interpretable(document)
+    if reasons:
+        why = f"the scores cannot be interpreted: {'; '.join(reasons)}"
+        return not_shown(asked.name, asked.asks, why, _NON_MEMBERS, 1.0)
     tested = [row for row in question.rows if row.adjusted_p_value is not None]
     found = [row for row in tested if (row.adjusted_p_value or 0.0) <= asked.fdr * (1 + 1e-9)]
-    power = power_of(question, asked.fdr)
     against = f"by {deciding.name}, against {counted(len(deciding.non_member_scores), 'non-member')}"
-    names = names_of_users(document)
     if found:
+        names = names_of_users(document)
+        said = listed([names[row.user] for row in found])
         return RuleOutcome(
             rule=asked.name,
             asks=asked.asks,
             outcome="broken",
-            evidence=f"{len(found):,} of {counted(len(tested), by)} found {against}: {listed([names[row.user] for row in found])}",
+            evidence=f"{len(found):,} of {counted(len(tested), by)} found {against}: {said}",
             judged=len(tested),
             settle=_AGAIN,
             chance=deciding.p_value,
             details=tuple(f"{names[row.user]}: adjusted p-value {row.adjusted_p_value or 0.0:.2g}" for row in found),
         )
-    can_show = "" if power is None else f". {power_words(power, by)}"
-    smallest = min(row.adjusted_p_value or 0.0 for row in tested)
+    unable = _unable(document, question, asked)
+    if unable is not None:
+        return not_shown(asked.name, asked.asks, *unable, 1.0)
+    power = power_of(question, asked.fdr)
+    smallest = min((row.adjusted_p_value or 0.0 for row in tested), default=1.0)
     return RuleOutcome(
         rule=asked.name,
         asks=asked.asks,
         outcome="holds",
         words=NOBODY,
         evidence=(
-            f"none of {counted(len(tested), by)} found {against}; smallest adjusted p-value {smallest:.2g}{can_show} That nobody is found "
-            "does not prove that no text was used"
+            f"none of {counted(len(tested), by)} found {against}; smallest adjusted p-value {smallest:.2g}. "
+            f"{'' if power is None else power_words(power, by)} That nobody is found does not prove that no text was used"
         ),
         judged=len(tested),
         chance=deciding.p_value,
     )
 
 
-def _not_judged(document: Provenance, question: Question, asked: _Asked) -> tuple[str, str] | None:
-    """Why nothing can be said about a rule, and what would settle it; None where something can be."""
-    reasons, deciding, by = not_interpretable(document), question.deciding, document.settings.by
-    if deciding is None:
-        why = "no statistic could be computed"
-        return why, "give shadow models, a reference model or non-members, as `coalmine provenance` says"
-    if deciding.calibrated != "non-members":
-        return "there are no non-members to compare with, so there is no p-value", _NON_MEMBERS
-    if reasons:
-        return f"the scores cannot be interpreted: {'; '.join(reasons)}", _NON_MEMBERS
-    fewest, others = asked.rules.min_non_members, len(deciding.non_member_scores)
+def _unable(document: Provenance, question: Question, asked: _Asked) -> tuple[str, str] | None:
+    """Why it means nothing that nobody is found, and what would settle it; None where somebody could have been."""
+    power, by = power_of(question, asked.fdr), document.settings.by
+    if power is None:
+        return "nobody has a p-value", "give texts that the model can read"
+    fewest, others = asked.rules.min_non_members, power.non_members
     if fewest is not None and others < fewest:
         why = f"{counted(others, 'non-member')} were compared with, and the policy asks for at least {fewest:,}"
         return why, f"give at least {fewest:,} non-members"
-    power = power_of(question, asked.fdr)
-    if power is None or power.fewest is None:
-        why = "nobody has a p-value" if power is None else power_words(power, by).rstrip(".")
-        needed = "more" if power is None else f"at least {power.needed_for_any:,}"
-        return why, f"give {needed} non-members, and texts that the model can read"
+    if power.fewest is None:
+        return power_words(power, by).rstrip("."), f"give at least {power.needed_for_any:,} non-members"
+    needed = math.ceil(1 / (asked.level * (1 + 1e-9))) - 1
+    if others < needed:
+        why = f"the gate breaks a rule at p-values up to {asked.level:.2g}, which {counted(others, 'non-member')} cannot give"
+        return why, f"give at least {needed:,} non-members"
     missing = sum(row.p_value is None for row in question.rows)
-    if missing and not any((row.adjusted_p_value or 1.0) <= asked.fdr for row in question.rows):
+    if missing:
         why = f"{missing:,} of {counted(len(question.rows), by)} could not be measured"
         return why, "give texts of them that the model can read, or leave them out"
     return None
