@@ -359,8 +359,10 @@ def _show(result: Provenance, output: Output, directory: Path, *, reveal: bool) 
 
     shown: list[Any] = []
     for question in result.questions:
-        shown += [tables.users_table(question, reveal=reveal), "", tables.statistics_table(question), ""]
-        shown += [*tables.in_plain_words(question, result), ""]
+        more = tables.more_users(result, question)
+        shown += [tables.question_title(question), "", tables.users_table(result, question, reveal=reveal)]
+        shown += ["" if more is None else more, "", tables.statistics_table(question), ""]
+        shown += [*tables.in_plain_words(result, question), ""]
     notes = [visible(warning) for warning in result.warnings]
     output.say(*shown, *(f"Note: {note}." for note in notes), f"Results: {visible(str(directory))}")
     output.document(result)

@@ -10,10 +10,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from coalmine.audits.provenance.asking import FrequencyRanks
+from coalmine.audits.provenance.results import AblationPoint
 from coalmine.audits.provenance.users import UserText
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.errors import NotMeasurableError
@@ -26,14 +26,6 @@ from coalmine.visible import visible
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 # The words that count as frequent: a tenth of the vocabulary, as in the paper.
 FREQUENT = 0.1
-
-
-class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The accuracy of next-token predictions, between 0 and 1, with a share of hidden units silenced."""
-
-    ablated: float
-    frequent: float
-    rare: float
 
 
 def ablation_curve(
@@ -71,8 +63,8 @@ def _point(
     hits, is_rare = np.concatenate(right), np.concatenate(rare)
     return AblationPoint(
         ablated=share,
-        frequent=float(hits[~is_rare].mean()) if (~is_rare).any() else float("nan"),
-        rare=float(hits[is_rare].mean()) if is_rare.any() else float("nan"),
+        frequent=float(hits[~is_rare].mean()) if (~is_rare).any() else None,
+        rare=float(hits[is_rare].mean()) if is_rare.any() else None,
     )
 
 

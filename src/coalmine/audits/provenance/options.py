@@ -10,6 +10,8 @@ from coalmine.records.options import SEED, Option, Options
 By = Literal["user", "document"]
 Selection = Literal["all", "random", "frequency-sum", "index-sum"]
 StatisticName = Literal["rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++"]
+# Which of them decides where the user names none: the first that can be computed.
+BY_DEFAULT: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++")
 # Those of `RankHistogram`, which cannot be imported here without NumPy.
 Scaling = Literal["shares", "counts", "unit"]
 

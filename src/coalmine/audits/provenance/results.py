@@ -109,6 +109,16 @@ class LogHistogram(msgspec.Struct, frozen=True, kw_only=True):
     non_members_rare: tuple[float, ...]
 
 
+class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the target predicts words of its training data correctly while a random share of its hidden units is set to zero."""
+
+    # Of the hidden units, between 0 and 1.
+    ablated: float
+    # Of the most frequent words, and of all others, between 0 and 1; None where there are none.
+    frequent: float | None
+    rare: float | None
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the texts of users were used to train a model; provenance.json. Names of users are in it, so that only you can read it.
 
@@ -133,6 +143,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     checks: DataChecks
     words: tuple[WordGroup, ...] = ()
     log_probabilities: LogHistogram | None = None
+    # By ascending share; empty where no units were set to zero.
+    ablation: tuple[AblationPoint, ...] = ()
     # Hashes of the corpora, by role.
     data_sha256: dict[str, str] = {}
     warnings: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from coalmine.audits.provenance.asking import Numbers
 from coalmine.audits.provenance.classifier import AuditClassifier
-from coalmine.audits.provenance.options import ProvenanceOptions, StatisticName
+from coalmine.audits.provenance.options import BY_DEFAULT, ProvenanceOptions, StatisticName
 from coalmine.audits.provenance.views import View
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.provenance.text_scores import rmia
@@ -115,12 +115,9 @@ STATISTICS: tuple[Statistic, ...] = (
     ),
 )
 
-# Which of them decides where the user names none: the first that can be computed.
-_DEFAULTS: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++")
-
 
 def deciding_statistic(there: Available) -> Statistic | None:
     """The statistic that decides: the one that was asked for, else the first of the defaults that can be computed."""
-    wanted: Sequence[str] = _DEFAULTS if there.options.statistic is None else (there.options.statistic,)
+    wanted: Sequence[str] = BY_DEFAULT if there.options.statistic is None else (there.options.statistic,)
     by_name = {one.name: one for one in STATISTICS}
     return next((by_name[name] for name in wanted if by_name[name].missing(there) is None), None)  # type: ignore[index]
