@@ -24,8 +24,6 @@ from coalmine.storage.files import no_empty_directory
 from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
-    import click
-
     from coalmine.audits.provenance.fit import Fit
     from coalmine.audits.provenance.results import Provenance
     from coalmine.audits.provenance.users import User
@@ -40,7 +38,7 @@ _BOTH = "both"
 class _ModelFirst(TyperGroup):
     """A group whose first word may also be a model: `coalmine provenance MODEL` is `coalmine provenance both MODEL`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, "--help"}:
             args = [_BOTH, *args]
         return super().parse_args(ctx, args)
@@ -59,8 +57,8 @@ app = typer.Typer(
 def _group(context: typer.Context) -> None:
     """Was the text of these users used to train this model?
 
-    `coalmine provenance MODEL --suspects S.jsonl --reference R.jsonl --non-members N.jsonl` trains shadow models and asks the model; it is the
-    same as `coalmine provenance both MODEL`. The two stages can also be run one after the other.
+    `coalmine provenance MODEL --suspects S.jsonl --reference R.jsonl --non-members N.jsonl` trains shadow models and asks the model; it is
+    the same as `coalmine provenance both MODEL`. The two stages can also be run one after the other.
     """
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
@@ -88,7 +86,9 @@ class Trainings(Arguments, frozen=True, kw_only=True):
     ] = None
     training: Annotated[
         list[str] | None,
-        Option("NAME=VALUE, an option of `coalmine train` for the shadows; with commas, for one after the other."),
+        Option(
+            "NAME=VALUE, an option of `coalmine train` for the shadows; with commas, for one after the other."
+        ),
     ] = None
     train: Annotated[
         str | None,
@@ -110,12 +110,16 @@ class Fitting(Arguments, frozen=True, kw_only=True):
 
     reference: Annotated[
         Path,
-        typer.Argument(help="A corpus of reference users: like those of the training data, and not suspects."),
+        typer.Argument(
+            help="A corpus of reference users: like those of the training data, and not suspects."
+        ),
     ]
     out: Annotated[Path, out_option("Directory for the shadow models and provenance-fit.json.")]
     like: Annotated[
         Path | None,
-        Option("A model of `coalmine train`, usually the target: shadows are trained as it was, with its vocabulary."),
+        Option(
+            "A model of `coalmine train`, usually the target: shadows are trained as it was, with its vocabulary."
+        ),
     ] = None
     trainings: Trainings
     counting: Annotated[FitOptions, Part(("bins", "scaling", "top", "seed"))]
@@ -129,8 +133,8 @@ class Fitting(Arguments, frozen=True, kw_only=True):
 def fit(given: Fitting) -> int:
     """Train shadow models on halves of the reference users, and the audit classifier on what they say of them.
 
-    Nothing here asks the target. If it is stopped, run the same command again to resume; shadow models that are there are not trained again.
-    Any number of audits can use the result.
+    Nothing here asks the target. If it is stopped, run the same command again to resume; shadow models that are there are not trained
+    again. Any number of audits can use the result.
     """
     with given.printing.output() as output, ExitStack() as held:
         from coalmine.cli.run_record import RUN_FILE, RunClock
@@ -145,13 +149,18 @@ def fit(given: Fitting) -> int:
         record = found.record
         output.say(
             f"{len(record.shadows)} shadow models on halves of {len(record.reference):,} reference users: {given.out}",
-            "Next: coalmine provenance audit MODEL --suspects SUSPECTS --non-members NON-MEMBERS --fit " + str(given.out),
+            "Next: coalmine provenance audit MODEL --suspects SUSPECTS --non-members NON-MEMBERS --fit "
+            + str(given.out),
         )
-        output.document({"fit": str(given.out), "shadows": len(record.shadows), "users": len(record.reference)})
+        output.document(
+            {"fit": str(given.out), "shadows": len(record.shadows), "users": len(record.reference)}
+        )
     return 0
 
 
-def _fitted(given: Any, users: list[User], out: Path, engine: Any, output: Output, like: Path | None = None) -> Fit:
+def _fitted(
+    given: Any, users: list[User], out: Path, engine: Any, output: Output, like: Path | None = None
+) -> Fit:
     from coalmine.audits.provenance.fitting import fit_provenance
 
     trainings, counting = given.trainings.options, given.counting
@@ -159,7 +168,9 @@ def _fitted(given: Any, users: list[User], out: Path, engine: Any, output: Outpu
         counting, shadows=trainings.shadows, recipe=trainings.recipe, vocabulary=trainings.vocabulary
     )
     asked = given.trainings.asked()
-    named = getattr(given, "like", None) or (like if asked["preset"] is None and asked["train"] is None else None)
+    named = getattr(given, "like", None) or (
+        like if asked["preset"] is None and asked["train"] is None else None
+    )
     return fit_provenance(users, out, options, like=named, engine=engine, progress=output.progress(), **asked)
 
 
@@ -175,18 +186,25 @@ class Audited(Arguments, frozen=True, kw_only=True):
     """Whom a target is asked about, and what it is compared with."""
 
     suspects: Annotated[
-        Path, typer.Option("--suspects", help="A corpus with the texts that may have been used, and whose they are.")
+        Path,
+        typer.Option(
+            "--suspects", help="A corpus with the texts that may have been used, and whose they are."
+        ),
     ]
     others: Annotated[
         Path | None, Option("Further texts by the same users, to ask whether they took part at all.")
     ] = None
     non_members: Annotated[
         Path | None,
-        Option("A corpus of users who are known not to be in the training data; without it there are no p-values."),
+        Option(
+            "A corpus of users who are known not to be in the training data; without it there are no p-values."
+        ),
     ] = None
     members: Annotated[
         Path | None,
-        Option("If the truth is known: a file with the names of suspects in the training data, one per line."),
+        Option(
+            "If the truth is known: a file with the names of suspects in the training data, one per line."
+        ),
     ] = None
     reference_model: Annotated[
         str | None, Option("A model without the suspects' texts, such as the base of a fine-tuned one.")
@@ -204,7 +222,9 @@ class Audit(Arguments, frozen=True, kw_only=True):
     reference: Annotated[
         Path | None, Option("The corpus that the fit was made with, for rmia and the rarity of words.")
     ] = None
-    out: Annotated[Path | None, out_option("Directory for the results; default: MODEL-audit/provenance.")] = None
+    out: Annotated[Path | None, out_option("Directory for the results; default: MODEL-audit/provenance.")] = (
+        None
+    )
     loading: Annotated[LoadOptions, Part(("kind", "device", "precision", "context", "context_text"))]
     running: EngineOptions
     reveal: Annotated[bool, Option("Show the names of users; without it they are masked.")] = False
@@ -225,7 +245,9 @@ def audit(given: Audit) -> int:
 
         fitted = None if given.fit is None else load_fit(given.fit)
         fields = given.audited.columns.fields()
-        reference = [] if given.reference is None else read_users(given.reference, fields, what="reference users")
+        reference = (
+            [] if given.reference is None else read_users(given.reference, fields, what="reference users")
+        )
         return _audit(given, fitted, reference, output)
 
 
@@ -250,11 +272,15 @@ def both(given: Both) -> int:
         reference: list[User] = []
         options = given.audited.options
         if given.reference is not None:
-            reference = _reference_users(given.reference, given.audited.columns, given.trainings, options.seed)
+            reference = _reference_users(
+                given.reference, given.audited.columns, given.trainings, options.seed
+            )
             if fitted is None:
                 place = results_directory(given.model, given.out, "provenance") / FIT_FOLDER
                 engine = held.enter_context(given.running.opened())
-                counting = FitOptions(bins=options.bins, scaling=options.scaling, top=options.top, seed=options.seed)
+                counting = FitOptions(
+                    bins=options.bins, scaling=options.scaling, top=options.top, seed=options.seed
+                )
                 asked = _FitOfBoth(given.trainings, counting)
                 fitted = _fitted(asked, reference, place, engine, output, like=_trained_here(given.model))
         return _audit(given, fitted, reference, output)
@@ -335,7 +361,9 @@ def _names(path: Path) -> set[str]:
     try:
         lines = read_bytes(path, "the list of members").decode().splitlines()
     except UnicodeDecodeError as problem:
-        raise InputError(f"the list of members {path} is not UTF-8 ({problem.reason} at byte {problem.start})") from None
+        raise InputError(
+            f"the list of members {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
+        ) from None
     return {name for line in lines if (name := line.strip())}
 
 

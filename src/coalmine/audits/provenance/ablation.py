@@ -43,7 +43,9 @@ def ablation_curve(
     """
     output = _last_layer(model)
     order = arrays(seed, "provenance", "ablation").permutation(output.in_features)
-    return tuple(_point(model, order[: round(share * len(order))], share, texts, frequencies) for share in shares)
+    return tuple(
+        _point(model, order[: round(share * len(order))], share, texts, frequencies) for share in shares
+    )
 
 
 def _point(
@@ -72,8 +74,11 @@ def _last_layer(model: Model) -> Any:
     """The layer that turns hidden numbers into logits."""
     from torch import nn
 
-    network = model.network if isinstance(model, StatefulModel | PairNetworkModel) else None
-    layer = getattr(network, "output", None)
+    layer = (
+        getattr(model.network, "output", None)
+        if isinstance(model, StatefulModel | PairNetworkModel)
+        else None
+    )
     if not isinstance(layer, nn.Linear):
         raise NotMeasurableError(
             f"{visible(model.name)} has no last layer of hidden units that can be silenced; use a model of `coalmine train`"

@@ -16,7 +16,12 @@ from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
-from coalmine.statistics.provenance.text_scores import WINDOW_SIZES, min_k_plus_plus, rmia_ratio, windowed_ratio
+from coalmine.statistics.provenance.text_scores import (
+    WINDOW_SIZES,
+    min_k_plus_plus,
+    rmia_ratio,
+    windowed_ratio,
+)
 from coalmine.visible import visible
 
 # The most texts of a unit; a user is never divided, so that one with more is a unit alone.
@@ -200,7 +205,11 @@ class _Asking:
             part = slice(start, start + size)
             start += size
             reference, *shadows = [None if one is None else one[part] for one in others]
-            kept = [one for one, seen in zip(shadows, trained[number], strict=True) if one is not None and not seen]
+            kept = [
+                one
+                for one, seen in zip(shadows, trained[number], strict=True)
+                if one is not None and not seen
+            ]
             rows.append(self._row(target[part], reference, kept))
         return {name: np.stack([getattr(row, name) for row in rows]) for name in Numbers._fields}
 
@@ -214,7 +223,9 @@ class _Asking:
         ranks = np.concatenate([view.ranks for view in read]) if read else np.empty(0, dtype=np.int64)
         compared = self._compared(target, reference, shadows)
         return Numbers(
-            features=self._histogram.features(ranks) if len(ranks) else np.full(self._histogram.width, np.nan),
+            features=self._histogram.features(ranks)
+            if len(ranks)
+            else np.full(self._histogram.width, np.nan),
             texts=np.int64(len(read)),
             unread=np.int64(len(target) - len(read)),
             tokens=np.int64(len(ranks)),
@@ -238,15 +249,25 @@ class _Asking:
             return found
         beside = self._beside(reference, shadows)
         if beside is not None:
-            pairs = [(own, other) for own, other in zip(target, beside, strict=True) if own is not None and other is not None]
-            both = [(own.log2_probabilities, other) for own, other in pairs if own.log2_probabilities is not None]
+            pairs = [
+                (own, other)
+                for own, other in zip(target, beside, strict=True)
+                if own is not None and other is not None
+            ]
+            both = [
+                (own.log2_probabilities, other) for own, other in pairs if own.log2_probabilities is not None
+            ]
             if both:
                 found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
                 if all(len(own) == len(other) for own, other in both):
-                    found["windowed"] = np.float64(np.mean([windowed_ratio(own, other, WINDOW_SIZES) for own, other in both]))
+                    found["windowed"] = np.float64(
+                        np.mean([windowed_ratio(own, other, WINDOW_SIZES) for own, other in both])
+                    )
         if shadows and self._alike(self._views[1:]):
             own = _bits(target)
-            found["rmia_bits"] = np.float64(rmia_ratio(own, np.stack([_bits(one) for one in shadows]))) if len(own) else np.nan
+            found["rmia_bits"] = (
+                np.float64(rmia_ratio(own, np.stack([_bits(one) for one in shadows]))) if len(own) else np.nan
+            )
         return found
 
     def _beside(
@@ -261,7 +282,9 @@ class _Asking:
         if not shadows or not self._alike(self._views[1:]):
             return None
         return [
-            None if any(one is None for one in said) else np.mean([one.log2_probabilities for one in said], axis=0)
+            None
+            if any(one is None for one in said)
+            else np.mean([one.log2_probabilities for one in said], axis=0)
             for said in zip(*shadows, strict=True)
         ]
 
@@ -279,7 +302,9 @@ class _Asking:
         if not self._view.moments or not read:
             return float("nan")
         scores = [
-            min_k_plus_plus(view.log2_probabilities, view.means, view.deviations, share=self._work.min_share) for view in read
+            min_k_plus_plus(view.log2_probabilities, view.means, view.deviations, share=self._work.min_share)
+            for view in read
+            if view.log2_probabilities is not None and view.means is not None and view.deviations is not None
         ]
         return float(np.mean(scores))
 
@@ -296,14 +321,18 @@ class _Asking:
                 np.add.at(sums, groups, view.ranks)
                 np.add.at(counts, groups, 1)
                 if view.log2_probabilities is not None:
-                    bins = np.clip(view.log2_probabilities / LOG_LEAST * LOG_BINS, 0, LOG_BINS - 1).astype(np.int64)
+                    bins = np.clip(view.log2_probabilities / LOG_LEAST * LOG_BINS, 0, LOG_BINS - 1).astype(
+                        np.int64
+                    )
                     np.add.at(logs, ((shares >= FREQUENT_SHARE).astype(np.int64), bins), 1)
         return {"rank_sums": sums, "rank_counts": counts, "log_histogram": logs}
 
 
 def _bits(views: Sequence[TextView | None]) -> FloatArray:
     """The log2 probabilities of all tokens of a user."""
-    said = [view.log2_probabilities for view in views if view is not None and view.log2_probabilities is not None]
+    said = [
+        view.log2_probabilities for view in views if view is not None and view.log2_probabilities is not None
+    ]
     return np.concatenate(said) if said else np.empty(0)
 
 

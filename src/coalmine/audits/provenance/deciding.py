@@ -20,7 +20,7 @@ from coalmine.audits.provenance.statistics import STATISTICS, Available, Statist
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.multiple_tests import benjamini_hochberg, simes
 from coalmine.statistics.provenance.conformal import conformal_p_values, smallest_p_value
-from coalmine.statistics.provenance.detection import detection
+from coalmine.statistics.provenance.detection import measure_detection
 
 NO_TOKENS = "the texts have no token that the model knows"
 NO_STATISTIC = "no statistic can be computed for this target"
@@ -48,17 +48,19 @@ def decided(
 ) -> Question:
     """The answer to one question for all users, by every statistic, and decisions by the one that was chosen beforehand."""
     decides = deciding_statistic(there)
-    judged = {
+    judged: dict[str, _Judged] = {
         one.name: _judge(one, numbers, non_members, there) for one in STATISTICS if one.missing(there) is None
     }
     own = None if decides is None else judged[decides.name]
-    rows = tuple(_row(place, name, numbers, own, judged, there) for place, name in enumerate(names))
+    rows = tuple(_row(place, name, numbers, own, judged) for place, name in enumerate(names))
     calibration = 0 if non_members is None else len(non_members.tokens)
     texts, tokens = int(numbers.texts.sum()), int(numbers.tokens.sum())
     return Question(
         asks=asks,
         rows=rows,
-        statistics=tuple(_facts(one, judged.get(one.name), one is decides, names, there, members) for one in STATISTICS),
+        statistics=tuple(
+            _facts(one, judged.get(one.name), one is decides, names, there, members) for one in STATISTICS
+        ),
         non_members=calibration,
         smallest_p_value=smallest_p_value(calibration) if calibration else None,
         mean_texts=texts / max(1, len(names)),
@@ -77,18 +79,17 @@ def _judge(statistic: Statistic, numbers: Numbers, non_members: Numbers | None, 
         p_values[known] = conformal_p_values(scores[known], others)
         judged = benjamini_hochberg(p_values[known].tolist(), there.options.fdr)
         adjusted[known] = judged.adjusted
-        flags = iter(judged.rejected)
+        flags = iter(judged.shown)
         found = [bool(next(flags)) if one else None for one in known]
         return _Judged(scores, p_values, adjusted, found, "non-members", others)
-    if statistic.name == "rank-histogram":
+    if statistic.decides_alone:
         # The paper's decision: the side of the classifier's hyperplane.
-        return _Judged(scores, nothing, nothing, [bool(one > 0) if there_is else None for one, there_is in zip(scores, known, strict=True)], "shadows", others)
+        sides = [bool(one > 0) if measured else None for one, measured in zip(scores, known, strict=True)]
+        return _Judged(scores, nothing, nothing, sides, "shadows", others)
     return _Judged(scores, nothing, nothing, [None] * len(scores), "nothing", others)
 
 
-def _row(
-    place: int, name: str, numbers: Numbers, own: _Judged | None, judged: dict[str, _Judged], there: Available
-) -> UserRow:
+def _row(place: int, name: str, numbers: Numbers, own: _Judged | None, judged: dict[str, _Judged]) -> UserRow:
     why = None
     if own is None:
         why = NO_STATISTIC
@@ -129,12 +130,8 @@ def _facts(
     truth = None
     if members is not None and known.any():
         is_member = np.array([name in members for name in names])
-        truth = detection(
-            judged.scores[known],
-            is_member[known],
-            found=[bool(one) for one, there_is in zip(judged.found, known, strict=True) if there_is] if found else None,
-            confidence=there.options.confidence,
-        )
+        decisions = np.array([bool(one) for one in judged.found])[known] if found else None
+        truth = measure_detection(judged.scores[known], decisions, is_member[known], there.options.confidence)
     return StatisticFacts(
         name=statistic.name,
         decides=decides,

@@ -18,10 +18,11 @@ import numpy as np
 from coalmine.audits.provenance.asking import FrequencyRanks, Numbers, UserWork, ask_users
 from coalmine.audits.provenance.blind_baseline import blind_baseline
 from coalmine.audits.provenance.classifier import AuditClassifier
-from coalmine.audits.provenance.data_checks import DataChecks, Group, check_data
+from coalmine.audits.provenance.data_checks import DataChecks, check_data
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.overlaps import Group, Groups
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.results import Asks, Provenance, Question
 from coalmine.audits.provenance.statistics import Available
@@ -36,7 +37,7 @@ from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
 
-
+NO_SUSPECTS = "there are no suspects; name at least one user to ask about"
 _ROLES = ("suspects", "others", "non_members", "reference")
 
 
@@ -117,15 +118,28 @@ class _Audit:
     """An audit, with the texts that are asked about."""
 
     def __init__(
-        self, model: Model, users: AuditedUsers, options: ProvenanceOptions, fit: Fit | None, reference: Model | None
+        self,
+        model: Model,
+        users: AuditedUsers,
+        options: ProvenanceOptions,
+        fit: Fit | None,
+        reference: Model | None,
     ) -> None:
-        self._model, self._users, self._options, self._fit, self._reference = model, users, options, fit, reference
+        self._model, self._users, self._options, self._fit, self._reference = (
+            model,
+            users,
+            options,
+            fit,
+            reference,
+        )
         view = view_of(model, options.top)
         known = view.tokens_sha256 is not None
         counted = users.reference or [*users.suspects, *users.non_members]
         cut = _counted_tokens(model) if known else str.split
         table = FrequencyTable((text.text for user in counted for text in user.texts), cut)
-        self._queries = {role: [_chosen(user, cut, table, options) for user in getattr(users, role)] for role in _ROLES}
+        self._queries = {
+            role: [_chosen(user, cut, table, options) for user in getattr(users, role)] for role in _ROLES
+        }
         shadows = fit.shadows if fit is not None and view.probabilities else ()
         alike = bool(shadows) and _same_tokens(view, view_of(shadows[0]))
         self._work = UserWork(
@@ -142,9 +156,12 @@ class _Audit:
     def fingerprint(self) -> str:
         """What a run that was stopped has in common with the one that resumes it."""
         texts = [
-            [(one.user.name, [text[:2] for text in one.user.texts]) for one in self._queries[role]] for role in _ROLES
+            [(one.user.name, [text[:2] for text in one.user.texts]) for one in self._queries[role]]
+            for role in _ROLES
         ]
-        models = [None if one is None else (one.describe(), one.name) for one in (self._model, self._reference)]
+        models = [
+            None if one is None else (one.describe(), one.name) for one in (self._model, self._reference)
+        ]
         fitted = None if self._fit is None else self._fit.sha256
         facts = [models, fitted, texts, self._options.deciding()]
         return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
@@ -162,8 +179,9 @@ class _Audit:
             )
 
         suspects, others, non_members = ask("suspects"), ask("others"), ask("non_members")
-        assert suspects is not None  # there is at least one, which was checked
-        population = np.empty(0)
+        if suspects is None:
+            raise InputError(NO_SUSPECTS)
+        population: FloatArray = np.empty(0)
         if self._work.shadows and self._fit is not None and self._users.reference:
             trained = self._fit.trained_on(self._users.reference)
             asked = ask("reference", trained)
@@ -179,7 +197,11 @@ class _Audit:
         if others is not None:
             questions.append(self._question("user", "others", others, non_members, there))
         view, users, options = there.view, self._users, self._options
-        blind = blind_baseline(users.suspects, users.non_members, seed=options.seed) if users.non_members else None
+        blind = (
+            blind_baseline(users.suspects, users.non_members, seed=options.seed)
+            if users.non_members
+            else None
+        )
         return Provenance(
             model=self._model.describe(),
             reference_model=None if self._reference is None else self._reference.describe(),
@@ -191,33 +213,26 @@ class _Audit:
             probabilities=view.probabilities,
             questions=tuple(questions),
             blind_baseline=blind,
-            checks=self._checks(suspects, non_members, questions[0].smallest_p_value),
+            checks=self._checks(suspects, non_members),
             words=word_groups(suspects, non_members, options.confidence),
             log_probabilities=log_histogram(suspects, non_members),
             warnings=tuple(self._warnings(suspects, others, non_members)),
         )
 
-    def _checks(self, suspects: Numbers, non_members: Numbers | None, smallest_p_value: float | None) -> DataChecks:
+    def _checks(self, suspects: Numbers, non_members: Numbers | None) -> DataChecks:
         users, options = self._users, self._options
-        groups: dict[Group, Sequence[User]] = {
-            "suspects": users.suspects,
-            "others": users.others,
-            "non-members": users.non_members,
-            "reference": users.reference,
-        }
         asked: dict[Group, Numbers | None] = {"suspects": suspects, "non-members": non_members}
-        unknown: dict[Group, tuple[list[int], list[int]]] = {
-            group: (numbers.unknown.tolist(), (numbers.unknown + numbers.tokens).tolist())
+        unknown = {
+            group: (numbers.unknown, numbers.unknown + numbers.tokens)
             for group, numbers in asked.items()
             if numbers is not None
         }
         return check_data(
-            {group: some for group, some in groups.items() if some},
-            by=options.by,
-            reference=None if self._fit is None or users.reference else self._fit.record.hashes,
-            unknown=unknown if self._work.view.reads_unknown else None,
+            Groups(users.suspects, users.others, users.non_members, users.reference),
+            None if users.reference else self._fit,
+            unknown if self._work.view.reads_unknown else None,
             fdr=options.fdr,
-            smallest_p_value=smallest_p_value,
+            by=options.by,
             confidence=options.confidence,
             seed=options.seed,
         )
@@ -249,8 +264,13 @@ class _Audit:
         if self._options.queries is None:
             return self._fit.classifier_for(self._work.histogram)
         if not self._users.reference:
-            return None, "a classifier for some texts per user is fitted to as many of each reference user; give --reference"
-        return self._fit.classifier_for(self._work.histogram, [one.places for one in self._queries["reference"]])
+            return (
+                None,
+                "a classifier for some texts per user is fitted to as many of each reference user; give --reference",
+            )
+        return self._fit.classifier_for(
+            self._work.histogram, [one.places for one in self._queries["reference"]]
+        )
 
     def _no_shadows(self) -> str | None:
         if self._fit is None:
@@ -283,7 +303,9 @@ class _Audit:
         if unread:
             found.append(f"{unread:,} texts have no token that the model can predict, and were left out")
         if cut:
-            found.append(f"{cut:,} tokens at the ends of texts are beyond what the model can read, and were left out")
+            found.append(
+                f"{cut:,} tokens at the ends of texts are beyond what the model can read, and were left out"
+            )
         return found
 
 
@@ -309,7 +331,7 @@ def _same_tokens(one: View, other: View) -> bool:
 def _check_users(users: AuditedUsers) -> None:
     """Refuse users that nothing can be asked about."""
     if not users.suspects:
-        raise InputError("there are no suspects; name at least one user to ask about")
+        raise InputError(NO_SUSPECTS)
     names = {user.name for user in users.suspects}
     strangers = [user.name for user in users.others if user.name not in names]
     if strangers:

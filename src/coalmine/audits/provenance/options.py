@@ -25,11 +25,12 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
     0.05
     """
 
-    by: Annotated[
-        By, Option("user, or document: each document is then judged by itself.", decides=True)
-    ] = "user"
+    by: Annotated[By, Option("user, or document: each document is then judged by itself.", decides=True)] = (
+        "user"
+    )
     queries: Annotated[
-        int | None, Option("Texts of each user that the target is asked about; default: all.", decides=True, least=1)
+        int | None,
+        Option("Texts of each user that the target is asked about; default: all.", decides=True, least=1),
     ] = None
     selection: Annotated[
         Selection,
@@ -48,13 +49,18 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
     top: Annotated[
         int | None,
-        Option("Look at the k likeliest tokens only, as if the target listed no others.", decides=True, least=1),
+        Option(
+            "Look at the k likeliest tokens only, as if the target listed no others.", decides=True, least=1
+        ),
     ] = None
     bins: Annotated[int, Option("Bins of the rank histogram.", decides=True, least=1)] = 100
     scaling: Annotated[
-        Scaling, Option("Rank histograms as shares, counts, or unit vectors (as in the 2019 code).", decides=True)
+        Scaling,
+        Option("Rank histograms as shares, counts, or unit vectors (as in the 2019 code).", decides=True),
     ] = "shares"
-    gamma: Annotated[float, Option("rmia: by how much a user's likelihood ratio must exceed another's.")] = 1.0
+    gamma: Annotated[float, Option("rmia: by how much a user's likelihood ratio must exceed another's.")] = (
+        1.0
+    )
     min_share: Annotated[
         float, Option("min-k++: the share of tokens, the least likely ones, that is looked at.", decides=True)
     ] = 0.2
@@ -67,7 +73,9 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
             if getattr(self, name) not in get_args(kind):
                 raise InputError(f"{name} is one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
         if self.statistic is not None and self.statistic not in get_args(StatisticName):
-            raise InputError(f"statistic is one of {', '.join(get_args(StatisticName))}, got {self.statistic!r}")
+            raise InputError(
+                f"statistic is one of {', '.join(get_args(StatisticName))}, got {self.statistic!r}"
+            )
         for name in ("fdr", "min_share", "confidence"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"{name} must be above 0 and below 1, got {getattr(self, name)}")

@@ -28,8 +28,8 @@ Calibrated = Literal["non-members", "shadows", "nothing"]
 class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     """What was found about one user, by the statistic that decides and by the others.
 
-    `decision` is "found" where the text of the user was used for training, at the false-discovery rate of the audit; "not found" does not mean
-    that it was not used.
+    `decision` is "found" where the text of the user was used for training, at the false-discovery rate of the audit; "not found" does not
+    mean that it was not used.
     """
 
     user: str
@@ -91,7 +91,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WordGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that the target gives to words of one group of frequencies, for suspects and for non-members: means over users with intervals."""
+    """The ranks that the target gives to words of one group of frequencies: means over suspects and over non-members, with intervals."""
 
     # The place of the group in the table of frequencies, between 0 (most frequent) and 1.
     frequency_rank: float

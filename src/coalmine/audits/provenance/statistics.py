@@ -45,16 +45,22 @@ class Statistic(NamedTuple):
         needs: what it needs, in words, for the documentation.
         missing: why it cannot be computed with what is available; None where it can.
         score: the score of each user; NaN for one of whom nothing could be read.
+        decides_alone: whether a score above 0 means "was trained on", without non-members to compare with.
     """
 
     name: StatisticName
     needs: str
     missing: Callable[[Available], str | None]
     score: Callable[[Numbers, Available], FloatArray]
+    decides_alone: bool = False
 
 
 def _no_probabilities(there: Available) -> str | None:
-    return None if there.view.probabilities else "the target gives no log-probabilities, only the likeliest tokens"
+    return (
+        None
+        if there.view.probabilities
+        else "the target gives no log-probabilities, only the likeliest tokens"
+    )
 
 
 def _by_rank_histogram(numbers: Numbers, there: Available) -> FloatArray:
@@ -84,6 +90,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "the ranks of tokens, and an audit classifier from shadow models",
         lambda there: None if there.classifier is not None else there.no_classifier,
         _by_rank_histogram,
+        decides_alone=True,
     ),
     Statistic(
         "likelihood-ratio",
@@ -110,7 +117,11 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "min-k++",
         "the distribution over the whole vocabulary at each position",
-        lambda there: None if there.view.moments else "the target does not give the whole distribution over its vocabulary",
+        lambda there: (
+            None
+            if there.view.moments
+            else "the target does not give the whole distribution over its vocabulary"
+        ),
         lambda numbers, _: numbers.min_k,
     ),
 )

@@ -45,7 +45,7 @@ class View(NamedTuple):
         top: only the ranks of this many of the likeliest tokens are known; None for all.
         probabilities: whether it gives the log-probability of each token.
         moments: whether it gives their mean and deviation over the vocabulary, at each position.
-        tokens_sha256: which tokens it cuts texts into; None where that is not known. Models that agree in it can be compared token by token.
+        tokens_sha256: which tokens it cuts texts into; None where that is not known. Models that agree in it are compared token by token.
         reads_unknown: whether words that it does not know are read as unknown, and not counted.
     """
 
@@ -171,7 +171,11 @@ def _sequence(model: Model, text: UserText) -> tuple[TokenSequence, int] | None:
 
 
 def _viewed(
-    view: View, sequence: TokenSequence, score: SequenceScore | DistributionScore, unknown: int | None, cut: int
+    view: View,
+    sequence: TokenSequence,
+    score: SequenceScore | DistributionScore,
+    unknown: int | None,
+    cut: int,
 ) -> TextView:
     tokens = np.array(sequence.target, dtype=np.int64)
     counts = np.ones(len(tokens), dtype=bool) if unknown is None else tokens != unknown
@@ -202,7 +206,11 @@ def _kept(values: FloatArray, counts: np.ndarray) -> FloatArray:
 def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
     """The answers of a server that cuts texts itself: probabilities, and whether each token is the likeliest."""
     scores = model.score_text([text.text for text in texts])
-    unscored = model.unscored([text.text for text in texts]) if isinstance(model, PartialScorer) else [0] * len(texts)
+    unscored = (
+        model.unscored([text.text for text in texts])
+        if isinstance(model, PartialScorer)
+        else [0] * len(texts)
+    )
     for score, missing in zip(scores, unscored, strict=True):
         first = 1 if missing else 0
         if len(score.log2_probabilities) <= first:
@@ -216,8 +224,8 @@ def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) ->
 def _listed(model: TextRanker, view: View, text: str) -> TextView | None:
     """The places of a text's own words among the tokens that a server lists after the words before them.
 
-    The tokens of the server are not known. That of the text is taken to be the longest of those listed that the text continues with, which is
-    what a tokenizer would usually choose.
+    The tokens of the server are not known. That of the text is taken to be the longest of those listed that the text continues with, which
+    is what a tokenizer would usually choose.
     """
     starts = [found.start() for found in _WORD.finditer(text)][1:]
     if not starts or view.top is None:
@@ -225,7 +233,8 @@ def _listed(model: TextRanker, view: View, text: str) -> TextView | None:
     answers = model.next_texts([text[:start] for start in starts], k=view.top)
     return TextView(
         np.array(
-            [_place(text[start:], listed) for start, listed in zip(starts, answers, strict=True)], dtype=np.int64
+            [_place(text[start:], listed) for start, listed in zip(starts, answers, strict=True)],
+            dtype=np.int64,
         )
     )
 

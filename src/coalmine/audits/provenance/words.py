@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from coalmine.audits.provenance.asking import FREQUENCY_GROUPS, LOG_LEAST, Numbers
 from coalmine.audits.provenance.results import LogHistogram, WordGroup
 from coalmine.models.protocols import FloatArray, IntArray
@@ -23,7 +21,9 @@ def word_groups(suspects: Numbers, non_members: Numbers | None, confidence: floa
     found = []
     for group in range(FREQUENCY_GROUPS):
         sides = [
-            None if one is None else _mean_over_users(one.rank_sums[:, group], one.rank_counts[:, group], confidence)
+            None
+            if one is None
+            else _mean_over_users(one.rank_sums[:, group], one.rank_counts[:, group], confidence)
             for one in (suspects, non_members)
         ]
         if any(side is not None for side in sides):
@@ -60,7 +60,9 @@ def _mean_over_users(sums: FloatArray, counts: IntArray, confidence: float) -> M
     center = float(means.mean())
     if len(means) == 1:
         return center, center, center
-    half = float(t.ppf((1 + confidence) / 2, len(means) - 1)) * float(means.std(ddof=1)) / math.sqrt(len(means))
+    half = (
+        float(t.ppf((1 + confidence) / 2, len(means) - 1)) * float(means.std(ddof=1)) / math.sqrt(len(means))
+    )
     return center, center - half, center + half
 
 

@@ -70,6 +70,11 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         self.contexts = contexts
 
     @property
+    def network(self) -> Network:
+        """The network itself, with its weights."""
+        return self._network
+
+    @property
     def context(self) -> tuple[int, ...]:
         """The document separator, or what was chosen in its place; empty where the first token of a text is given."""
         return (self._tokenizer.separator,) if self.contexts is None else self.contexts.chosen.tokens

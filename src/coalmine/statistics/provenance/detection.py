@@ -43,39 +43,44 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_detection(
-    scores: ArrayLike, decisions: ArrayLike, members: ArrayLike, confidence: float = 0.95
+    scores: ArrayLike, decisions: ArrayLike | None, members: ArrayLike, confidence: float = 0.95
 ) -> Detection:
     """Accuracy, AUC, precision and recall, from the score, the decision and the truth about each user, one of each per user.
 
     Scores have any unit and are higher for what was trained on. Proportions have Clopper-Pearson's interval, with users as trials.
     What nothing was counted for is "not_measured": recall without a member, precision if no user was said to be a member, AUC if
-    one of the two sides is empty.
+    one of the two sides is empty, and all but AUC where nothing was decided (`decisions` is None).
 
     >>> found = measure_detection([2.0, 1.0, -1.0], [True, True, False], [True, True, False])
     >>> print(found.recall.statement)
     recall is 1.000 (95% interval 0.158 to 1.000): 2 of 2 members were found
     """
-    row, decided, truth = (
-        number_row(scores, "scores"),
-        _flags(decisions, "decisions"),
-        _flags(members, "members"),
-    )
+    row, truth = number_row(scores, "scores"), _flags(members, "members")
+    decided = np.zeros(len(row), dtype=np.bool_) if decisions is None else _flags(decisions, "decisions")
     if not 0 < len(row) == len(decided) == len(truth):
         raise InputError(
             f"every user needs a score, a decision and the truth, got {len(row)}, {len(decided)} and {len(truth)}; give one of each, "
             "for at least one user"
         )
     level = checked_confidence(confidence)
+    there, area = int(truth.sum()), _area(row[truth], row[~truth], level)
+    if decisions is None:
+        open_ = {name: _undecided(name) for name in ("accuracy", "precision", "recall")}
+        return Detection(members=there, non_members=len(row) - there, auc=area, **open_)
     found = int(np.sum(decided & truth))
-    right, named, there = int(np.sum(decided == truth)), int(decided.sum()), int(truth.sum())
+    right, named = int(np.sum(decided == truth)), int(decided.sum())
     return Detection(
         members=there,
         non_members=len(row) - there,
         accuracy=_rate("accuracy", right, len(row), "users", "were decided correctly", level),
-        auc=_area(row[truth], row[~truth], level),
+        auc=area,
         precision=_rate("precision", found, named, "users said to be members", "are members", level),
         recall=_rate("recall", found, there, "members", "were found", level),
     )
+
+
+def _undecided(method: str) -> Estimate:
+    return Estimate.not_measured(method, f"{method} cannot be measured: nothing was decided about any user")
 
 
 def _rate(method: str, count: int, users: int, whom: str, what: str, level: float) -> Estimate:
