@@ -19,27 +19,28 @@ def rows_of(texts: list[str]) -> list[dict[str, str]]:
     return [{"text": text, "by": f"user {number % 3}", "more": "x"} for number, text in enumerate(texts)]
 
 
-def delimited(texts: list[str], delimiter: str) -> bytes:
+def delimited(rows: list[dict[str, str]], delimiter: str) -> bytes:
     written = io.StringIO(newline="")
-    writer = csv.DictWriter(written, ["more", "text", "by"], lineterminator="\n", delimiter=delimiter)
+    columns = list(dict.fromkeys(["more", "text", "by", *(column for row in rows for column in row)]))
+    writer = csv.DictWriter(written, columns, lineterminator="\n", delimiter=delimiter)
     writer.writeheader()
-    writer.writerows(rows_of(texts))
+    writer.writerows(rows)
     return written.getvalue().encode()
 
 
-def parquet(texts: list[str]) -> bytes:
+def parquet(rows: list[dict[str, str]]) -> bytes:
     written = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows_of(texts)), written, row_group_size=7)
+    pq.write_table(pa.Table.from_pylist(rows), written, row_group_size=7)
     return written.getvalue()
 
 
-# How to write a corpus of each kind: a new kind gets a line here, and is then in all tests of corpora.
+# How to write rows as a corpus of each kind: a new kind gets a line here, and is then in all tests of corpora.
 WRITERS = {
-    ".txt": lambda texts: "".join(f"{text}\n" for text in texts).encode(),
-    ".jsonl": lambda texts: "".join(json.dumps(row) + "\n" for row in rows_of(texts)).encode(),
-    ".csv": lambda texts: delimited(texts, ","),
+    ".txt": lambda rows: "".join(f"{row['text']}\n" for row in rows).encode(),
+    ".jsonl": lambda rows: "".join(json.dumps(row) + "\n" for row in rows).encode(),
+    ".csv": lambda rows: delimited(rows, ","),
     ".parquet": parquet,
-    ".tsv": lambda texts: delimited(texts, "\t"),
+    ".tsv": lambda rows: delimited(rows, "\t"),
 }
 
 
@@ -56,7 +57,12 @@ def compressed(content: bytes, suffix: str) -> bytes:
 
 def content_of(texts: list[str], suffix: str) -> bytes:
     """A corpus of these texts in a kind, before compression."""
-    return WRITERS["." + suffix.split(".")[1]](texts)
+    return rows_as(rows_of(texts), suffix)
+
+
+def rows_as(rows: list[dict[str, str]], suffix: str) -> bytes:
+    """A corpus of these rows in a kind, before compression."""
+    return WRITERS["." + suffix.split(".")[1]](rows)
 
 
 class RecordedProgress:

@@ -24,6 +24,7 @@ from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
 from coalmine.records.watching import Moment
 from coalmine.reports.gate.policy import TEMPLATE
+from reports.provenance_runs import provenance
 from reports.report_runs import (
     CHARACTERS,
     canary_set,
@@ -47,6 +48,7 @@ def _template(kind: str) -> Path:
     if kind == "run":
         canaries = _save_audits(folder)
         recitation(baseline_hits=(1, 2, 3, 4)).save(folder)
+        provenance(others=(1.9, 0.5, 0.1, None), members=["person1@example.org"], ablation=True).save(folder)
         record = save_training(folder, watched=watch_records(canaries))
         moments = [Moment(step=one.step, epoch=1.0, when="step", seen=one.seen) for one in record.watched]
         watched = Watched(watch={"kind": "exposure", "method": "references"}, trainer="some", watched=moments)

@@ -69,8 +69,9 @@ from resealing import resealed
 
 # A limit for every section, so that all rules are judged.
 POLICY = parse_policy(
-    'require = ["exposure", "extraction", "membership", "recitation"]\n[exposure]\nat_most = 5\n[exposure.by_repetitions]\n1 = 3.0\n'
+    'require = ["exposure", "extraction", "membership", "recitation", "provenance"]\n[exposure]\nat_most = 5\n[exposure.by_repetitions]\n1 = 3.0\n'
     "[extraction]\nat_most_extracted = 1\n[membership]\nauc_at_most = 0.6\nno_epsilon_shown_above = 2\n[recitation]\nrate_at_most = 0.1\n"
+    "[provenance]\nno_user_found = true\nfdr = 0.1\nmin_non_members = 10\n"
 )
 
 
@@ -231,7 +232,7 @@ READERS = (
         Reader(f"{name}{how}", copy_of("run", name), read, json=name.endswith(".json"), slow=read is not _read_run)
         for name in (
             "exposure/exposure.json", "references/exposure.json", "references/scores.parquet", "extraction/extraction-f0.json",
-            "extraction/verified.json", "membership/membership.json", "recitation.json", "training.json",
+            "extraction/verified.json", "membership/membership.json", "recitation.json", "provenance.json", "training.json",
             "exposure-during-training.json", "run.json",
         )
         for how, read in (("", _read_run), (", drawn", _draw_run))

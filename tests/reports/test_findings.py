@@ -393,6 +393,7 @@ def test_results_that_do_not_belong_together(tmp_path):
         "canaries.json",
         "training.json",
         "recitation.json",
+        "provenance.json",
         "exposure-during-training.json",
     ],
 )

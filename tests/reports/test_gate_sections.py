@@ -9,6 +9,7 @@ from coalmine import check, parse_policy
 from coalmine.reports.gate.checking import EXIT_CODES
 from coalmine.statistics import exact_exposure
 from reports import verdict_parts as made
+from reports.provenance_runs import provenance
 
 HIGH, LOW = exact_exposure(2**5, 2**20), exact_exposure(2**19, 2**20)  # 15 bits and 1 bit
 
@@ -94,7 +95,7 @@ def test_warnings_of_the_exposures_are_told_once():
 
 
 EVERY_RULE = (
-    'require = ["exposure", "extraction", "membership", "recitation"]',
+    'require = ["exposure", "extraction", "membership", "recitation", "provenance"]',
     *AT_MOST_10,
     "[extraction]",
     "at_most_extracted = 0",
@@ -102,17 +103,20 @@ EVERY_RULE = (
     "auc_at_most = 0.6",
     "[recitation]",
     "rate_at_most = 0.1",
+    "[provenance]",
+    "no_user_found = true",
 )
 
 
 def test_every_rule_about_an_audit_that_is_not_there_is_not_shown():
     found = checked(made.run_of(), *EVERY_RULE)
-    assert [one.evidence for one in found.rules] == ["there is no result of this audit"] * 8
-    commands = ["coalmine expose", "coalmine extract --verify", "coalmine membership", "coalmine recite"] * 2
+    assert [one.evidence for one in found.rules] == ["there is no result of this audit"] * 10
+    audits = ["expose", "extract --verify", "membership", "recite", "provenance"]
+    commands = [f"coalmine {one}" for one in audits] * 2
     assert [one.settle for one in found.rules] == [f"run `{one}`" for one in commands]
     # Rules that could have been broken share the error; those about results being there could not.
-    assert [one.chance for one in found.rules] == [None] * 4 + [1.0] * 4
-    assert [one.judged for one in found.rules] == [0] * 8
+    assert [one.chance for one in found.rules] == [None] * 5 + [1.0] * 5
+    assert [one.judged for one in found.rules] == [0] * 10
 
 
 def whole_run(place, digest, **parts):
@@ -122,6 +126,7 @@ def whole_run(place, digest, **parts):
         searches={"search": ({"f0": made.search()}, made.verified([made.came("a")]))},
         memberships=[made.memberships(made.population())],
         recitations=[made.recitations(made.group(made.interval(0.01, 0.0, 0.05)))],
+        provenances=[provenance((0.0, 0.1))],
         **parts,
     )
 
@@ -130,16 +135,17 @@ def test_results_of_other_weights_count_for_no_rule(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"trained again")
     stale = checked(whole_run(tmp_path, "0" * 64), *EVERY_RULE)
     reason = f"the results are of other weights than those in {tmp_path.name}"
-    assert [one.evidence for one in stale.rules] == [reason] * 8
+    assert [one.evidence for one in stale.rules] == [reason] * 10
     assert {one.settle for one in stale.rules} == {"measure this model again"}
-    assert [one.chance for one in stale.rules] == [None] * 4 + [1.0] * 4
+    assert [one.chance for one in stale.rules] == [None] * 5 + [1.0] * 5
     fresh = checked(whole_run(tmp_path, hashlib.sha256(b"trained again").hexdigest()), *EVERY_RULE)
-    assert [one.outcome for one in fresh.rules] == ["holds"] * 8
-    assert {(one.evidence, one.judged) for one in fresh.rules[:4]} == {("there", 1)}
+    assert [one.outcome for one in fresh.rules] == ["holds"] * 10
+    assert {(one.evidence, one.judged) for one in fresh.rules[:5]} == {("there", 1)}
     # An audit that is not there at all is missing, whatever the weights.
     few = made.run_of(made.document([], model={"weights_sha256": "0" * 64}), place=tmp_path)
     assert [one.evidence == reason for one in checked(few, *EVERY_RULE).rules] == [
         True,
+        False,
         False,
         False,
         False,

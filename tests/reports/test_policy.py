@@ -42,7 +42,7 @@ def test_the_template_is_a_policy_and_names_every_rule():
     assert parse_policy(TEMPLATE).exposure.at_most == 10.0
     whole = re.sub(r"^#(?=[\[\w])", "", TEMPLATE, flags=re.MULTILINE)
     policy = parse_policy(whole)
-    for section in ("exposure", "extraction", "membership", "recitation"):
+    for section in ("exposure", "extraction", "membership", "recitation", "provenance"):
         rules = getattr(policy, section)
         for key in rules.__struct_fields__:
             assert getattr(rules, key) != getattr(type(rules)(), key), key
@@ -63,7 +63,7 @@ def test_the_template_is_a_policy_and_names_every_rule():
         ("exposure.at_mots = 3", "line 1: there is no key 'at_mots' in [exposure]"),
         ("exposure = {at_mots = 3}", "there is no key 'at_mots' in [exposure]"),
         ("[membership]\nzzz = 1", "line 2: there is no key 'zzz' in [membership]; known are auc_at_most"),
-        ("[provenance]\nx = 1", "line 1: there is no key 'provenance'"),
+        ("[defenses]\nx = 1", "line 1: there is no key 'defenses'"),
         ('[exposure]\nat_most = "ten"', "line 2: exposure.at_most: expected `float`, got `str`"),
         ("[exposure]\nat_most = true", "line 2: exposure.at_most: expected `float`, got `bool`"),
         ("[exposure]\nat_most = nan", "line 2: exposure.at_most must be a number of at least 0"),
@@ -169,8 +169,8 @@ def test_an_audit_that_is_absent_never_passes(run, tmp_path):
     for rule, what in found.items():
         if not rule.startswith(("exposure", "require exposure")):
             assert what == "not_shown", rule
-    required = checked(tmp_path, 'require = ["exposure", "extraction", "membership", "recitation"]')
-    assert list(outcomes(required).values()) == ["holds", *["not_shown"] * 3]
+    required = checked(tmp_path, 'require = ["exposure", "extraction", "membership", "recitation", "provenance"]')
+    assert list(outcomes(required).values()) == ["holds", *["not_shown"] * 4]
 
 
 def test_withheld_canaries_are_not_judged_and_each_number_of_repetitions_can_have_its_limit(run):

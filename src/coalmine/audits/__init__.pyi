@@ -30,6 +30,12 @@ from coalmine.audits.membership.results import (
     Membership as Membership,
     read_membership as read_membership,
 )
+from coalmine.audits.provenance.options import ProvenanceOptions as ProvenanceOptions
+from coalmine.audits.provenance.results import (
+    PROVENANCES as PROVENANCES,
+    Provenance as Provenance,
+    read_provenance as read_provenance,
+)
 from coalmine.audits.recitation.measuring import recite as recite
 from coalmine.audits.recitation.options import RecitationOptions as RecitationOptions
 from coalmine.audits.recitation.results import (

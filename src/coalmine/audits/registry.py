@@ -10,28 +10,15 @@ from coalmine.audits.comparison.audit import COMPARISON
 from coalmine.audits.exposure.audit import EXPOSURE
 from coalmine.audits.extraction.audit import EXTRACTION
 from coalmine.audits.membership.audit import MEMBERSHIP
+from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.audit import RECITATION
 from coalmine.audits.watching.audit import WATCHING
 from coalmine.errors import InputError
-from coalmine.evidence.audit import Audit, NotTested
-from coalmine.evidence.findings import Catalog, Entry
+from coalmine.evidence.audit import Audit
+from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
-# Not built yet; reports say that it was not tested.
-PROVENANCE = Audit(
-    name="provenance",
-    command="",
-    catalog=Catalog(
-        {
-            "CM905": Entry(
-                "Provenance was not tested",
-                "This version has no audit of whose data a model was trained on; nothing is known about it.",
-            )
-        }
-    ),
-    not_tested=NotTested("CM905", "Whose data the model was trained on was not looked at."),
-)
 OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE)
 COMPARISONS = (COMPARISON,)
 

@@ -25,6 +25,7 @@ from coalmine.cli import (
     membership,
     plant,
     policy,
+    provenance,
     recite,
     report,
     serve,
@@ -61,6 +62,7 @@ app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
 app.command("recite")(recite.command)
+app.add_typer(provenance.app, name="provenance")
 app.command("report")(report.command)
 app.command("check")(check.command)
 app.add_typer(policy.app, name="policy")

@@ -34,7 +34,7 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     # How many canaries, populations or groups were judged.
     judged: int
-    # What would settle a rule that is not shown either way.
+    # What would settle a rule that is not shown either way; also one that is broken, until all rules are judged together.
     settle: str = ""
     # The probability, at most, of evidence as strong against the rule if the model remembers nothing; None for rules that only ask
     # whether results are there.
@@ -128,7 +128,8 @@ def within(found: RuleOutcome, level: float) -> RuleOutcome:
             f"{found.evidence}. Without memorization, chance gives as much in up to {percent} of runs, and this rule allows "
             f"{100 * level:.2g}%"
         ),
-        settle=(
+        settle=found.settle
+        or (
             "plant other canaries (another --seed), and more of them, and train again: memorization would show in them too, and chance "
             "would not"
         ),
@@ -141,7 +142,11 @@ def within_budget(rules: Sequence[RuleOutcome], level: float) -> tuple[RuleOutco
     # Only a rule that is above its limit can be called broken, so for the others the probability is put at 1.
     levels = holm([one.chance or 0.0 if one.outcome == "broken" else 1.0 for one in able], level).levels
     given = iter(levels)
-    return tuple(one if one.chance is None else within(one, next(given)) for one in rules)
+    judged = (one if one.chance is None else within(one, next(given)) for one in rules)
+    # What would settle a rule if chance explained the evidence is not needed where it does not.
+    return tuple(
+        msgspec.structs.replace(one, settle="") if one.outcome == "broken" and one.settle else one for one in judged
+    )
 
 
 def error_level(confidence: float) -> float:

@@ -20,6 +20,8 @@ MEMORIZED = Topic(
     "Did it memorize the canaries?", "It cannot be said whether the model memorized the canaries"
 )
 EXTRACTED = Topic("Can they be extracted?", "and it is not proven that none can be extracted")
+# On the first screen only where an audit replies to it; its part of the verdict is a sentence of its own.
+TRAINED_ON = Topic("Whose data was it trained on?", "")
 
 
 class Reply(NamedTuple):

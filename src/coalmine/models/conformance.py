@@ -15,20 +15,29 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from coalmine.errors import CoalmineError, NotMeasurableError
+from coalmine.errors import NotMeasurableError
+from coalmine.models.distribution_checks import (
+    check_distributions,
+    check_open_tokenizer,
+    check_pair_distributions,
+    check_ranked_text,
+    check_text_ranker,
+)
+from coalmine.models.promises import ConformanceError, bits_alone, close, most_difference, require
 from coalmine.models.protocols import (
     BoundedModel,
     ContextualModel,
-    FloatArray,
+    DistributionScorer,
     Generator,
     IntArray,
     Lister,
     MaskedModel,
     Model,
+    OpenTokenizer,
     PairModel,
     PartialScorer,
+    RankedTextScorer,
     Reciter,
     RemoteModel,
     Sampling,
@@ -36,26 +45,15 @@ from coalmine.models.protocols import (
     StateKeeper,
     Step,
     Stepper,
+    TextRanker,
     TextScorer,
     TokenSequence,
     text_sequence,
 )
-from coalmine.models.resolution import allowed_bits, most_for_precision
+from coalmine.models.resolution import most_for_precision
 
-# What the order of a sum changes in double precision, for a model that declares a resolution of 0.
-LEAST_BITS = 1e-9
 # However coarse its numbers are, a distribution sums to one up to this: the softmax makes it so.
 LARGEST_REST = 1e-4
-
-
-class ConformanceError(CoalmineError):
-    """An adapter broke a promise of the model boundary.
-
-    >>> from coalmine.models import ScriptedModel, check_model
-    >>> check_model(ScriptedModel("ab"), ["aa", "bb"])
-    Traceback (most recent call last):
-    coalmine.models.conformance.ConformanceError: give at least two texts of different lengths: with equal ones, padding cannot be tested
-    """
 
 
 def check_model(model: Model, texts: Sequence[str]) -> list[str]:
@@ -77,6 +75,10 @@ def check_model(model: Model, texts: Sequence[str]) -> list[str]:
     if isinstance(model, Scorer):
         _check_scorer(model, texts)
         _check_kind_of_scorer(model, texts)
+    if isinstance(model, DistributionScorer):
+        check_distributions(model, texts)
+    if isinstance(model, TextRanker):
+        check_text_ranker(model, texts)
     if isinstance(model, Stepper):
         _check_stepper(model, texts)
         if isinstance(model, Scorer):
@@ -113,9 +115,11 @@ def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
     together = model.score(sequences)
     for (source, target), sequence, score in zip(pairs, sequences, together, strict=True):
         fixed, batched = model.given(source), score.log2_probabilities
-        held = _bits(fixed, text_sequence(fixed, target))
-        _close(model, held, batched, "with the source held fixed and in a batch")
-        _close(model, _bits(model, sequence), batched, "alone and in a batch")
+        held = bits_alone(fixed, text_sequence(fixed, target))
+        close(model, held, batched, "with the source held fixed and in a batch")
+        close(model, bits_alone(model, sequence), batched, "alone and in a batch")
+    if isinstance(model, DistributionScorer):
+        check_pair_distributions(model, pairs)
     for source in (pairs[0][0], pairs[-1][0]):
         check_model(model.given(source), targets)
 
@@ -125,12 +129,12 @@ def _check_description(model: Model) -> None:
     described = model.describe()
     _check_record("describe()", described)
     parameters = described.get("parameters")
-    _require(
+    require(
         parameters is None or (isinstance(parameters, int) and parameters > 0),
         f'"parameters" of describe() must be a number of parameters, got {parameters!r}',
     )
     declared, most = model.resolution_bits, most_for_precision(described)
-    _require(
+    require(
         0 <= declared <= most,
         f"resolution_bits must be from 0 to {most:g}, the most that the precision that describe() gives allows, got {declared:g}",
     )
@@ -144,47 +148,49 @@ def _check_record(what: str, record: object) -> None:
         encoded = msgspec.json.encode(record)
     except (TypeError, ValueError) as problem:
         raise ConformanceError(f"{what} must give values that JSON can hold ({problem})") from None
-    _require(encoded.startswith(b"{"), f"{what} must give a dictionary, got {type(record).__name__}")
+    require(encoded.startswith(b"{"), f"{what} must give a dictionary, got {type(record).__name__}")
 
 
 def _check_tokens(model: Model, texts: Sequence[str]) -> None:
-    _require(bool(model.context), "context must not be empty: no text is scored after nothing")
+    require(bool(model.context), "context must not be empty: no text is scored after nothing")
     for text in texts:
         tokens = model.tokenizer.encode(text)
-        _require(
+        require(
             model.tokenizer.decode(tokens) == text, f"decode(encode(text)) must be the text, for {text!r}"
         )
         pieces = [model.tokenizer.pieces(first=place == 0)[token] for place, token in enumerate(tokens)]
-        _require(
+        require(
             b"".join(piece or b"" for piece in pieces) == text.encode(),
             f"the pieces of {text!r} must join to it, got {pieces}",
         )
+    if isinstance(model.tokenizer, OpenTokenizer):
+        check_open_tokenizer(model.tokenizer, texts)
 
 
 def _check_scorer(model: Scorer, texts: Sequence[str]) -> None:
     sequences = [text_sequence(model, text) for text in texts]
     together = model.score(sequences, ranks=True)
-    _require(len(together) == len(sequences), f"{len(sequences)} sequences gave {len(together)} scores")
+    require(len(together) == len(sequences), f"{len(sequences)} sequences gave {len(together)} scores")
     for sequence, score in zip(sequences, together, strict=True):
         values = np.asarray(score.log2_probabilities)
-        _require(
+        require(
             values.shape == (len(sequence.target),),
             f"there must be one score per target token, got shape {values.shape}",
         )
-        _require(bool(np.isfinite(values).all()), "log-probabilities must be finite")
-        _require(bool((values <= 0).all()), f"log-probabilities must be at most 0, got {values.max()}")
+        require(bool(np.isfinite(values).all()), "log-probabilities must be finite")
+        require(bool((values <= 0).all()), f"log-probabilities must be at most 0, got {values.max()}")
         if score.ranks is not None:
-            _require(bool((np.asarray(score.ranks) >= 1).all()), "ranks must start at 1")
-            _require(
+            require(bool((np.asarray(score.ranks) >= 1).all()), "ranks must start at 1")
+            require(
                 bool((score.is_argmax <= (np.asarray(score.ranks) == 1)).all()),
                 "a token that is the argmax must have rank 1",
             )
     for sequence, score in zip(sequences, together, strict=True):
-        _close(model, _bits(model, sequence), score.log2_probabilities, "alone and in a batch")
+        close(model, bits_alone(model, sequence), score.log2_probabilities, "alone and in a batch")
     backwards = model.score(sequences[::-1])[::-1]
     for first, second in zip(together, backwards, strict=True):
-        _close(model, first.log2_probabilities, second.log2_probabilities, "in another order")
-    _require(model.score([]) == [], "no sequences must give no scores")
+        close(model, first.log2_probabilities, second.log2_probabilities, "in another order")
+    require(model.score([]) == [], "no sequences must give no scores")
     _check_token_zero(model, sequences)
     _check_moved_boundary(model, sequences)
 
@@ -194,29 +200,29 @@ def _check_token_zero(model: Scorer, sequences: Sequence[TokenSequence]) -> None
     target = sequences[0].target
     for padded in ((*target, 0), (0, *target), (*target, 0, 0, 0)):
         own = model.score([TokenSequence(model.context, padded), sequences[-1]])[0]
-        _require(
+        require(
             len(own.log2_probabilities) == len(padded),
             "token 0 must be scored like any other, not taken for padding",
         )
     if isinstance(model, MaskedModel):
         return  # it sees both sides of a token, so what follows a token changes its score
     followed = model.score([TokenSequence(model.context, (*target, 0)), *sequences])[0]
-    _close(model, followed.log2_probabilities[:-1], _bits(model, sequences[0]), "before a token 0")
+    close(model, followed.log2_probabilities[:-1], bits_alone(model, sequences[0]), "before a token 0")
 
 
 def _check_moved_boundary(model: Scorer, sequences: Sequence[TokenSequence]) -> None:
     """Tokens score the same whether the ones before them are context or target."""
     for context, target, _ in sequences:
-        whole = _bits(model, TokenSequence(context, target))
+        whole = bits_alone(model, TokenSequence(context, target))
         for cut in {1, len(target) // 2, len(target) - 1} - {0}:
-            part = _bits(model, TokenSequence(context + target[:cut], target[cut:]))
-            _close(model, part, whole[cut:], f"with the boundary moved by {cut} tokens")
+            part = bits_alone(model, TokenSequence(context + target[:cut], target[cut:]))
+            close(model, part, whole[cut:], f"with the boundary moved by {cut} tokens")
 
 
 def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     first = model.start([model.context])
     size = model.tokenizer.size
-    _require(
+    require(
         first.log2_probabilities.shape == (1, size),
         f"expected shape (1, {size}), got {first.log2_probabilities.shape}",
     )
@@ -226,16 +232,16 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     step = model.step(first.states, parents, tokens)
     _sums_to_one(step.log2_probabilities)
     again = model.step(first.states, parents, tokens)
-    _close(model, again.log2_probabilities, step.log2_probabilities, "when a state is used a second time")
+    close(model, again.log2_probabilities, step.log2_probabilities, "when a state is used a second time")
     for row, token in enumerate(tokens):
         alone = model.step(first.states, parents[:1], np.array([token]))
-        _close(
+        close(
             model, alone.log2_probabilities[0], step.log2_probabilities[row], "stepping alone and in a batch"
         )
     mixed = model.gather([(step.states, np.array([len(tokens) - 1, 0])), (again.states, np.array([1]))])
     onwards = model.step(mixed, np.array([0, 1, 2]), tokens[[0, 0, 0]])
     straight = model.step(step.states, np.array([len(tokens) - 1, 0, 1]), tokens[[0, 0, 0]])
-    _close(
+    close(
         model,
         onwards.log2_probabilities,
         straight.log2_probabilities,
@@ -243,12 +249,12 @@ def _check_stepper(model: Stepper, texts: Sequence[str]) -> None:
     )
     if model.mixes_depths:
         _check_depths(model, model.tokenizer.encode(max(texts, key=len)))
-    _require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must be more than 0")
+    require(model.state_bytes(step.states) > 0, "states take memory: state_bytes must be more than 0")
     if isinstance(model, StateKeeper):
         _check_kept_states(model, step, tokens)
     columns = np.array([size - 1, 0])
     narrow = model.step(first.states, parents, tokens, columns=columns)
-    _close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
+    close(model, narrow.log2_probabilities, step.log2_probabilities[:, columns], "with columns restricted")
 
 
 def _check_kept_states(model: StateKeeper, step: Step, tokens: IntArray) -> None:
@@ -256,7 +262,7 @@ def _check_kept_states(model: StateKeeper, step: Step, tokens: IntArray) -> None
     kept = model.states_from_arrays([one.copy() for one in model.states_to_arrays(step.states)])
     rows = np.arange(len(tokens))
     before, after = (model.step(states, rows, tokens).log2_probabilities for states in (step.states, kept))
-    _require(
+    require(
         np.array_equal(before, after),
         "states that were turned into arrays and back must give the same bits as before",
     )
@@ -271,32 +277,32 @@ def _check_depths(model: Stepper, tokens: Sequence[int]) -> None:
     together = model.step(mixed, np.array(depths), following).log2_probabilities
     alone = [model.step(one, np.array([0]), following[[place]]) for place, one in enumerate(states)]
     separate = np.concatenate([step.log2_probabilities for step in alone])
-    _close(model, together, separate, "of states of different depths in one batch")
+    close(model, together, separate, "of states of different depths in one batch")
 
 
 def _check_stepping_equals_scoring(model: Stepper, scorer: Scorer, texts: Sequence[str]) -> None:
     for text in texts:
         sequence = text_sequence(model, text)
-        scored = _bits(scorer, sequence)
+        scored = bits_alone(scorer, sequence)
         step = model.start([sequence.context])
         stepped = []
         for token in sequence.target:
             stepped.append(step.log2_probabilities[0, token])
             step = model.step(step.states, np.array([0]), np.array([token]))
-        _close(model, np.array(stepped), scored, f"stepping through {text!r} and scoring it")
+        close(model, np.array(stepped), scored, f"stepping through {text!r} and scoring it")
 
 
 def _check_generator(model: Generator, scorer: Scorer, texts: Sequence[str]) -> None:
     prompts = [[*model.context, *model.tokenizer.encode(text)] for text in texts]
     together = model.generate(prompts, length=4)
     for prompt, continuation in zip(prompts, together, strict=True):
-        _require(len(continuation) == 4, f"asked for 4 tokens, got {len(continuation)}")
+        require(len(continuation) == 4, f"asked for 4 tokens, got {len(continuation)}")
         score = scorer.score([TokenSequence(tuple(prompt), tuple(continuation))])[0]
-        _require(
+        require(
             bool(score.is_argmax.all()),
             "every token of a greedy continuation must be the argmax after the tokens before it",
         )
-        _require(
+        require(
             model.generate([prompt], length=4)[0] == continuation,
             "a continuation must depend on its own prompt only",
         )
@@ -315,14 +321,14 @@ def _check_reciter(model: Reciter, generator: Generator, texts: Sequence[str]) -
     expected = [None] * len(truths) + [2] * len(others)
     for stop in (False, True):
         found = [one.first_miss for one in model.follow([*truths, *others], stop_at_miss=stop)]
-        _require(
+        require(
             found == expected,
             f"the first token that greedy decoding does not write must be at {expected}, got {found}",
         )
     sequences = [text_sequence(model, text) for text in texts]
     followed = model.follow(sequences, samplings=[Sampling()])
     totals = [-score.log_perplexity_bits for score in model.score(sequences)]
-    _close(
+    close(
         model,
         np.array([one.log2_probabilities[0] for one in followed]),
         np.array(totals),
@@ -333,27 +339,27 @@ def _check_reciter(model: Reciter, generator: Generator, texts: Sequence[str]) -
 def _check_lister(model: Lister, stepper: Stepper, texts: Sequence[str]) -> None:
     sequences = [text_sequence(model, text) for text in texts]
     for sequence, listed in zip(sequences, model.likeliest(sequences, k=5), strict=True):
-        _require(
+        require(
             len(listed) == len(sequence.target),
             "the likeliest tokens must be listed for each position of a target",
         )
         last = stepper.start([sequence.context + sequence.target[:-1]]).log2_probabilities[0]
         tokens = [token for token, _ in listed[-1]]
-        _require(
+        require(
             tokens[0] == int(last.argmax())
-            or abs(last[tokens[0]] - last.max()) <= 2 * _allowed(model, last.max()),
+            or abs(last[tokens[0]] - last.max()) <= 2 * most_difference(model, last.max()),
             "the first of the likeliest tokens must be the argmax",
         )
         highest = np.sort(last)[::-1][: len(tokens)]
-        _close(model, np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
-        _close(model, last[tokens], highest, "of the listed tokens and of the highest there are")
+        close(model, np.array([bits for _, bits in listed[-1]]), last[tokens], "listed and walked")
+        close(model, last[tokens], highest, "of the listed tokens and of the highest there are")
 
 
 def _check_kind_of_scorer(model: Scorer, texts: Sequence[str]) -> None:
     """What a scorer reports of its texts besides scores."""
     if isinstance(model, PartialScorer):
         unscored = model.unscored(texts)
-        _require(
+        require(
             len(unscored) == len(texts)
             and all(0 <= count <= len(text) for count, text in zip(unscored, texts, strict=True)),
             f"unscored must give a number of characters from 0 to the length of each text, got {unscored}",
@@ -363,12 +369,14 @@ def _check_kind_of_scorer(model: Scorer, texts: Sequence[str]) -> None:
         totals = [
             [score.log_perplexity_bits for score in each] for each in (model.score_text(texts), by_tokens)
         ]
-        _close(
+        close(
             model,
             np.array(totals[0]),
             np.array(totals[1]),
             "of whole texts, by their text and by their tokens,",
         )
+    if isinstance(model, RankedTextScorer):
+        check_ranked_text(model, texts)
     if isinstance(model, MaskedModel):
         _check_masked(model, texts)
 
@@ -379,7 +387,7 @@ def _check_masked(model: MaskedModel, texts: Sequence[str]) -> None:
     for share, seed in itertools.product((0.15, 0.5), (0, 1)):
         together = model.solves_masking(sequences, share=share, seed=seed)
         alone = [model.solves_masking([sequence], share=share, seed=seed)[0] for sequence in sequences]
-        _require(
+        require(
             [bool(solved) for solved in together] == [bool(solved) for solved in alone],
             f"solves_masking must give the same for a text alone and in a batch, got {alone} and {together}",
         )
@@ -391,7 +399,7 @@ def _check_bound(model: BoundedModel, scorer: Scorer, texts: Sequence[str]) -> N
     if most is None:
         return
     context = model.context
-    _require(most > len(context), f"max_length must leave room for a text after the context, got {most}")
+    require(most > len(context), f"max_length must leave room for a text after the context, got {most}")
     tokens = itertools.cycle(token for text in texts for token in model.tokenizer.encode(text))
     # The last token of a target may be predicted without being read.
     longer = TokenSequence(context, tuple(itertools.islice(tokens, most - len(context) + 2)))
@@ -399,7 +407,7 @@ def _check_bound(model: BoundedModel, scorer: Scorer, texts: Sequence[str]) -> N
         scorer.score([longer])
     except NotMeasurableError:
         return
-    _require(False, f"a text of more than max_length ({most}) tokens must raise a NotMeasurableError")
+    require(False, f"a text of more than max_length ({most}) tokens must raise a NotMeasurableError")
 
 
 def _check_contexts(model: ContextualModel, texts: Sequence[str]) -> None:
@@ -407,13 +415,13 @@ def _check_contexts(model: ContextualModel, texts: Sequence[str]) -> None:
     contexts = model.contexts
     if contexts is None:
         return
-    _require(
+    require(
         model.context == contexts.chosen.tokens,
         f"context must be that of contexts.chosen, {contexts.chosen.tokens}, got {model.context}",
     )
     for context in (contexts.chosen, *contexts.others):
         other = model.in_context(context)
-        _require(
+        require(
             other.context == context.tokens,
             f"in_context must give a model with the context {context.tokens}, got {other.context}",
         )
@@ -421,39 +429,11 @@ def _check_contexts(model: ContextualModel, texts: Sequence[str]) -> None:
     if isinstance(model, Scorer) and isinstance(same, Scorer):
         scores = [one.score([text_sequence(model, text) for text in texts]) for one in (model, same)]
         for own, again in zip(*scores, strict=True):
-            _close(model, own.log2_probabilities, again.log2_probabilities, "in the same context")
-
-
-def _bits(model: Scorer, sequence: TokenSequence) -> FloatArray:
-    """The log2 probabilities of one sequence, scored alone."""
-    return model.score([sequence])[0].log2_probabilities
+            close(model, own.log2_probabilities, again.log2_probabilities, "in the same context")
 
 
 def _sums_to_one(log2_probabilities: np.ndarray) -> None:
     sums = np.exp2(np.asarray(log2_probabilities, dtype=np.float64)).sum(axis=1)
-    _require(
+    require(
         bool(np.allclose(sums, 1, rtol=0, atol=LARGEST_REST)), f"a distribution must sum to one, got {sums}"
     )
-
-
-def _close(model: Model, first: np.ndarray, second: np.ndarray, how: str) -> None:
-    one, other = (np.asarray(numbers, dtype=np.float64) for numbers in (first, second))
-    difference, allowed = np.abs(one - other), _allowed(model, np.maximum(np.abs(one), np.abs(other)))
-    wrong = np.flatnonzero(~(difference <= allowed))
-    if len(wrong):
-        worst = wrong[np.argmax((difference / allowed).ravel()[wrong])]
-        _require(
-            False,
-            f"scores {how} must agree to {allowed.ravel()[worst]:.2g} bits, which is the resolution that the model declares, and differ "
-            f"by {difference.ravel()[worst]:.2g}",
-        )
-
-
-def _allowed(model: Model, bits: ArrayLike) -> NDArray[np.float64]:
-    """How far numbers of this size may differ in bits: as the model declares, but at least as much as sums in double precision do."""
-    return allowed_bits(max(model.resolution_bits, LEAST_BITS), bits)
-
-
-def _require(kept: bool, promise: str) -> None:
-    if not kept:
-        raise ConformanceError(promise)

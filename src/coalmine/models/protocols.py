@@ -3,10 +3,15 @@
 An audit asks for the protocol that it needs. A model that lacks it makes that audit not applicable, with the reason; it never scores
 zero. All log-probabilities are base 2. No audit asks a model for anything that is not declared here, and `check_model` tests it all:
 
+    Tokenizer            text to token ids and back
+    └── OpenTokenizer        any text: words that are not in the vocabulary are read as the unknown token
+
     Model                every model: a name, tokens, the document context, its resolution, a description
     ├── Scorer           the probability of each token of a text
+    │   ├── DistributionScorer   and its rank in the vocabulary, and what the whole vocabulary says there
     │   ├── PartialScorer    which characters at the start of a text have no probability
     │   ├── TextScorer       a text as the model itself tokenizes it
+    │   │   └── RankedTextScorer     and the rank of each token among the likeliest
     │   ├── PairModel        targets given sources
     │   ├── MaskedModel      a model that sees both sides of a token
     │   └── Reciter          whether it would write a text, in one pass
@@ -14,6 +19,7 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     │   └── StateKeeper      its states can be written to a file
     ├── Generator        greedy continuations
     ├── Lister           the likeliest tokens at each position of a text
+    ├── TextRanker       the texts of the likeliest next tokens after a text
     ├── BoundedModel     how many tokens it can read
     ├── ContextualModel  other contexts to score texts after
     └── RemoteModel      it runs on another machine, and was asked whether it is still the same model
@@ -22,90 +28,59 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.errors import NotMeasurableError
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models.contexts import Context, Contexts
+from coalmine.models.scores import (
+    DistributionScore,
+    FloatArray,
+    Followed,
+    IntArray,
+    Sampling,
+    SequenceScore,
+    Step,
+    TokenSequence,
+)
+from coalmine.models.tokenizing import OpenTokenizer, Tokenizer
 
-FloatArray = NDArray[np.floating[Any]]
-IntArray = NDArray[np.integer[Any]]
-
-
-class Tokenizer(Protocol):
-    """Text to token ids and back. `CharacterTokenizer` has all of this:
-
-    >>> from coalmine.models import CharacterTokenizer
-    >>> tokens = CharacterTokenizer("ab")
-    >>> tokens.encode("ba"), tokens.decode([1, 0]), tokens.pieces(first=True)
-    ([1, 0], 'ba', [b'a', b'b', None])
-    """
-
-    @property
-    def size(self) -> int:
-        """The number of token ids; ids are 0 to size - 1, and 0 is an ordinary id."""
-
-    def encode(self, text: str) -> list[int]:
-        """The canonical tokens of a text; a ModelError where the vocabulary lacks a part of it."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens."""
-
-    def pieces(self, *, first: bool) -> Sequence[bytes | None]:
-        """The UTF-8 bytes that each id adds to a text, at its start or later; None for ids that have no text."""
-
-    @property
-    def unambiguous(self) -> bool:
-        """Whether there is only one way to cut any text into these pieces."""
-
-
-class TokenSequence(NamedTuple):
-    """Target tokens to score, and the context tokens before them.
-
-    For a model of pairs, `source` holds the tokens of the other side, in the ids of its source tokenizer.
-
-    >>> TokenSequence(context=(2,), target=(1, 0))
-    TokenSequence(context=(2,), target=(1, 0), source=())
-    """
-
-    context: tuple[int, ...]
-    target: tuple[int, ...]
-    source: tuple[int, ...] = ()
-
-
-class SequenceScore(NamedTuple):
-    """The scores of one target, token by token: log2 probabilities in bits, argmax flags, and ranks in the vocabulary.
-
-    >>> SequenceScore(np.array([-1.0, -2.5]), np.array([True, False]), ranks=None).log_perplexity_bits
-    3.5
-    """
-
-    log2_probabilities: FloatArray  # (target,)
-    is_argmax: NDArray[np.bool_]  # (target,)
-    # (target,), 1 for the most likely token of the vocabulary; None if not requested.
-    ranks: IntArray | None
-
-    @property
-    def log_perplexity_bits(self) -> float:
-        """The log-perplexity of the whole target in bits.
-
-        Definition 1 of "The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks" (Carlini, Liu, Erlingsson,
-        Kos and Song, 2019, arXiv:1802.08232).
-        """
-        return -float(np.sum(self.log2_probabilities, dtype=np.float64))
-
-
-class Step(NamedTuple):
-    """A batch of states, and the log2 probabilities of the next token in each of them.
-
-    >>> Step(states=[()], log2_probabilities=np.array([[-1.0, -1.0]])).log2_probabilities.shape
-    (1, 2)
-    """
-
-    states: Any  # opaque: only the model that made it can read it
-    log2_probabilities: FloatArray  # (batch, vocabulary), or (batch, columns) where columns were named
+__all__ = [
+    "BoundedModel",
+    "ContextualModel",
+    "DistributionScore",
+    "DistributionScorer",
+    "FloatArray",
+    "Followed",
+    "Generator",
+    "IntArray",
+    "Lister",
+    "MaskedModel",
+    "Model",
+    "OpenTokenizer",
+    "PairModel",
+    "PartialScorer",
+    "RankedTextScorer",
+    "Reciter",
+    "RemoteModel",
+    "Sampling",
+    "Scorer",
+    "SequenceScore",
+    "StateKeeper",
+    "Step",
+    "Stepper",
+    "TextRanker",
+    "TextScorer",
+    "TokenSequence",
+    "Tokenizer",
+    "after_context",
+    "check_listed",
+    "max_length",
+    "open_sequence",
+    "step_row_bytes",
+    "text_sequence",
+]
 
 
 @runtime_checkable
@@ -165,6 +140,22 @@ class Scorer(Model, Protocol):
 
 
 @runtime_checkable
+class DistributionScorer(Scorer, Protocol):
+    """A scorer that also gives, in the same pass, ranks and two moments of the distribution at each position, in bits.
+
+    An audit of provenance asks for these: ranks for histograms, and moments for statistics that compare a token with the whole vocabulary.
+
+    >>> from coalmine.models import ScriptedModel, text_sequence
+    >>> model = ScriptedModel("abcd")
+    >>> isinstance(model, DistributionScorer), model.score_distribution([text_sequence(model, "ab")])[0].mean_bits.tolist()
+    (True, [-2.0, -2.0])
+    """
+
+    def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
+        """Scores in the order of `sequences`."""
+
+
+@runtime_checkable
 class PartialScorer(Scorer, Protocol):
     """A scorer that may have no probability for the beginning of a text, as some endpoints have none for the first token.
 
@@ -188,6 +179,26 @@ class TextScorer(Scorer, Protocol):
 
     def score_text(self, texts: Sequence[str]) -> list[SequenceScore]:
         """Scores in bits in the order of `texts`, each text after the model's document context."""
+
+
+@runtime_checkable
+class RankedTextScorer(TextScorer, Protocol):
+    """A TextScorer that also gives ranks of a text's tokens among the likeliest ones, such as an endpoint that lists some at each position.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), RankedTextScorer)
+    False
+    """
+
+    @property
+    def most_listed(self) -> int:
+        """The largest number of likeliest tokens that it lists."""
+
+    def rank_text(self, texts: Sequence[str], *, k: int) -> list[IntArray]:
+        """The rank of each token that `score_text` scores, from 1 to k; 0 where it is not known to be among the k likeliest.
+
+        `k` is from 1 to `most_listed`. Texts that were ranked are scored without being read again.
+        """
 
 
 @runtime_checkable
@@ -222,31 +233,6 @@ class MaskedModel(Scorer, Protocol):
         This is recitation for masked models (section 5.1 of "Quantifying Memorization Across Neural Language Models", Carlini, Ippolito,
         Jagielski, Lee, Tramèr and Zhang, 2023, arXiv:2202.07646). Which tokens are hidden depends on the seed and the target only.
         """
-
-
-class Sampling(NamedTuple):
-    """How tokens are drawn: logits over the temperature, then only the k likeliest tokens (and those that equal the last of them).
-
-    >>> Sampling(temperature=0.8, top_k=40)
-    Sampling(temperature=0.8, top_k=40)
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-
-
-class Followed(NamedTuple):
-    """How far greedy decoding writes a target, and how likely sampling writes all of it (log2 probabilities, in bits).
-
-    >>> Followed(first_miss=None, log2_probabilities=np.array([-0.5])).first_miss is None
-    True
-    """
-
-    # The position in the target of the first token that is not the argmax after the true tokens before it; None if greedy decoding
-    # writes all of it.
-    first_miss: int | None
-    # (samplings,): log2 probability of the whole target under each way of sampling; -inf where top-k excludes one of its tokens.
-    log2_probabilities: FloatArray
 
 
 @runtime_checkable
@@ -352,6 +338,27 @@ class Lister(Model, Protocol):
 
 
 @runtime_checkable
+class TextRanker(Model, Protocol):
+    """A model that is asked in text, and lists the texts of the likeliest next tokens: an endpoint, some of which list only one.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), TextRanker)
+    False
+    """
+
+    @property
+    def most_listed(self) -> int:
+        """The largest number of next tokens that it lists. Finding this out may take a few questions."""
+
+    def next_texts(self, prompts: Sequence[str], *, k: int) -> list[list[str]]:
+        """For each prompt, after the model's document context, the texts of the k likeliest next tokens, the likeliest first.
+
+        `k` is from 1 to `most_listed`. Texts are as the model writes them; there are fewer than k where it lists fewer, and none where it
+        ends the text and lists nothing.
+        """
+
+
+@runtime_checkable
 class BoundedModel(Model, Protocol):
     """A model that knows how many tokens it can read. Where a model is not one, no limit is known.
 
@@ -418,14 +425,26 @@ def text_sequence(model: Model, text: str, source: str | None = None) -> TokenSe
     >>> text_sequence(ScriptedModel("ab"), "ba")
     TokenSequence(context=(2,), target=(1, 0), source=())
     """
-    given: tuple[int, ...] = ()
-    if source is not None:
-        if not isinstance(model, PairModel):
-            raise NotMeasurableError(
-                f"{model.name!r} reads one text at a time, and cannot be asked about pairs"
-            )
-        given = tuple(model.source_tokenizer.encode(source))
-    return after_context(model.context, model.tokenizer.encode(text), given)
+    return after_context(model.context, model.tokenizer.encode(text), _source_tokens(model, source))
+
+
+def open_sequence(model: Model, text: str, source: str | None = None) -> TokenSequence:
+    """As `text_sequence`, for any text where the model's tokenizer is an OpenTokenizer: other words are the unknown token.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> open_sequence(ScriptedModel("ab"), "ba")
+    TokenSequence(context=(2,), target=(1, 0), source=())
+    """
+    tokenizer = model.tokenizer
+    if not isinstance(tokenizer, OpenTokenizer):
+        return text_sequence(model, text, source)
+    return after_context(model.context, tokenizer.encode_open(text), _source_tokens(model, source))
+
+
+def check_listed(k: int, most: int) -> None:
+    """Reject a number of listed tokens that a TextRanker cannot give."""
+    if not 1 <= k <= most:
+        raise InputError(f"k must be from 1 to {most}, the most that the model lists, got {k}")
 
 
 def after_context(
@@ -434,3 +453,12 @@ def after_context(
     """Tokens to score after a context; where that is empty, the first token is given and not scored."""
     given = len(context) == 0
     return TokenSequence((*context, *tokens[:given]), tuple(tokens[given:]), source)
+
+
+def _source_tokens(model: Model, source: str | None) -> tuple[int, ...]:
+    """The tokens of a source. It is never scored, so source tokenizers read unknown words as the unknown token, where there is one."""
+    if source is None:
+        return ()
+    if not isinstance(model, PairModel):
+        raise NotMeasurableError(f"{model.name!r} reads one text at a time, and cannot be asked about pairs")
+    return tuple(model.source_tokenizer.encode(source))

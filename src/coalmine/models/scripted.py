@@ -15,9 +15,17 @@ from math import log2
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.errors import InputError
-from coalmine.models.protocols import FloatArray, IntArray, SequenceScore, Step, TokenSequence
+from coalmine.models.protocols import (
+    DistributionScore,
+    FloatArray,
+    IntArray,
+    SequenceScore,
+    Step,
+    TokenSequence,
+)
 from coalmine.models.reference.tokens import CharacterTokenizer
 
 _Row = tuple[int, ...]
@@ -31,8 +39,8 @@ class ScriptedModel:
         P(x) = Σ weight(m) [m begins with x, or x continues m by random characters] + (1 - Σ weight) Π frequency(x_i)
 
     `memory` maps texts to weights that sum to less than 1, `frequencies` maps characters to relative weights (equal ones by
-    default). It is a Scorer, a Stepper, a Generator and a Lister, and counts in `calls` how many rows it was asked for. Log-perplexities
-    are in bits.
+    default). It is a DistributionScorer, a Stepper, a Generator and a Lister, and counts in `calls` how many rows it was asked for.
+    Log-perplexities are in bits.
 
     >>> ScriptedModel("ab", memory={"abba": 0.5}).log_perplexity_bits("abba") < 1
     True
@@ -90,9 +98,22 @@ class ScriptedModel:
 
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`."""
-        return [
-            self._score(self._after_separator(context), target, ranks) for context, target, _ in sequences
+        scores = [
+            _observed(self._expected(self._after_separator(context), target), target)
+            for context, target, _ in sequences
         ]
+        return [SequenceScore(bits, best, places if ranks else None) for bits, best, places in scores]
+
+    def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
+        """Scores in the order of `sequences`, with ranks and the moments of each distribution in bits."""
+        found = []
+        for context, target, _ in sequences:
+            rows = self._expected(self._after_separator(context), target)
+            score = _observed(rows, target)
+            mean = (np.exp2(rows) * rows).sum(axis=1)
+            variance = (np.exp2(rows) * (rows - mean[:, None]) ** 2).sum(axis=1)
+            found.append(DistributionScore(*score, mean, np.sqrt(variance)))
+        return found
 
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
         """One state per context: the tokens that follow its last separator."""
@@ -132,18 +153,9 @@ class ScriptedModel:
         separators = [i for i, token in enumerate(context) if token == self.tokenizer.separator]
         return tuple(context[separators[-1] + 1 :]) if separators else tuple(context)
 
-    def _score(self, given: _Row, target: _Row, ranks: bool) -> SequenceScore:
-        rows = np.array([self._next(given + target[:i]) for i in range(len(target))]).reshape(
-            len(target), self.tokenizer.size
-        )
-        own = rows[np.arange(len(target)), list(target)]
-        return SequenceScore(
-            log2_probabilities=own,
-            is_argmax=rows.argmax(axis=1) == np.array(target, dtype=int)
-            if target
-            else np.zeros(0, dtype=bool),
-            ranks=(rows > own[:, None]).sum(axis=1) + 1 if ranks else None,
-        )
+    def _expected(self, given: _Row, target: _Row) -> FloatArray:
+        """The (target, vocabulary) log2 probabilities before each token of a target."""
+        return self._rows([given + target[:place] for place in range(len(target))], None)
 
     def _rows(self, states: Sequence[_Row], columns: IntArray | None) -> FloatArray:
         rows = np.array([self._next(state) for state in states]).reshape(len(states), self.tokenizer.size)
@@ -186,6 +198,13 @@ class ScriptedModel:
         for token in tokens:
             product *= self._frequencies[token]
         return product
+
+
+def _observed(rows: FloatArray, target: _Row) -> tuple[FloatArray, NDArray[np.bool_], IntArray]:
+    """Of each token of a target, its log2 probability, whether it is the argmax, and its rank from 1."""
+    tokens = np.array(target, dtype=np.int64)
+    own = rows[np.arange(len(tokens)), tokens]
+    return own, rows.argmax(axis=1) == tokens, (rows > own[:, None]).sum(axis=1) + 1
 
 
 def _log2(fraction: Fraction) -> float:

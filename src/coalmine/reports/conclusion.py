@@ -19,34 +19,34 @@ _TO_DO_FIRST = {
 
 
 class Conclusion(NamedTuple):
-    """The verdict in a sentence, and three answers."""
+    """The verdict in a sentence, and the answers: about the canaries, about anything else that an audit replies to, and what to do."""
 
     sentence: str
     tone: Tone
-    answers: tuple[Reply, Reply, Reply]
+    answers: tuple[Reply, ...]
 
 
 def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
     """What the findings amount to; nothing that was not tested or not measured is called safe."""
     doubted = any(entry.discredits == "good news" for _, entry in _found(findings))
     replies = [one for audit in audits() for one in audit.replies(findings)]
-    memorized, extracted = (
-        _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies)
-        for topic in (MEMORIZED, EXTRACTED)
+    topics = dict.fromkeys((MEMORIZED, EXTRACTED, *(one.topic for one in replies)))
+    memorized, extracted, *others = (
+        _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies) for topic in topics
     )
     broken = next((one for one in _found(findings) if one[1].discredits == "report"), None)
     if broken is None:
         clauses = " ".join(one.clause or one.topic.open_clause for one in (memorized, extracted))
         sentences = [f"{clauses}.", *(one for audit in audits() for one in audit.sentences(findings))]
         to_do = _to_do(findings)
-        tone = min(memorized.tone, extracted.tone, key=TONES.index)
+        tone = min((one.tone for one in (memorized, extracted, *others)), key=TONES.index)
     else:
         sentences = [broken[1].verdict]
         to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")
         tone = "bad"
     if doubted:
         sentences.append(f"But {_APART}")
-    return Conclusion(" ".join(sentences), tone, (memorized, extracted, to_do))
+    return Conclusion(" ".join(sentences), tone, (memorized, extracted, *others, to_do))
 
 
 def _found(findings: Sequence[Finding]) -> Iterator[tuple[Finding, Entry]]:

@@ -64,7 +64,30 @@ from coalmine.statistics.intervals import (
     clustered_interval as clustered_interval,
     median_estimate as median_estimate,
 )
-from coalmine.statistics.multiple_tests import adjusted_p_values as adjusted_p_values, holm as holm
+from coalmine.statistics.multiple_tests import (
+    adjusted_p_values as adjusted_p_values,
+    benjamini_hochberg as benjamini_hochberg,
+    holm as holm,
+    simes as simes,
+)
+from coalmine.statistics.provenance.conformal import (
+    conformal_p_values as conformal_p_values,
+    fewest_shown as fewest_shown,
+    non_members_needed as non_members_needed,
+    smallest_p_value as smallest_p_value,
+)
+from coalmine.statistics.provenance.detection import (
+    Detection as Detection,
+    measure_detection as measure_detection,
+)
+from coalmine.statistics.provenance.rank_histograms import RankHistogram as RankHistogram
+from coalmine.statistics.provenance.text_scores import (
+    log_ratio as log_ratio,
+    min_k_plus_plus as min_k_plus_plus,
+    rmia as rmia,
+    rmia_ratio as rmia_ratio,
+    windowed_ratio as windowed_ratio,
+)
 from coalmine.statistics.roc import (
     RateEstimate as RateEstimate,
     area_under_roc as area_under_roc,

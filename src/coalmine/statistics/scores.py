@@ -145,6 +145,18 @@ def checked_confidence(confidence: float) -> float:
     return level
 
 
+def checked_fdr(fdr: float) -> float:
+    """A false-discovery rate strictly between 0 and 1, as a plain float.
+
+    >>> checked_fdr(0.05)
+    0.05
+    """
+    rate = float(fdr)
+    if not 0.0 < rate < 1.0:
+        raise InputError(f"fdr must be strictly between 0 and 1, got {fdr}; use for example 0.05")
+    return rate
+
+
 def checked_count(number: int, what: str) -> int:
     """A whole number of at least 1, of any size, as a plain int.
 

@@ -132,7 +132,7 @@ def read_corpus(
         _check_kind(corpus, fields, options)
     documents = _read(corpus, fields)
     sets = (canaries, _earlier(corpus)) if valid is None else ()
-    read = {role: name for role, name in fields.named().items() if role != "user"}
+    read = {role: name for role, name in fields.named().items() if role not in {"user", "date"}}
     return TrainingText(
         documents,
         None if valid is None else _read(valid, fields),

@@ -69,7 +69,7 @@ class CsvCorpus(LineCorpus):
         """A new document as a record, without its line break; columns that are not in use are empty."""
         record = [""] * len(self._columns)
         for role, column in self._roles.items():
-            record[column] = values[role]
+            record[column] = values.get(role, "") if role == "date" else values[role]
         return self._encoded(record)
 
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing can be wrong with it
@@ -129,7 +129,7 @@ class CsvCorpus(LineCorpus):
                 # If the names are missing, the first document is in their place, so nothing of it is quoted.
                 raise CorpusError(
                     f"{self.place(line)} names no column {field!r} among its {len(self._columns)}; put column names into the first line, "
-                    "and name the one that holds it, as text field, user field or source and target field"
+                    "and name the one that holds it, as text field, user field, date field or source and target field"
                 )
             self._roles[role] = self._columns.index(field)
         return True
@@ -161,6 +161,7 @@ class CsvCorpus(LineCorpus):
             values[role["text"]],
             values[role["user"]] if "user" in role else None,
             values[role["source"]] if "source" in role else None,
+            (values[role["date"]] or None) if "date" in role else None,
         )
 
 

@@ -27,7 +27,7 @@ class Edits:
 
     Args:
         insertions: in ascending order of place; several at one place keep their order.
-        documents: the new documents that `insertions` refer to, each from role ("text", "user", "source") to value.
+        documents: the new documents that `insertions` refer to, each from role ("text", "user", "source") to value; they have no date.
         changes: place to a function that makes the new text from the old one; None leaves the document out.
     """
 

@@ -27,7 +27,8 @@ class Fields(msgspec.Struct, frozen=True):
     """Which fields of a row hold what; a .txt corpus has no fields and takes only the default.
 
     `source` and `target` are the two sides of a translation pair, and replace `text`. Models are trained on the target, so
-    that is where canaries are planted. `user` is the field that says whose text it is.
+    that is where canaries are planted. `user` is the field that says whose text it is, and `date` the one that says when it was
+    written: an ISO 8601 date or time, or seconds since 1970.
 
     >>> Fields(text="body", user="author").named()
     {'text': 'body', 'user': 'author'}
@@ -37,6 +38,7 @@ class Fields(msgspec.Struct, frozen=True):
     user: str | None = None
     source: str | None = None
     target: str | None = None
+    date: str | None = None
 
     def __post_init__(self) -> None:
         if (self.source is None) != (self.target is None):
@@ -61,23 +63,25 @@ class Fields(msgspec.Struct, frozen=True):
         >>> Fields(source="en", target="de").named()
         {'text': 'de', 'source': 'en'}
         """
-        names = {"text": self.scored, "user": self.user, "source": self.source}
+        names = {"text": self.scored, "user": self.user, "source": self.source, "date": self.date}
         return {role: name for role, name in names.items() if name is not None}
 
 
 class CorpusDocument(msgspec.Struct, frozen=True, gc=False):
     """One document of a corpus.
 
-    `number` says where it is, counted from 1: the line on which it begins, or for Parquet the row.
+    `number` says where it is, counted from 1: the line on which it begins, or for Parquet the row. `date` is what its field holds, as
+    text; a planted document has none.
 
     >>> CorpusDocument(1, "hello", user="ann")
-    CorpusDocument(number=1, text='hello', user='ann', source=None)
+    CorpusDocument(number=1, text='hello', user='ann', source=None, date=None)
     """
 
     number: int
     text: str
     user: str | None = None
     source: str | None = None
+    date: str | None = None
 
 
 class JoinedTexts(NamedTuple):
@@ -138,6 +142,6 @@ def missing_field(place: str, field: str, present: Sequence[str]) -> CorpusError
     # What does not look like the name of a field may be data in the place of one.
     there = ", ".join(repr(name) if _FIELD_NAME.fullmatch(name) else "..." for name in present) or "none"
     return CorpusError(
-        f"{place} has no field {field!r} (its fields: {there}); name the one that holds it, as text field, user field or source and "
-        "target field"
+        f"{place} has no field {field!r} (its fields: {there}); name the one that holds it, as text field, user field, date field "
+        "or source and target field"
     )

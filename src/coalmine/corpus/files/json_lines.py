@@ -15,6 +15,9 @@ from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
 
+# What the values of some roles may be, apart from strings.
+_NOT_TEXT: dict[str, tuple[type, ...]] = {"user": (int, type(None)), "date": (int, float, type(None))}
+
 
 class _JsonBlock(LineBlock):
     """Some whole lines of JSON; a line of white space is not a document, and stays where it is."""
@@ -51,7 +54,12 @@ class JsonLinesCorpus(LineCorpus):
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:
         super().__init__(path, fields, kind, hashed=hashed)
-        types: dict[str, Any] = {"text": str, "user": str | int | None, "source": str}
+        types: dict[str, Any] = {
+            "text": str,
+            "user": str | int | None,
+            "source": str,
+            "date": str | int | float | None,
+        }
         roles = fields.named()
         row = msgspec.defstruct("Row", [(role, types[role]) for role in roles], rename=roles)
         # Reads only the fields in use, which is several times as fast as making a dictionary of each row.
@@ -73,9 +81,13 @@ class JsonLinesCorpus(LineCorpus):
             row: Any = self._decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
-        user = getattr(row, "user", None)
+        user, date = getattr(row, "user", None), getattr(row, "date", None)
         return CorpusDocument(
-            number, row.text, None if user is None else str(user), getattr(row, "source", None)
+            number,
+            row.text,
+            None if user is None else str(user),
+            getattr(row, "source", None),
+            None if date is None or date == "" else str(date),
         )
 
     def _decode_slowly(self, number: int, content: bytes) -> CorpusDocument:
@@ -96,7 +108,7 @@ class JsonLinesCorpus(LineCorpus):
             if field not in row:
                 raise missing_field(place, field, sorted(row))
             value = row[field]
-            if role == "user" and (value is None or type(value) is int):
+            if type(value) in _NOT_TEXT.get(role, ()):
                 value = None if value is None else str(value)
             elif not isinstance(value, str):
                 raise CorpusError(
@@ -107,13 +119,20 @@ class JsonLinesCorpus(LineCorpus):
                     f"{place}: field {field!r} holds half a surrogate pair, which is not text; fix the row"
                 )
             values[role] = value
-        return CorpusDocument(number, values["text"] or "", values.get("user"), values.get("source"))
+        return CorpusDocument(
+            number,
+            values["text"] or "",
+            values.get("user"),
+            values.get("source"),
+            values.get("date") or None,
+        )
 
     def row(self, values: Mapping[str, str]) -> bytes:
         """A new document as a line, without its line break; it has only the fields in use."""
-        return json.dumps(
-            {self._roles[role]: values[role] for role in self._roles}, ensure_ascii=False
-        ).encode("utf-8")
+        given = {
+            field: values.get(role) if role == "date" else values[role] for role, field in self._roles.items()
+        }
+        return json.dumps(given, ensure_ascii=False).encode("utf-8")
 
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
         """The object with another text; its other fields keep their values."""

@@ -32,7 +32,10 @@ class TableBlock(DocumentBlock):
         corpus = self._corpus
         names = corpus.fields.named()
         try:
-            values = {role: self.batch.column(field).to_pylist() for role, field in names.items()}
+            values = {
+                role: self.batch.column(field).to_pylist() for role, field in names.items() if role != "date"
+            }
+            dates = self._dates()
         except UnicodeDecodeError:
             raise CorpusError(
                 f"{corpus.path} is damaged after row {self.first} (a text in it is not UTF-8); copy or write it again"
@@ -47,14 +50,32 @@ class TableBlock(DocumentBlock):
                 )
         users = [None if user is None else str(user) for user in values.get("user", nothing)]
         numbers = range(self.first + 1, self.first + self.count + 1)
-        return list(map(CorpusDocument, numbers, values["text"], users, values.get("source", nothing)))
+        sources = values.get("source", nothing)
+        return list(map(CorpusDocument, numbers, values["text"], users, sources, dates))
+
+    def _dates(self) -> list[str | None]:
+        """The date of each row as text, whatever the type of its column."""
+        field = self._corpus.fields.date
+        if field is None:
+            return [None] * self.count
+        column = self.batch.column(field)
+        kind, pa = column.type, self._corpus.arrow
+        if pa.types.is_date(kind):
+            column = column.cast(pa.timestamp("ms"))
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            # Counted in UTC if the column has a time zone. By way of whole numbers, because Python's own times end at the year 9999
+            # and know no nanoseconds.
+            per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[column.type.unit]
+            counts = column.cast(pa.int64()).to_pylist()
+            return [None if count is None else _seconds_as_text(count, per_second) for count in counts]
+        return [None if date is None or date == "" else str(date) for date in column.to_pylist()]
 
 
 class ParquetCorpus(Corpus):
     """A .parquet corpus: each row is a document."""
 
     def __init__(self, path: Path, fields: Fields, kind: CorpusKind, *, hashed: bool = False) -> None:  # noqa: ARG002
-        self._pa = pyarrow_for(f"reading {path.name}")
+        self.arrow = pyarrow_for(f"reading {path.name}")
         import pyarrow.parquet
 
         # Opened for the checks of the path. Parquet is read from both ends, so its bytes are not hashed while they are read.
@@ -64,13 +85,13 @@ class ParquetCorpus(Corpus):
             # A small buffer and no reading ahead, so that memory does not grow with the file or its row groups.
             # By its bytes, because pyarrow takes only paths that are UTF-8.
             self.file: Any = pyarrow.parquet.ParquetFile(
-                self._pa.OSFile(os.fsencode(path)),
+                self.arrow.OSFile(os.fsencode(path)),
                 buffer_size=1 << 16,
                 pre_buffer=False,
                 page_checksum_verification=True,
             )
             self.schema: Any = self.file.schema_arrow
-        except (self._pa.ArrowException, OSError, UnicodeError) as error:  # the last of names of columns
+        except (self.arrow.ArrowException, OSError, UnicodeError) as error:  # the last of names of columns
             raise CorpusError(
                 f"{path} is not whole Parquet data ({_reason(error)}); copy or write it again"
             ) from None
@@ -129,15 +150,15 @@ class ParquetCorpus(Corpus):
                 first = self._rows_read
                 self._rows_read += batch.num_rows
                 yield TableBlock(self, batch, first)
-        except (self._pa.ArrowException, OSError) as error:
+        except (self.arrow.ArrowException, OSError) as error:
             raise CorpusError(
                 f"{self.path} is damaged after row {self._rows_read} ({_reason(error)}); copy or write it again"
             ) from None
 
     def row(self, values: Mapping[str, str]) -> Any:
         """A new document as a batch of one row; columns that are not in use are null."""
-        pa = self._pa
-        given = {field: values[role] for role, field in self.fields.named().items()}
+        pa = self.arrow
+        given = {field: values[role] for role, field in self.fields.named().items() if role != "date"}
         columns = []
         for field in self.schema:
             if field.name in given:
@@ -180,11 +201,11 @@ class ParquetCorpus(Corpus):
         column = block.batch.schema.get_field_index(self.fields.scored)
         field = block.batch.schema.field(column)
         batch = block.batch.set_column(column, field, self._text_array(texts, field.type))
-        return batch, self._pa.array(kept)
+        return batch, self.arrow.array(kept)
 
     def _text_array(self, texts: list[str], column_type: Any) -> Any:
-        values = self._pa.array(texts, type=self._pa.string())
-        encoded = values.dictionary_encode() if self._pa.types.is_dictionary(column_type) else values
+        values = self.arrow.array(texts, type=self.arrow.string())
+        encoded = values.dictionary_encode() if self.arrow.types.is_dictionary(column_type) else values
         return encoded.cast(column_type)
 
     def _check_schema(self) -> None:
@@ -193,20 +214,30 @@ class ParquetCorpus(Corpus):
                 raise CorpusError(f"{self.path} has two columns {field!r}; give each a name of its own")
             if field not in self.schema.names:
                 raise missing_field(str(self.path), field, self.schema.names)
-            if not self._is_text(self.schema.field(field).type):
-                found = self.schema.field(field).type
+            found = self.schema.field(field).type
+            if not (self._is_text(found) or (role == "date" and self._is_time(found))):
+                wanted = "strings, numbers or times" if role == "date" else "strings"
                 raise CorpusError(
-                    f"{self.path}: the {role} column {field!r} should be strings, but is {found}; convert it"
+                    f"{self.path}: the {role} column {field!r} should be {wanted}, but is {found}; convert it"
                 )
 
     def _is_text(self, column_type: Any) -> bool:
-        types = self._pa.types
+        types = self.arrow.types
         if types.is_dictionary(column_type):
             column_type = column_type.value_type
         return bool(
             types.is_string(column_type)
             or types.is_large_string(column_type)
             or types.is_string_view(column_type)
+        )
+
+    def _is_time(self, column_type: Any) -> bool:
+        types = self.arrow.types
+        return bool(
+            types.is_date(column_type)
+            or types.is_timestamp(column_type)
+            or types.is_integer(column_type)
+            or types.is_floating(column_type)
         )
 
 
@@ -257,6 +288,13 @@ class _TableSink:
             self._writer.write_table(table.unify_dictionaries())
         self._waiting = []
         self._waiting_bytes = 0
+
+
+def _seconds_as_text(count: int, per_second: int) -> str:
+    """Seconds since 1970 in decimals, exactly: a float would lose nanoseconds."""
+    whole, rest = divmod(abs(count), per_second)
+    decimals = f".{rest:0{len(str(per_second)) - 1}d}" if rest else ""
+    return f"{'-' if count < 0 else ''}{whole}{decimals}"
 
 
 def _reason(error: BaseException) -> str:

@@ -77,7 +77,7 @@ def read_documents(path: str | os.PathLike[str], fields: Fields | None = None) -
     ...     path = Path(folder, "mail.jsonl")
     ...     _ = path.write_text('{"text": "hello", "from": "ann"}\n')
     ...     list(read_documents(path, Fields(user="from")))
-    [CorpusDocument(number=1, text='hello', user='ann', source=None)]
+    [CorpusDocument(number=1, text='hello', user='ann', source=None, date=None)]
     """
     with open_corpus(path, fields) as corpus:
         for block in nonempty_blocks(corpus):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -17,10 +18,11 @@ from coalmine.models.endpoints.answers import (
 )
 from coalmine.models.endpoints.client import Client
 from coalmine.models.endpoints.echo import Echo, Piece, read_echo
+from coalmine.models.endpoints.listing import longest_list
 from coalmine.models.endpoints.probing import Capability
 from coalmine.models.endpoints.probing_scores import TOP
 from coalmine.models.endpoints.tokens import EndpointTokenizer, LocalTokenizer
-from coalmine.models.protocols import SequenceScore, TokenSequence
+from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence, check_listed
 
 
 class EndpointGenerator:
@@ -107,6 +109,16 @@ class EndpointGenerator:
             for question, answer in zip(questions, answers, strict=True)
         ]
 
+    @property
+    def most_listed(self) -> int:
+        """1: a server that gives text lists the token that it would write."""
+        return 1
+
+    def next_texts(self, prompts: Sequence[str], *, k: int) -> list[list[str]]:
+        """For each prompt the text of the k likeliest next tokens as the server writes them; none where it ends the text."""
+        check_listed(k, self.most_listed)
+        return [[text] if text else [] for text in self.complete(prompts, length=1)]
+
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt by `length` tokens; fewer if the server ends the text earlier."""
         texts = [self._text(prompt) for prompt in prompts]
@@ -173,6 +185,26 @@ class EndpointRanker(EndpointGenerator):
             for question, answer in zip(questions, answers, strict=True)
         ]
 
+    @cached_property
+    def most_listed(self) -> int:
+        """The most next tokens that the server lists, up to 1,000; it is asked when this is first needed."""
+        return longest_list(
+            self._client,
+            lambda k: self._asking_for(self.capability.text, most_tokens=1, top=k),
+            lambda question, answer: self._by_likelihood(self._next_tokens(question, answer)),
+            self._check_top,
+        )
+
+    def next_texts(self, prompts: Sequence[str], *, k: int) -> list[list[str]]:
+        """For each prompt the texts of the k likeliest next tokens as the server writes them; none where it ends the text."""
+        check_listed(k, self.most_listed)
+        questions = [self._asking_for(self._before + prompt, most_tokens=1, top=k) for prompt in prompts]
+        answers = self._client.ask_all(questions, self._check_top)
+        return [
+            self._by_likelihood(self._next_tokens(question, answer))[:k]
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+
     def generate(self, prompts: Sequence[Sequence[int]], *, length: int) -> list[list[int]]:
         """The greedy continuation of each prompt by `length` tokens; fewer if the server ends the text earlier."""
         if length < 1:
@@ -213,7 +245,10 @@ class EndpointRanker(EndpointGenerator):
             raise NotMeasurableError(
                 f"the {k} likeliest tokens were asked for, and the server gives {len(listed)}; ask for no more than that"
             )
-        return sorted(listed, key=lambda token: -listed[token])[:k]
+        return self._by_likelihood(listed)[:k]
+
+    def _by_likelihood(self, listed: dict[str, float]) -> list[str]:
+        return sorted(listed, key=lambda token: -listed[token])
 
     def _tokens_in_words(self) -> str:
         own = super()._tokens_in_words()
@@ -228,9 +263,9 @@ class EndpointScorer(EndpointRanker):
 
         Ranks are given if all tokens of a target are among the 5 likeliest.
         """
+        top = TOP if ranks else 1
         questions = [
-            self._scoring(self._text([*sequence.context, *sequence.target]), ranks=ranks)
-            for sequence in sequences
+            self._scoring(self._text([*sequence.context, *sequence.target]), top) for sequence in sequences
         ]
         scores = []
         for sequence, pieces in zip(sequences, self._pieces(questions), strict=True):
@@ -244,6 +279,14 @@ class EndpointScorer(EndpointRanker):
         questions = [self._scoring(text) for text in texts]
         return [self._score(pieces, 0, ranks=False) for pieces in self._pieces(questions)]
 
+    def rank_text(self, texts: Sequence[str], *, k: int) -> list[IntArray]:
+        """The rank of each token that `score_text` scores, from 1 to k, from one request per text; 0 if it is not among the k likeliest."""
+        check_listed(k, self.most_listed)
+        self._tops.add(k)
+        found = self._pieces([self._scoring(text, k) for text in texts])
+        places = [self._ranks(pieces) for pieces in found]
+        return [np.array([rank if rank and rank <= k else 0 for rank in own], dtype=np.int64) for own in places]
+
     def unscored(self, texts: Sequence[str]) -> list[int]:
         """The number of characters at the beginning of each text without a log-probability; texts that were scored before cost nothing."""
         if self._scores_all:
@@ -255,11 +298,18 @@ class EndpointScorer(EndpointRanker):
     def _scores_all(self) -> bool:
         return self.capability.style.scores_first or len(self._before) > self.capability.style.hidden
 
-    def _scoring(self, text: str, *, ranks: bool = False) -> EndpointQuestion:
+    @cached_property
+    def _tops(self) -> set[int]:
+        """How many of the likeliest tokens were asked for at each position of a text."""
+        return {TOP}
+
+    def _scoring(self, text: str, top: int = 1) -> EndpointQuestion:
         """The question about a text; one that lists more tokens serves as well if it was asked before."""
-        question = self._asking_for(self._before + text, most_tokens=1, top=TOP if ranks else 1)
-        longer = self._asking_for(self._before + text, most_tokens=1, top=TOP)
-        return longer if self._client.cached(longer) is not None else question
+        for more in sorted(number for number in self._tops if number > top):
+            longer = self._asking_for(self._before + text, most_tokens=1, top=more)
+            if self._client.cached(longer) is not None:
+                return longer
+        return self._asking_for(self._before + text, most_tokens=1, top=top)
 
     def _pieces(
         self, questions: Sequence[EndpointQuestion], *, provisional: bool = False
@@ -289,19 +339,24 @@ class EndpointScorer(EndpointRanker):
         if self._local is not None:
             values = [value for piece in pieces for value in piece.nats]
             best = [flag for piece in pieces for flag in piece.is_argmax]
-            places = [rank for piece in pieces for rank in piece.ranks]
         else:
             values = [None if None in piece.nats else sum(n or 0.0 for n in piece.nats) for piece in pieces]
             best = [all(piece.is_argmax) for piece in pieces]
-            places = [piece.ranks[0] if piece.tokens == 1 else None for piece in pieces]
         # What the server does not score counts 0 bits; describe() says so under "context".
         bits = np.array([0.0 if value is None else value / math.log(2) for value in values[given:]])
-        known = [place for place in places[given:] if place is not None]
+        places = self._ranks(pieces)[given:]
+        known = [place for place in places if place is not None]
         return SequenceScore(
             log2_probabilities=np.minimum(bits, 0.0),
             is_argmax=np.array(best[given:], dtype=bool),
-            ranks=np.array(known, dtype=np.int64) if ranks and len(known) == len(places[given:]) else None,
+            ranks=np.array(known, dtype=np.int64) if ranks and len(known) == len(places) else None,
         )
+
+    def _ranks(self, pieces: Sequence[Piece]) -> list[int | None]:
+        """The rank of each token as it is counted here, from 1; None if it is not among those listed."""
+        if self._local is not None:
+            return [rank for piece in pieces for rank in piece.ranks]
+        return [piece.ranks[0] if piece.tokens == 1 else None for piece in pieces]
 
     def _asking_for(self, prompt: str, *, most_tokens: int, top: int) -> EndpointQuestion:
         return EndpointQuestion(prompt=prompt, most_tokens=most_tokens, top=top, echo=True)

@@ -30,8 +30,9 @@ Check = Callable[[EndpointQuestion, EndpointAnswer], object]
 IDS_REMEMBERED = 10_000
 ROUNDS_PER_CHECK = 16
 MOST_CONCURRENCY = 256
-# The most bytes of an answer: a fixed number, and a number for each token, which is many times what servers write.
-BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN = 1_000_000, 4_000
+# The most bytes of an answer: a fixed number, and a number for each token or for each of many that are listed in its place, which is many
+# times what servers write.
+BYTES_OF_AN_ANSWER, BYTES_OF_A_TOKEN, BYTES_OF_A_LISTED_ONE = 1_000_000, 4_000, 100
 
 
 class RecognitionRequests(NamedTuple):
@@ -346,6 +347,7 @@ class Client:
         body = msgspec.json.encode(question.body(self.model, self.request_fields))
         # A token has at least one byte of the prompt, except those that some servers put before it.
         most_tokens = len(question.prompt.encode()) + 2 + question.most_tokens
+        bytes_of_a_token = max(BYTES_OF_A_TOKEN, BYTES_OF_A_LISTED_ONE * (question.top or 0))
 
         def read(content: bytes) -> tuple[EndpointAnswer, int | None]:
             answer = read_answer(content)
@@ -359,7 +361,7 @@ class Client:
             body,
             read,
             most_tokens=most_tokens,
-            most_bytes=min(MOST_BYTES, BYTES_OF_AN_ANSWER + BYTES_OF_A_TOKEN * most_tokens),
+            most_bytes=min(MOST_BYTES, BYTES_OF_AN_ANSWER + bytes_of_a_token * most_tokens),
             stop=stop,
             hide=question.prompt,
         )

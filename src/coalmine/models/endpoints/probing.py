@@ -90,7 +90,7 @@ def probe(client: Client, *, context: str = "", texts: Sequence[str] = PROBE_TEX
     except LackingError as problem:
         why = str(problem)
     except (EndpointRefusedError, NoAnswerError) as problem:
-        _raise_unless_lacking(problem)
+        raise_unless_lacking(problem)
         why = f"when asked for log-probabilities, it gives no usable answer: {problem.reason}"
     return Capability(
         level=level,
@@ -148,7 +148,7 @@ def _learn_ids(client: Client, other_text: str, first: EndpointAnswer) -> bool:
     return False
 
 
-def _raise_unless_lacking(problem: EndpointRefusedError | NoAnswerError) -> None:
+def raise_unless_lacking(problem: EndpointRefusedError | NoAnswerError) -> None:
     """Raise, unless the server refuses this kind of question or fails at it: one that cannot be reached may be able to answer it."""
     if isinstance(problem, EndpointRefusedError):
         lacking = problem.status in {400, 404, 405, 422, 501}

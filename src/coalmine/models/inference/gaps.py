@@ -84,7 +84,7 @@ class GapScorer(LocalModel[SubwordTokenizer]):
                 waiting, bytes_waiting = {}, 0
         self._ask(waiting, scores)
         return [
-            scores.part(slice(start, end))
+            scores.part(slice(start, end)).sequence()
             for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         ]
 

@@ -18,8 +18,10 @@ from coalmine.models.inference.likeliest import list_likeliest
 from coalmine.models.inference.local import LocalModel
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.reading import Reader
-from coalmine.models.inference.token_scores import TokenScores, log2_softmax
+from coalmine.models.inference.scoring import Scoring, shared_length
+from coalmine.models.inference.token_scores import Asked, TokenScores, log2_softmax
 from coalmine.models.protocols import (
+    DistributionScore,
     FloatArray,
     Followed,
     IntArray,
@@ -43,7 +45,7 @@ DEFAULT_CONTEXT = "document separator, initial state"
 
 
 class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A network with a state as an audit sees it: a Scorer, a Stepper, a Generator, a Reciter and a Lister.
+    """A network with a state as an audit sees it: a DistributionScorer, a Stepper, a Generator, a Reciter and a Lister.
 
     A text is scored after the document separator and the initial state, as the start of each document was in training.
     """
@@ -66,6 +68,11 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         self.reference = reference
         self._network = network
         self.contexts = contexts
+
+    @property
+    def network(self) -> Network:
+        """The network itself, with its weights."""
+        return self._network
 
     @property
     def context(self) -> tuple[int, ...]:
@@ -151,84 +158,29 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             device=self._device,
         )
 
-    @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`; their common prefix is read once."""
+        return [one.sequence() for one in self._scores(sequences, Asked(ranks=ranks))]
+
+    def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
+        """Scores in the order of `sequences`, with ranks and the moments of each distribution in bits, from the same pass."""
+        return [one.distribution() for one in self._scores(sequences, Asked(ranks=True, moments=True))]
+
+    @torch.inference_mode()
+    def _scores(self, sequences: Sequence[TokenSequence], asked: Asked) -> list[TokenScores]:
         self._check_at_rest()
-        if not sequences:
-            return []
-        rows = [sequence.context + sequence.target for sequence in sequences]
-        for (context, _, _), row in zip(sequences, rows, strict=True):
-            self._check(row)
+        for context, target, _ in sequences:
+            self._check(context + target)
             if not context:
                 raise NotMeasurableError(
                     "a text cannot be scored after nothing: give the model's context before it"
                 )
-        shared = _shared_length(rows)
-        # The scores of the shared prefix itself (all tokens but the first, which nothing predicts), and of what comes right after it.
-        hidden, state = self._read_prefix(rows[0][:shared])
-        after = [row[shared] for row in rows] if shared else []
-        tokens = np.array([*rows[0][1:shared], *after], dtype=np.int64)
-        begin = max(0, shared - 1)
-        # All that follow the prefix are judged at its last token.
-        judged = self._judge(hidden, np.minimum(np.arange(len(tokens)), begin), tokens, ranks=ranks)
-        prefix = judged.part(slice(0, begin))
-        results: list[SequenceScore | None] = [None] * len(rows)
-        # Neighbors in length share a batch, so that little of it is padding.
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        while order:
-            most = self._rows_at_a_time(len(rows[order[-1]]), len(rows[order[-1]]) - shared)
-            batch, order = order[-most:], order[:-most]
-            rests = self._judge_rests([rows[i][shared:] for i in batch], state, ranks=ranks)
-            for i, rest in zip(batch, rests, strict=True):
-                # Position p of a row is predicted at index p - 1 of the three parts together.
-                own = slice(len(sequences[i].context) - 1, len(rows[i]) - 1)
-                first = judged.part(slice(begin + i, begin + i + 1))
-                results[i] = _join((prefix, first, rest), own)
-        return [result for result in results if result is not None]
-
-    def _read_prefix(self, row: tuple[int, ...]) -> tuple[Tensor, State]:
-        """The hidden numbers at each token of one row, and the state after it."""
-        state = self._network.initial_state(1)
-        if not row:
-            return torch.zeros((0, 1), dtype=self._dtype, device=self._device), state
-        tokens = self._tensor(np.array([row], dtype=np.int64))
-        hidden, state = self._network.read_hidden(tokens, state, len(row))
-        return hidden[0], state
-
-    def _judge_rests(
-        self, rests: list[tuple[int, ...]], state: State, *, ranks: bool
-    ) -> Iterator[SequenceScore]:
-        """The scores of all but the first token of each of `rests`, which follow a shared prefix, in one padded pass."""
-        lengths = np.array([len(rest) for rest in rests])
-        width = int(lengths.max())
-        padded = np.zeros((len(rests), width), dtype=np.int64)
-        for row, rest in enumerate(rests):
-            padded[row, : len(rest)] = rest
-        # Padding comes after the text and is read after it, so it cannot change a number that is used. The last token of each text
-        # is only predicted, never read.
-        counts = np.arange(1, width) < lengths[:, None]
-        hidden = torch.zeros((0, 1), dtype=self._dtype, device=self._device)
-        if width > 1:
-            read = self._tensor(padded[:, :-1].copy())
-            hidden, _ = self._network.read_hidden(read, self._repeated(state, len(rests)), width - 1)
-            hidden = hidden.flatten(0, 1)
-        if not counts.all():
-            hidden = hidden[self._tensor(np.flatnonzero(counts))]
-        tokens = padded[:, 1:][counts]
-        scores = self._judge(hidden, np.arange(len(tokens)), tokens, ranks=ranks)
-        ends = np.cumsum(lengths - 1).tolist()
-        return (
-            scores.part(slice(end - length + 1, end))
-            for end, length in zip(ends, lengths.tolist(), strict=True)
+        if not sequences:
+            return []
+        scoring = Scoring(
+            self._network, self._projection, rows_at_a_time=self._rows_at_a_time, device=self._device
         )
-
-    def _judge(self, hidden: Tensor, rows: IntArray, tokens: IntArray, *, ranks: bool) -> TokenScores:
-        """The scores of tokens, each at one of the rows of hidden numbers."""
-        if not len(tokens):
-            return TokenScores(np.empty(0), np.empty(0, bool), np.empty(0, np.int64) if ranks else None)
-        judged = self._projection.judge(hidden, rows, tokens, ranks=ranks)
-        return TokenScores(judged.log2[:, 0], judged.is_argmax, judged.ranks)
+        return scoring.scores(sequences, asked)
 
     @torch.inference_mode()
     def start(self, contexts: Sequence[Sequence[int]], *, columns: IntArray | None = None) -> Step:
@@ -241,7 +193,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             raise ModelError(f"contexts to start from must be of one length, got lengths {sorted(lengths)}")
         rows = [tuple(context) for context in contexts]
         # The common prefix of all contexts is read once; a walk that reads nodes again shares most of it.
-        shared = _shared_length(rows) if len(rows) > 1 else 0
+        shared = shared_length(rows) if len(rows) > 1 else 0
         state = self._read_last([rows[0][:shared]])[1] if shared else self._network.initial_state(1)
         most = self._rows_to_read(len(rows[0]), len(rows[0]) - shared)
         parts, expected = [], []
@@ -386,15 +338,6 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             )
 
 
-def _join(parts: Sequence[SequenceScore | TokenScores], own: slice) -> SequenceScore:
-    ranks = [part.ranks for part in parts if part.ranks is not None]
-    return SequenceScore(
-        log2_probabilities=np.concatenate([part.log2_probabilities for part in parts])[own],
-        is_argmax=np.concatenate([part.is_argmax for part in parts])[own],
-        ranks=np.concatenate(ranks)[own] if ranks else None,
-    )
-
-
 def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     """The indices of prompts, grouped so that a group needs no padding."""
     groups: dict[int, list[int]] = {}
@@ -405,12 +348,3 @@ def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
             )
         groups.setdefault(len(prompt), []).append(i)
     return list(groups.values())
-
-
-def _shared_length(rows: Sequence[tuple[int, ...]]) -> int:
-    """The length of the common prefix of all rows, which leaves at least one token of each row to be predicted."""
-    lowest, highest = min(rows), max(rows)  # in sorted order, so that what these two share, all share
-    shared = 0
-    while shared < min(len(row) for row in rows) - 1 and lowest[shared] == highest[shared]:
-        shared += 1
-    return shared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,17 @@ from torch import Tensor, nn
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulModel
 from coalmine.models.inference.local import LocalModel
-from coalmine.models.inference.token_scores import score_tokens
-from coalmine.models.protocols import IntArray, SequenceScore, Tokenizer, TokenSequence
-from coalmine.models.reference.networks import Network
+from coalmine.models.inference.projection import Projection
+from coalmine.models.inference.scoring import judge_tokens
+from coalmine.models.inference.token_scores import Asked, TokenScores
+from coalmine.models.protocols import (
+    DistributionScore,
+    IntArray,
+    SequenceScore,
+    Tokenizer,
+    TokenSequence,
+)
+from coalmine.models.reference.networks import Head, Network
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 
@@ -56,9 +64,29 @@ class PairNetwork(nn.Module):
         """
         raise NotImplementedError
 
+    def read_hidden(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
+        """As `forward`, with the (batch, T, width) hidden numbers that `project` turns into logits.
+
+        A network that cannot be read without its last layer gives the logits themselves.
+        """
+        logits: Tensor = self(sources, lengths, targets)
+        return logits
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The logits of some positions of what `read_hidden` gave."""
+        return hidden
+
+    def head(self) -> Head | None:
+        """What `project` does, where it can be done in parts."""
+        return None
+
+    def numbers_read(self, length: int) -> int:
+        """The most numbers that `read_hidden` makes of a target of `length` tokens, besides those of its source."""
+        return self.vocabulary * length
+
 
 class FixedSource(StatefulModel):
-    """A model of pairs with its source held fixed: a Scorer, a Stepper, a Generator, a Reciter and a Lister of targets."""
+    """A model of pairs with its source held fixed: a DistributionScorer, a Stepper, a Generator, a Reciter and a Lister of targets."""
 
     def __init__(self, pairs: PairNetworkModel, source: tuple[int, ...]) -> None:
         """Read the source once, with the weights as they are now."""
@@ -83,7 +111,7 @@ class FixedSource(StatefulModel):
 
 
 class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A pair network as an audit sees it: it scores targets given their sources, and is a causal model once a source is fixed.
+    """A pair network as an audit sees it: a DistributionScorer of targets given their sources, which is a causal model once a source is fixed.
 
     The log-perplexity is that of the target's tokens in bits, with teacher forcing: each token is predicted from the source and the true
     tokens before it. Neither the source nor an end of sequence is scored.
@@ -137,25 +165,37 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         self._check_source(source)
         return FixedSource(self, source)
 
-    @torch.inference_mode()
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`, each of which needs its source; what all of them share is read once."""
+        fixed = self._with_their_source(sequences)
+        if fixed is not None:
+            return fixed.score([sequence._replace(source=()) for sequence in sequences], ranks=ranks)
+        return [one.sequence() for one in self._scores(sequences, Asked(ranks=ranks))]
+
+    def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
+        """Scores in the order of `sequences`, with ranks and the moments of each distribution in bits, from the same pass."""
+        fixed = self._with_their_source(sequences)
+        if fixed is not None:
+            return fixed.score_distribution([sequence._replace(source=()) for sequence in sequences])
+        return [one.distribution() for one in self._scores(sequences, Asked(ranks=True, moments=True))]
+
+    def _with_their_source(self, sequences: Sequence[TokenSequence]) -> FixedSource | None:
+        """The model with the source of all sequences, if they have one in common; all of them are checked."""
         self._check_at_rest()
-        if not sequences:
-            return []
         for sequence in sequences:
             self._check(sequence)
-        if len({sequence.source for sequence in sequences}) == 1:
-            fixed = self.given_tokens(sequences[0].source)
-            alone = [TokenSequence(sequence.context, sequence.target) for sequence in sequences]
-            return fixed.score(alone, ranks=ranks)
-        results: list[SequenceScore | None] = [None] * len(sequences)
+        sources = {sequence.source for sequence in sequences}
+        return self.given_tokens(sources.pop()) if len(sources) == 1 else None
+
+    @torch.inference_mode()
+    def _scores(self, sequences: Sequence[TokenSequence], asked: Asked) -> list[TokenScores]:
+        results: list[TokenScores | None] = [None] * len(sequences)
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(sequences)), key=lambda i: _lengths(sequences[i]))
         while order:
             batch = self._batch(order, sequences)
             order = order[: -len(batch)]
-            scores = self._score_batch([sequences[i] for i in batch], ranks=ranks)
+            scores = self._score_batch([sequences[i] for i in batch], asked)
             for i, score in zip(batch, scores, strict=True):
                 results[i] = score
         return [result for result in results if result is not None]
@@ -166,24 +206,31 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         longest_target = _lengths(sequences[order[-1]])[0]
         for i in reversed(order):
             source = max(longest_source, len(sequences[i].source))
-            numbers = self.network.vocabulary * longest_target + source * max(NUMBERS_A_SOURCE_TOKEN, source)
+            numbers = self.network.numbers_read(longest_target) + source * max(NUMBERS_A_SOURCE_TOKEN, source)
             if size and numbers * (size + 1) > LOGITS_AT_A_TIME:
                 break
             longest_source, size = source, size + 1
         return order[-size:]
 
-    def _score_batch(self, sequences: Sequence[TokenSequence], *, ranks: bool) -> list[SequenceScore]:
-        sources = self._padded([sequence.source for sequence in sequences])
+    def _score_batch(self, sequences: Sequence[TokenSequence], asked: Asked) -> Iterator[TokenScores]:
         targets = self._padded([sequence.context + sequence.target for sequence in sequences])
-        lengths = self._tensor(np.array([len(sequence.source) for sequence in sequences], dtype=np.int64))
-        # Padding of a target is read after it, so it cannot change a number that is used. The last token of each target is
-        # only predicted, never read.
-        logits = self.network(sources, lengths, targets[:, :-1])
-        scores = score_tokens(logits, targets[:, 1:], ranks=ranks)
-        return [
-            scores.part((row, slice(len(context) - 1, len(context) + len(target) - 1)))
-            for row, (context, target, _) in enumerate(sequences)
-        ]
+        begins, sizes = np.array([(len(context) - 1, len(target)) for context, target, _ in sequences]).T
+        places = np.arange(targets.shape[1] - 1)
+        counts = (places >= begins[:, None]) & (places < (begins + sizes)[:, None])
+        scores = TokenScores.of_none(asked)
+        if counts.any():
+            sources = self._padded([sequence.source for sequence in sequences])
+            lengths = self._tensor(np.array([len(sequence.source) for sequence in sequences]))
+            # Padding of a target is read after it, so it cannot change a number that is used. The last token of each target is
+            # only predicted, never read.
+            hidden = self.network.read_hidden(sources, lengths, targets[:, :-1]).flatten(0, 1)
+            # Neither padding nor context is projected onto the vocabulary.
+            hidden = hidden[self._tensor(np.flatnonzero(counts))]
+            tokens = np.array([token for sequence in sequences for token in sequence.target])
+            projection = Projection(self.network, whole_at_a_time=LOGITS_AT_A_TIME)
+            scores = judge_tokens(projection, hidden, np.arange(len(tokens)), tokens, asked)
+        ends = np.cumsum(sizes).tolist()
+        return (scores.part(slice(end - size, end)) for end, size in zip(ends, sizes.tolist(), strict=True))
 
     def _padded(self, rows: Sequence[tuple[int, ...]]) -> Tensor:
         padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Log-probability, argmax flag and rank of observed tokens, from logits."""
+"""Log-probability, argmax flag, rank and moments of the distribution of observed tokens: of many, and of each sequence."""
 
 from __future__ import annotations
 
@@ -10,20 +10,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coalmine.models.protocols import FloatArray, IntArray, SequenceScore
+from coalmine.models.protocols import DistributionScore, FloatArray, IntArray, SequenceScore
+
+
+class Asked(NamedTuple):
+    """What is asked of the distribution at each position, besides the log-probability of a token."""
+
+    ranks: bool = False
+    moments: bool = False
 
 
 class TokenScores(NamedTuple):
-    """The scores of many tokens; all arrays have the shape of the tokens."""
+    """The scores of many tokens; all arrays have the shape of the tokens, and what was not asked for is None."""
 
     log2_probabilities: FloatArray
     is_argmax: NDArray[np.bool_]
-    ranks: IntArray | None
+    ranks: IntArray | None = None
+    mean_bits: FloatArray | None = None
+    deviation_bits: FloatArray | None = None
 
-    def part(self, index: Any) -> SequenceScore:
-        """The scores of one sequence, which NumPy finds at `index`."""
-        ranks = None if self.ranks is None else self.ranks[index]
-        return SequenceScore(self.log2_probabilities[index], self.is_argmax[index], ranks)
+    @classmethod
+    def of_none(cls, asked: Asked) -> TokenScores:
+        """The scores of no token."""
+        number = np.empty(0)
+        moments = number if asked.moments else None
+        return cls(number, np.empty(0, bool), np.empty(0, np.int64) if asked.ranks else None, moments, moments)
+
+    def part(self, index: Any) -> TokenScores:
+        """The scores of some tokens, which NumPy finds at `index`."""
+        return TokenScores(*(None if array is None else array[index] for array in self))
+
+    def followed_by(self, *others: TokenScores) -> TokenScores:
+        """These scores and those of others, one after the other."""
+        columns = zip(self, *others, strict=True)
+        return TokenScores(*(None if parts[0] is None else np.concatenate(parts) for parts in columns))
+
+    def sequence(self) -> SequenceScore:
+        """As a Scorer gives them."""
+        return SequenceScore(self.log2_probabilities, self.is_argmax, self.ranks)
+
+    def distribution(self) -> DistributionScore:
+        """As a DistributionScorer gives them; ranks and moments must have been asked for."""
+        if self.ranks is None or self.mean_bits is None or self.deviation_bits is None:
+            raise TypeError("ranks and moments were not asked for")
+        return DistributionScore(
+            self.log2_probabilities, self.is_argmax, self.ranks, self.mean_bits, self.deviation_bits
+        )
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
@@ -34,12 +66,3 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 def log2_softmax(logits: Tensor) -> Tensor:
     """Log2 probabilities, in float32 at least."""
     return torch.log_softmax(logits.to(precise(logits.dtype)), dim=-1).mul_(1 / math.log(2))
-
-
-def score_tokens(logits: Tensor, tokens: Tensor, *, ranks: bool) -> TokenScores:
-    """Score each of (batch, time) tokens by its (batch, time, vocabulary) logits; ranks only on request."""
-    log2 = log2_softmax(logits)  # (batch, time, vocabulary)
-    own = log2.gather(2, tokens[:, :, None])  # (batch, time, 1)
-    places = ((log2 > own).sum(dim=2) + 1).cpu().numpy() if ranks else None
-    # The argmax of raw logits, as in generation: the softmax can round two different ones to equal ones.
-    return TokenScores(own[:, :, 0].cpu().numpy(), (logits.argmax(dim=2) == tokens).cpu().numpy(), places)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from coalmine.errors import InputError
 from coalmine.models.inference.pairs import PairNetwork
 from coalmine.models.protocols import IntArray
-from coalmine.models.reference.networks import Network, SplitNetwork, State
+from coalmine.models.reference.networks import Head, Network, SplitNetwork, State, head_of
 from coalmine.models.reference.tokens import ReferenceTokenizer
 
 
@@ -110,6 +110,14 @@ class EncoderDecoder(PairNetwork):
     def vocabulary(self) -> int:
         """The number of logits."""
         return self.config.vocabulary
+
+    def head(self) -> Head | None:
+        """The weights of the last layer."""
+        return head_of(self.output)
+
+    def numbers_read(self, length: int) -> int:
+        """Those of the decoder's gates, which are up to four times as many as the last layer reads."""
+        return 4 * self.config.hidden * length
 
     def forward(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
         """Logits of each target given its source, with teacher forcing."""

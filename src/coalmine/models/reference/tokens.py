@@ -16,6 +16,8 @@ from coalmine.models.protocols import IntArray
 class CharacterTokenizer:
     """One token per character, in code point order, followed by a document separator.
 
+    A character that is not among them has no token, not even an unknown one: no text with it was in the training data.
+
     >>> tokens = CharacterTokenizer("ab ")
     >>> tokens.encode("ab a"), tokens.separator, tokens.size
     ([1, 2, 0, 1], 3, 4)
@@ -82,11 +84,14 @@ class CharacterTokenizer:
 class WordTokenizer:
     """One token per word between white space; in training, words that are not in the vocabulary become the unknown token.
 
-    A text with an unknown word cannot be scored: every other unknown word would have the same score.
+    A secret with an unknown word cannot be scored, because every other unknown word would have the same score: `encode` refuses it.
+    `encode_open` reads any text as training did.
 
     >>> tokens = WordTokenizer(["sat", "the"])
     >>> tokens.encode("the sat"), tokens.decode([1, 0]), tokens.unknown, tokens.separator
     ([1, 0], 'the sat', 2, 3)
+    >>> tokens.encode_open("the  cat\\nsat")
+    [1, 2, 0]
     """
 
     kind: ClassVar[str] = "words"
@@ -127,9 +132,13 @@ class WordTokenizer:
             )
         return [self._ids[word] for word in words]
 
+    def encode_open(self, text: str) -> list[int]:
+        """One id per word between any white space, as in training; unknown words become the unknown token."""
+        return [self._ids.get(word, self.unknown) for word in text.split()]
+
     def encode_document(self, text: str) -> IntArray:
-        """For training: unknown words become the unknown token."""
-        return np.array([self._ids.get(word, self.unknown) for word in text.split()], dtype=np.int32)
+        """As `encode_open`, as an array."""
+        return np.array(self.encode_open(text), dtype=np.int32)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words, joined by spaces."""

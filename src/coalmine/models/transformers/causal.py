@@ -18,7 +18,7 @@ from coalmine.models.contexts import contexts_of
 from coalmine.models.inference.incremental import StatefulModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, fast_backend
+from coalmine.models.transformers.subwords import fast_backend, subword_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -175,7 +175,7 @@ def from_transformers(
     _check_reads_forward(model)
     separator = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     network = CausalNetwork(model)
-    subwords = SubwordTokenizer(
+    subwords = subword_tokenizer(
         backend, size=network.vocabulary, separator=NO_TOKEN if separator is None else int(separator)
     )
     contexts = contexts_of(tokenizer, subwords.encode, context, context_text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.inference.pairs import PairNetwork, PairNetworkModel
-from coalmine.models.reference.networks import Network, State
+from coalmine.models.reference.networks import Head, Network, State, head_of
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend
+from coalmine.models.transformers.pair_tails import Tail, tail_of, without_layer
+from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend, subword_tokenizer
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -99,6 +101,43 @@ class TransformersPairNetwork(PairNetwork):
             )
         return cast("Tensor", output.logits)
 
+    def read_hidden(self, sources: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
+        """The input of the last layer; the logits themselves if the model does something unknown to them."""
+        if self.tail is None:
+            return super().read_hidden(sources, lengths, targets)
+        with without_layer(self.last_layer) as read:
+            self(sources, lengths, targets)
+        return read[0]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The last layer, and what the model adds to its output."""
+        if self.tail is None:
+            return hidden
+        with self.reading():
+            logits: Tensor = self.last_layer(hidden)
+        return logits if self.tail.bias is None else logits + self.tail.bias
+
+    def head(self) -> Head | None:
+        """The weights of the last layer, if it is a matrix product that nothing, such as an adapter, adds to."""
+        found = None if self.tail is None else head_of(self.last_layer)
+        if found is None or self.tail is None or self.tail.bias is None:
+            return found
+        return None if found.bias is not None else found._replace(bias=self.tail.bias)
+
+    def numbers_read(self, length: int) -> int:
+        """Those of the widest layer, which are a few times as many as the last one reads."""
+        return super().numbers_read(length) if self.tail is None else 4 * self.tail.width * length
+
+    @property
+    def last_layer(self) -> Any:
+        """What makes the logits, adapters included."""
+        return cast("Any", self.model).get_output_embeddings()
+
+    @cached_property
+    def tail(self) -> Tail | None:
+        """What comes after the layers; None if the model cannot be read without its last one."""
+        return tail_of(self)
+
 
 class ConditionedDecoder(Network):
     """The decoder of a sequence-to-sequence model, after one source.
@@ -139,6 +178,26 @@ class ConditionedDecoder(Network):
             return (
                 self._step(tokens, state) if self.pairs.shares_prefixes else self._read_again(tokens, state)
             )
+
+    def read_hidden(self, tokens: Tensor, state: State, keep: int) -> tuple[Tensor, State]:
+        """The input of the last layer; the logits themselves if the model does something unknown to them."""
+        if self.pairs.tail is None:
+            return super().read_hidden(tokens, state, keep)
+        with without_layer(self.pairs.last_layer) as read:
+            _, state = self(tokens, state)
+        return read[0][:, -keep:], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The last layer alone, if it can be applied alone."""
+        return self.pairs.project(hidden)
+
+    def head(self) -> Head | None:
+        """The weights of the last layer."""
+        return self.pairs.head()
+
+    def numbers_read(self, length: int, keep: int) -> int:
+        """Those of hidden states, or of logits."""
+        return super().numbers_read(length, keep) if self.pairs.tail is None else self.pairs.numbers_read(length)
 
     def _read_again(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         history = torch.cat([state[0], tokens], dim=1)
@@ -199,7 +258,7 @@ def from_transformers_pairs(
     writes_targets = target_tokenizer or tokenizer
     network = TransformersPairNetwork(model)
     start = _decoder_start(model)
-    targets = SubwordTokenizer(fast_backend(writes_targets), size=network.vocabulary, separator=start)
+    targets = subword_tokenizer(fast_backend(writes_targets), size=network.vocabulary, separator=start)
     sources = SubwordSourceTokenizer(fast_backend(tokenizer), size=network.source_vocabulary, separator=start)
     context = _before_a_target(model, writes_targets, targets, start)
     facts = {

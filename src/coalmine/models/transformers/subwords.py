@@ -161,6 +161,35 @@ class SubwordTokenizer:
         return None
 
 
+class OpenSubwordTokenizer(SubwordTokenizer):
+    """A fast tokenizer with an unknown token, such as most that are of the kinds WordPiece and Unigram.
+
+    >>> tokenizer = from_transformers_pairs(t5, t5_tokenizer).tokenizer  # doctest: +SKIP
+    >>> tokenizer.unknown in tokenizer.encode_open("a \u2603 in the yard")  # doctest: +SKIP
+    True
+    """
+
+    @property
+    def unknown(self) -> int:
+        """The token of what has no other."""
+        if self._unknown is None:
+            raise ModelError("the model's tokenizer has no unknown token; use SubwordTokenizer for it")
+        return self._unknown
+
+    def encode_open(self, text: str) -> list[int]:
+        """The tokens of any text; a part that has no token is the unknown token, as in training."""
+        tokens: list[int] = encoded(self._backend, text).ids
+        return tokens
+
+
+def subword_tokenizer(backend: Any, *, size: int, separator: int) -> SubwordTokenizer:
+    """A tokenizer of the tokenizers library; it can read any text if it has an unknown token."""
+    with as_model_error("the model's tokenizer cannot be read", "save the tokenizer again"):
+        unknown = _unknown_token(backend, json.loads(backend.to_str()).get("model") or {})
+    kind = SubwordTokenizer if unknown is None else OpenSubwordTokenizer
+    return kind(backend, size=size, separator=separator)
+
+
 def fast_backend(tokenizer: Any) -> Any:
     """The tokenizer of the tokenizers library inside one of transformers."""
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -1,0 +1,1 @@
+"""Whose data was the model trained on?"""

@@ -1,0 +1,341 @@
+"""What models say about users, as units of work: a few numbers per user, however much they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.audits.provenance.users import User, UserText
+from coalmine.audits.provenance.views import TextView, View, look, view_of
+from coalmine.engines.engine import Engine
+from coalmine.engines.ledger import Ledger
+from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
+from coalmine.progress import Progress
+from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
+from coalmine.statistics.provenance.text_scores import (
+    WINDOW_SIZES,
+    min_k_plus_plus,
+    rmia_ratio,
+    windowed_ratio,
+)
+from coalmine.visible import visible
+
+# The most texts of a unit; a user is never divided, so that one with more is a unit alone.
+TEXTS_AT_A_TIME = 2048
+# Groups of words by their place in the table of frequencies, and the bins of log2 probabilities, for figures.
+FREQUENCY_GROUPS, FREQUENT_SHARE = 20, 0.2
+LOG_BINS, LOG_LEAST = 50, -25.0
+
+
+class FrequencyRanks(NamedTuple):
+    """The place of each token in the table of frequencies, as a share between 0 (the most frequent) and 1; one per token id."""
+
+    shares: FloatArray
+
+    @classmethod
+    def of(cls, counts: IntArray) -> FrequencyRanks:
+        """From how often each token occurs; equals are ordered by their id."""
+        order = np.argsort(-counts, kind="stable")
+        shares = np.empty(len(counts))
+        shares[order] = np.arange(len(counts)) / max(1, len(counts))
+        return cls(shares)
+
+
+class Numbers(NamedTuple):
+    """What was found about users; one row each. Where a model lacks what a column needs, it is NaN.
+
+    Attributes:
+        features: the histogram of ranks; the last column is for tokens that are not among those listed, if only some are.
+        texts: texts that were read, and `unread` texts that could not be.
+        tokens: tokens that count, `unknown` those that were read as unknown, and `cut` those at the ends of texts that are too long.
+        target_bits: the sum of log2 probabilities under the target.
+        ratio_bits: that minus the same under the reference.
+        windowed, min_k: these statistics.
+        rmia_bits: log2 of the target's likelihood over the mean one of the shadows, per token.
+        rank_sums, rank_counts: the sum of ranks and the number of tokens for words of each group of frequency.
+        log_histogram: how often log2 probabilities are in each bin, for frequent words and for others.
+    """
+
+    features: FloatArray
+    texts: IntArray
+    unread: IntArray
+    tokens: IntArray
+    unknown: IntArray
+    cut: IntArray
+    target_bits: FloatArray
+    ratio_bits: FloatArray
+    windowed: FloatArray
+    min_k: FloatArray
+    rmia_bits: FloatArray
+    rank_sums: FloatArray
+    rank_counts: IntArray
+    log_histogram: IntArray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Arrays]) -> Numbers:
+        """The rows of several units, one after the other."""
+        return cls(*(np.concatenate([part[name] for part in parts]) for name in cls._fields))
+
+
+class UserWork(NamedTuple):
+    """Users to be asked about: the target, and what it is compared with.
+
+    Attributes:
+        target: the model that is audited.
+        reference: a model whose probabilities those of the target are compared with; None where there is none.
+        shadows: models that were trained on some of the reference users.
+        top: how many of the likeliest tokens are looked at; None for what the target shows.
+        bins, scaling: of the histogram of ranks.
+        min_share: the share of tokens that `min-k++` looks at.
+        frequencies: the places of the target's tokens in the table of frequencies; None where they are not known.
+    """
+
+    target: Model
+    reference: Model | None = None
+    shadows: tuple[Model, ...] = ()
+    top: int | None = None
+    bins: int = 100
+    scaling: Scaling = "shares"
+    min_share: float = 0.2
+    frequencies: FrequencyRanks | None = None
+    name: str = "provenance/1"
+
+    @property
+    def facts(self) -> Any:
+        """The models, and what decides their answers."""
+        models = [self.target, self.reference, *self.shadows]
+        described = [None if one is None else (one.describe(), one.name) for one in models]
+        table = None if self.frequencies is None else self.frequencies.shares
+        return [described, self.top, self.bins, self.scaling, self.min_share, table]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Logits are made in parts, and texts are small."""
+        return 0
+
+    @property
+    def only_here(self) -> str | None:
+        """An endpoint is asked by one process: it counts its answers, to notice another model in its place."""
+        for model in (self.target, self.reference):
+            if isinstance(model, RemoteModel):
+                return f"{visible(model.name)} is behind an endpoint, which one process asks"
+        return None
+
+    @property
+    def view(self) -> View:
+        """What the target shows."""
+        return view_of(self.target, self.top)
+
+    @property
+    def histogram(self) -> RankHistogram:
+        """How ranks are counted."""
+        view = self.view
+        ranked = view.ranked or view.top or 1
+        return RankHistogram(vocabulary=ranked, bins=self.bins, scaling=self.scaling, top=view.top)
+
+    def prepare(self) -> Run:
+        """The models are loaded; what they show is found out once."""
+        return _Asking(self).ask
+
+    def units(self, users: Sequence[User], trained: NDArray[np.bool_] | None = None) -> Iterator[Unit]:
+        """Users, cut in the same way for every engine; `trained[i, j]` is whether shadow j was trained on user i."""
+        for rows in _chunks(users):
+            texts = [text for row in rows for text in users[row].texts]
+            sizes = [len(users[row].texts) for row in rows]
+            seen = np.zeros((len(rows), len(self.shadows)), dtype=bool) if trained is None else trained[rows]
+            said = ([text.text for text in texts], [text.source for text in texts])
+            yield Unit((*said, sizes, seen), size=len(texts))
+
+
+def ask_users(
+    work: UserWork,
+    users: Sequence[User],
+    *,
+    engine: Engine,
+    ledger: Ledger,
+    progress: Progress,
+    trained: NDArray[np.bool_] | None = None,
+    task: str = "Asking",
+) -> Numbers:
+    """The numbers of each user, in their order; the users' texts are those that were chosen to be asked about."""
+    progress.start(task, sum(len(user.texts) for user in users))
+    units = list(work.units(users, trained))
+    parts: list[Arrays] = [{}] * len(units)
+    for outcome in engine.map(work, units, ledger=ledger, progress=progress):
+        parts[outcome.number] = outcome.value()
+    progress.finish()
+    return Numbers.joined(parts)
+
+
+def _chunks(users: Sequence[User]) -> Iterator[range]:
+    start, texts = 0, 0
+    for place, user in enumerate(users):
+        if texts and texts + len(user.texts) > TEXTS_AT_A_TIME:
+            yield range(start, place)
+            start, texts = place, 0
+        texts += len(user.texts)
+    if start < len(users):
+        yield range(start, len(users))
+
+
+class _Asking:
+    """A work in one process, with what its models show."""
+
+    def __init__(self, work: UserWork) -> None:
+        self._work, self._view, self._histogram = work, work.view, work.histogram
+        others = (work.reference, *work.shadows)
+        self._views = [None if model is None else view_of(model) for model in others]
+
+    def ask(self, unit: Unit, running: Running) -> Arrays:
+        texts, sources, sizes, trained = unit.inputs
+        every = [UserText(text, source) for text, source in zip(texts, sources, strict=True)]
+        work = self._work
+        target = look(work.target, self._view, every)
+        others = [
+            None if model is None or view is None else look(model, view, every)
+            for model, view in zip((work.reference, *work.shadows), self._views, strict=True)
+        ]
+        running.advance(len(every))
+        rows, start = [], 0
+        for number, size in enumerate(sizes):
+            part = slice(start, start + size)
+            start += size
+            reference, *shadows = [None if one is None else one[part] for one in others]
+            kept = [
+                one
+                for one, seen in zip(shadows, trained[number], strict=True)
+                if one is not None and not seen
+            ]
+            rows.append(self._row(target[part], reference, kept))
+        return {name: np.stack([getattr(row, name) for row in rows]) for name in Numbers._fields}
+
+    def _row(
+        self,
+        target: Sequence[TextView | None],
+        reference: Sequence[TextView | None] | None,
+        shadows: Sequence[Sequence[TextView | None]],
+    ) -> Numbers:
+        read = [view for view in target if view is not None and len(view.ranks)]
+        ranks = np.concatenate([view.ranks for view in read]) if read else np.empty(0, dtype=np.int64)
+        compared = self._compared(target, reference, shadows)
+        return Numbers(
+            features=self._histogram.features(ranks)
+            if len(ranks)
+            else np.full(self._histogram.width, np.nan),
+            texts=np.int64(len(read)),
+            unread=np.int64(len(target) - len(read)),
+            tokens=np.int64(len(ranks)),
+            unknown=np.int64(sum(view.unknown for view in target if view is not None)),
+            cut=np.int64(sum(view.cut for view in read)),
+            target_bits=np.float64(_sum_of(read)),
+            **compared,
+            min_k=np.float64(self._min_k(read)),
+            **self._by_frequency(read),
+        )
+
+    def _compared(
+        self,
+        target: Sequence[TextView | None],
+        reference: Sequence[TextView | None] | None,
+        shadows: Sequence[Sequence[TextView | None]],
+    ) -> dict[str, Any]:
+        """What comes of comparing the target with the reference, or with the shadows in its place."""
+        found = {name: np.float64(np.nan) for name in ("ratio_bits", "windowed", "rmia_bits")}
+        if not self._view.probabilities:
+            return found
+        beside = self._beside(reference, shadows)
+        if beside is not None:
+            pairs = [
+                (own, other)
+                for own, other in zip(target, beside, strict=True)
+                if own is not None and other is not None
+            ]
+            both = [
+                (own.log2_probabilities, other) for own, other in pairs if own.log2_probabilities is not None
+            ]
+            if both:
+                found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
+                if all(len(own) == len(other) for own, other in both):
+                    found["windowed"] = np.float64(
+                        np.mean([windowed_ratio(own, other, WINDOW_SIZES) for own, other in both])
+                    )
+        if shadows and self._alike(self._views[1:]):
+            own = _bits(target)
+            found["rmia_bits"] = (
+                np.float64(rmia_ratio(own, np.stack([_bits(one) for one in shadows]))) if len(own) else np.nan
+            )
+        return found
+
+    def _beside(
+        self, reference: Sequence[TextView | None] | None, shadows: Sequence[Sequence[TextView | None]]
+    ) -> list[FloatArray | None] | None:
+        """The log2 probabilities of each text under what the target is compared with; None where nothing is."""
+        if reference is not None:
+            view = self._views[0]
+            if view is None or not view.probabilities or not self._comparable(view):
+                return None
+            return [None if one is None else one.log2_probabilities for one in reference]
+        if not shadows or not self._alike(self._views[1:]):
+            return None
+        return [
+            None
+            if any(one is None for one in said)
+            else np.mean([one.log2_probabilities for one in said], axis=0)
+            for said in zip(*shadows, strict=True)
+        ]
+
+    def _comparable(self, view: View) -> bool:
+        """Whether sums over a text can be compared: both cut texts alike, or both count every part of a text."""
+        alike = view.tokens_sha256 is not None and view.tokens_sha256 == self._view.tokens_sha256
+        return alike or not (view.reads_unknown or self._view.reads_unknown)
+
+    def _alike(self, views: Sequence[View | None]) -> bool:
+        """Whether all of them cut texts into the target's tokens."""
+        mine = self._view.tokens_sha256
+        return mine is not None and all(view is not None and view.tokens_sha256 == mine for view in views)
+
+    def _min_k(self, read: Sequence[TextView]) -> float:
+        if not self._view.moments or not read:
+            return float("nan")
+        scores = [
+            min_k_plus_plus(view.log2_probabilities, view.means, view.deviations, share=self._work.min_share)
+            for view in read
+            if view.log2_probabilities is not None and view.means is not None and view.deviations is not None
+        ]
+        return float(np.mean(scores))
+
+    def _by_frequency(self, read: Sequence[TextView]) -> dict[str, Any]:
+        sums, counts = np.zeros(FREQUENCY_GROUPS), np.zeros(FREQUENCY_GROUPS, dtype=np.int64)
+        logs = np.zeros((2, LOG_BINS), dtype=np.int64)
+        table = self._work.frequencies
+        if table is not None and self._view.top is None:
+            for view in read:
+                if view.tokens is None:
+                    continue
+                shares = table.shares[view.tokens]
+                groups = np.minimum((shares * FREQUENCY_GROUPS).astype(np.int64), FREQUENCY_GROUPS - 1)
+                np.add.at(sums, groups, view.ranks)
+                np.add.at(counts, groups, 1)
+                if view.log2_probabilities is not None:
+                    bins = np.clip(view.log2_probabilities / LOG_LEAST * LOG_BINS, 0, LOG_BINS - 1).astype(
+                        np.int64
+                    )
+                    np.add.at(logs, ((shares >= FREQUENT_SHARE).astype(np.int64), bins), 1)
+        return {"rank_sums": sums, "rank_counts": counts, "log_histogram": logs}
+
+
+def _bits(views: Sequence[TextView | None]) -> FloatArray:
+    """The log2 probabilities of all tokens of a user."""
+    said = [
+        view.log2_probabilities for view in views if view is not None and view.log2_probabilities is not None
+    ]
+    return np.concatenate(said) if said else np.empty(0)
+
+
+def _sum_of(views: Sequence[TextView]) -> float:
+    said = _bits(views)
+    return float(said.sum()) if len(said) else float("nan")

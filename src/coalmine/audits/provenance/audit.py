@@ -1,0 +1,153 @@
+"""The provenance audit, as reports see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from coalmine.audits.provenance import policy
+from coalmine.audits.provenance.catalog import CATALOG
+from coalmine.audits.provenance.data_findings import provenance_data_findings
+from coalmine.audits.provenance.figures import provenance_figures
+from coalmine.audits.provenance.findings import CODES, provenance_findings, provenance_suspicions
+from coalmine.audits.provenance.naming import names_of_users
+from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
+from coalmine.audits.provenance.table import in_plain_words, question_title, strongest_first
+from coalmine.evidence.audit import Audit, NotTested
+from coalmine.evidence.details import Detail, Search
+from coalmine.evidence.findings import Finding, beyond_chance, first
+from coalmine.evidence.replies import TRAINED_ON, Reply
+from coalmine.evidence.run import Run
+
+SECTION = "Users"
+# What is said where nobody is found beyond chance, and where nothing could be measured.
+_NOBODY, _UNKNOWN = "Nobody was found", "Cannot be said"
+
+
+def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
+    """Who is found; nothing is a good answer, because nobody found does not mean that nothing was used."""
+    for code in CODES.values():
+        found = beyond_chance(findings, code)
+        if found is not None:
+            share = found.estimates[0]
+            count = round((share.value or 0.0) * share.n)
+            answer = f"Found: {count:,} of {share.n:,}" if count else "Somebody's who was asked about"
+            yield Reply(TRAINED_ON, answer, found.evidence, "bad")
+            return
+    for code in ("CM611", "CM612", "CM615"):
+        spoiled = beyond_chance(findings, code)
+        if spoiled is not None and spoiled.severity == "medium":
+            yield Reply(TRAINED_ON, _UNKNOWN, spoiled.evidence, "open")
+            return
+    for code, answer in ((CODES["texts"], _NOBODY), (CODES["user"], _NOBODY), ("CM617", _UNKNOWN), ("CM618", _UNKNOWN)):
+        one = first(findings, code, "not_measured")
+        if one is not None:
+            yield Reply(TRAINED_ON, answer, one.evidence, "open")
+            return
+
+
+def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
+    if beyond_chance(findings, CODES["texts"]) is not None:
+        yield "Text of suspects was used to train it."
+    elif beyond_chance(findings, CODES["user"]) is not None:
+        yield "Suspects took part in its training."
+
+
+def _details(run: Run, reveal: bool) -> Iterator[Detail]:
+    """Users and statistics of each question, and what was checked about the data; names are masked unless the report reveals them."""
+    document = run.first(PROVENANCES)
+    if document is None:
+        return
+    for question in document.questions:
+        yield _users(document, question, reveal)
+        yield _statistics(question)
+    yield from _blind(document)
+
+
+def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
+    names, by = names_of_users(document, reveal=reveal), document.settings.by
+    decisions = list(dict.fromkeys(row.decision for row in question.rows))
+    return Detail(
+        section=SECTION,
+        title=question_title(question),
+        note=" ".join(in_plain_words(document, question)),
+        columns=(by, "decision", "score", "p-value", "adjusted p-value", "texts", "tokens", "unknown words", "because"),
+        rows=[
+            (
+                names[row.user],
+                row.decision,
+                row.score,
+                row.p_value,
+                row.adjusted_p_value,
+                row.texts,
+                row.tokens,
+                row.unknown_tokens,
+                row.why,
+            )
+            for row in strongest_first(question)
+        ],
+        caption=f"{by.capitalize()}s, the strongest evidence first",
+        search=Search(
+            name=f"{by}s-{question.asks}",
+            column="decision",
+            label="Decision",
+            choices={one: one for one in decisions},
+        ),
+    )
+
+
+def _statistics(question: Question) -> Detail:
+    rows: list[tuple[Any, ...]] = []
+    for one in question.statistics:
+        truth = one.detection
+        rates = (None, None, None, None)
+        if truth is not None:
+            rates = tuple(  # type: ignore[assignment]  # four of them
+                rate.statement for rate in (truth.auc, truth.accuracy, truth.precision, truth.recall)
+            )
+        rows.append((one.name, one.decides, one.calibrated, one.found, one.p_value, *rates, one.not_applicable))
+    columns = ("statistic", "decides", "calibrated on", "found", "p-value of all", "AUC", "accuracy", "precision", "recall")
+    return Detail(
+        section=SECTION,
+        title=f"Statistics: {question_title(question)}",
+        columns=(*columns, "not applicable"),
+        rows=rows,
+        caption="Statistics and what each found",
+    )
+
+
+def _blind(document: Provenance) -> Iterator[Detail]:
+    blind = document.blind_baseline
+    if blind is None:
+        return
+    every = [("all together", blind.auc, blind.p_value), *((one.name, one.auc, one.p_value) for one in blind.groups)]
+    yield Detail(
+        section=SECTION,
+        title="Telling suspects from non-members without any model",
+        note="If words, lengths, dates or numbers of texts tell the two groups apart, a model is not needed to do so, and its scores say "
+        "nothing about training.",
+        columns=("by", "AUC", "low", "high", "p-value", "statement"),
+        rows=[(name, auc.value, auc.low, auc.high, p_value, auc.statement) for name, auc, p_value in every],
+        caption="The blind baseline",
+    )
+
+
+PROVENANCE = Audit(
+    name="provenance",
+    command="coalmine provenance",
+    catalog=CATALOG,
+    not_tested=NotTested(
+        "CM905", "There is no provenance.json, so it is not known whose data the model was trained on."
+    ),
+    documents=(PROVENANCES,),
+    suspicions=provenance_suspicions,
+    findings=provenance_findings,
+    remarks=provenance_data_findings,
+    replies=_replies,
+    sentences=_sentences,
+    figures=provenance_figures,
+    details=_details,
+    policy=policy.SECTION,
+    incomplete=policy.incomplete,
+    incomplete_settle=policy.settle_incomplete,
+)

@@ -1,0 +1,147 @@
+"""From scores to decisions: p-values against non-members, the false-discovery rate, and how well the truth is found where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from coalmine.audits.provenance.asking import Numbers
+from coalmine.audits.provenance.results import (
+    Asks,
+    Calibrated,
+    Decision,
+    Question,
+    StatisticFacts,
+    UserRow,
+)
+from coalmine.audits.provenance.statistics import STATISTICS, Available, Statistic, deciding_statistic
+from coalmine.models.protocols import FloatArray
+from coalmine.statistics.multiple_tests import benjamini_hochberg, simes
+from coalmine.statistics.provenance.conformal import conformal_p_values, smallest_p_value
+from coalmine.statistics.provenance.detection import measure_detection
+
+NO_TOKENS = "the texts have no token that the model knows"
+NO_STATISTIC = "no statistic can be computed for this target"
+
+
+class _Judged(NamedTuple):
+    """The scores of users by one statistic, and what follows from them; NaN where there is nothing."""
+
+    scores: FloatArray
+    p_values: FloatArray
+    adjusted: FloatArray
+    # Whether each is found; None where it cannot be said.
+    found: list[bool | None]
+    calibrated: Calibrated
+    non_members: FloatArray
+
+
+def decided(
+    asks: Asks,
+    names: Sequence[str],
+    numbers: Numbers,
+    non_members: Numbers | None,
+    there: Available,
+    members: Collection[str] | None,
+) -> Question:
+    """The answer to one question for all users, by every statistic, and decisions by the one that was chosen beforehand."""
+    decides = deciding_statistic(there)
+    judged: dict[str, _Judged] = {
+        one.name: _judge(one, numbers, non_members, there) for one in STATISTICS if one.missing(there) is None
+    }
+    own = None if decides is None else judged[decides.name]
+    rows = tuple(_row(place, name, numbers, own, judged) for place, name in enumerate(names))
+    calibration = 0 if non_members is None else len(non_members.tokens)
+    texts, tokens = int(numbers.texts.sum()), int(numbers.tokens.sum())
+    return Question(
+        asks=asks,
+        rows=rows,
+        statistics=tuple(
+            _facts(one, judged.get(one.name), one is decides, names, there, members) for one in STATISTICS
+        ),
+        non_members=calibration,
+        smallest_p_value=smallest_p_value(calibration) if calibration else None,
+        mean_texts=texts / max(1, len(names)),
+        mean_tokens_per_text=tokens / max(1, texts),
+    )
+
+
+def _judge(statistic: Statistic, numbers: Numbers, non_members: Numbers | None, there: Available) -> _Judged:
+    scores = statistic.score(numbers, there)
+    known = ~np.isnan(scores)
+    nothing = np.full(len(scores), np.nan)
+    others = np.empty(0) if non_members is None else np.sort(statistic.score(non_members, there))
+    others = others[~np.isnan(others)]
+    if len(others) and known.any():
+        p_values, adjusted = nothing.copy(), nothing.copy()
+        p_values[known] = conformal_p_values(scores[known], others)
+        judged = benjamini_hochberg(p_values[known].tolist(), there.options.fdr)
+        adjusted[known] = judged.adjusted
+        flags = iter(judged.shown)
+        found = [bool(next(flags)) if one else None for one in known]
+        return _Judged(scores, p_values, adjusted, found, "non-members", others)
+    if statistic.decides_alone:
+        # The paper's decision: the side of the classifier's hyperplane.
+        sides = [bool(one > 0) if measured else None for one, measured in zip(scores, known, strict=True)]
+        return _Judged(scores, nothing, nothing, sides, "shadows", others)
+    return _Judged(scores, nothing, nothing, [None] * len(scores), "nothing", others)
+
+
+def _row(place: int, name: str, numbers: Numbers, own: _Judged | None, judged: dict[str, _Judged]) -> UserRow:
+    why = None
+    if own is None:
+        why = NO_STATISTIC
+    elif np.isnan(own.scores[place]):
+        why = NO_TOKENS
+    elif own.found[place] is None:
+        why = "there are no non-members to compare the score with"
+    decision: Decision = "not measured"
+    if own is not None and own.found[place] is not None:
+        decision = "found" if own.found[place] else "not found"
+    return UserRow(
+        user=name,
+        decision=decision,
+        score=None if own is None else _number(own.scores[place]),
+        p_value=None if own is None else _number(own.p_values[place]),
+        adjusted_p_value=None if own is None else _number(own.adjusted[place]),
+        texts=int(numbers.texts[place]),
+        tokens=int(numbers.tokens[place]),
+        unknown_tokens=int(numbers.unknown[place]),
+        why=why,
+        scores={key: _number(one.scores[place]) for key, one in judged.items()},
+        p_values={key: _number(one.p_values[place]) for key, one in judged.items()},
+    )
+
+
+def _facts(
+    statistic: Statistic,
+    judged: _Judged | None,
+    decides: bool,
+    names: Sequence[str],
+    there: Available,
+    members: Collection[str] | None,
+) -> StatisticFacts:
+    if judged is None:
+        return StatisticFacts(name=statistic.name, not_applicable=statistic.missing(there))
+    known = ~np.isnan(judged.scores)
+    found = [one for one in judged.found if one is not None]
+    truth = None
+    if members is not None and known.any():
+        is_member = np.array([name in members for name in names])
+        decisions = np.array([bool(one) for one in judged.found])[known] if found else None
+        truth = measure_detection(judged.scores[known], decisions, is_member[known], there.options.confidence)
+    return StatisticFacts(
+        name=statistic.name,
+        decides=decides,
+        calibrated=judged.calibrated,
+        found=sum(found) if found else None,
+        p_value=simes(judged.p_values[known].tolist()) if judged.calibrated == "non-members" else None,
+        non_member_scores=tuple(map(float, judged.non_members)),
+        detection=truth,
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

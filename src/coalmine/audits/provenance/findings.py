@@ -1,0 +1,194 @@
+"""The findings about provenance: whose text was used for training, within the error budget of the report; nobody is ever cleared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from coalmine.audits.provenance.catalog import finding
+from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
+from coalmine.audits.provenance.naming import counted, listed, names_of_users
+from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question, StatisticFacts, UserRow
+from coalmine.evidence.budget import Decisions, Key, Suspicion
+from coalmine.evidence.findings import Finding
+from coalmine.evidence.run import Run
+from coalmine.records import Estimate
+
+KIND = "provenance"
+CODES: dict[Asks, str] = {"texts": "CM601", "user": "CM602"}
+# What nobody is known to have done, if a question has no answer.
+_DONE: dict[Asks, str] = {"texts": "their texts were not used", "user": "they did not take part"}
+_NOT_SAID: dict[Asks, str] = {
+    "texts": "Whether text of suspects was used cannot be said",
+    "user": "Whether suspects took part cannot be said",
+}
+_NOBODY: dict[Asks, str] = {
+    "texts": "It is not shown that text of suspects was used",
+    "user": "It is not shown that suspects took part",
+}
+
+
+def provenance_suspicions(run: Run) -> Iterator[Suspicion]:
+    """Each question with p-values, as a test that no suspect's text was used; not where the scores cannot be interpreted."""
+    for number, (_, document) in enumerate(run.all(PROVENANCES)):
+        if not_interpretable(document):
+            continue
+        for question in document.questions:
+            deciding = question.deciding
+            if deciding is not None and deciding.p_value is not None:
+                yield Suspicion(KIND, _key(number, question), deciding.p_value)
+
+
+def _key(number: int, question: Question) -> Key:
+    return (str(number), question.asks)
+
+
+def provenance_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
+    """Who is found by each question; or why that cannot be said."""
+    for number, (_, document) in enumerate(run.all(PROVENANCES)):
+        reasons = not_interpretable(document)
+        for question in document.questions:
+            key = _key(number, question)
+            yield from _answer(document, question, reasons, decided.shown(KIND, *key))
+            yield from _few(document, question, decided.levels.get((KIND, key)))
+            yield from _unmeasured(document, question)
+
+
+def _answer(
+    document: Provenance, question: Question, reasons: Sequence[str], shown: bool
+) -> Iterator[Finding]:
+    deciding = question.deciding
+    if deciding is None or deciding.calibrated == "nothing":
+        yield finding("CM618", "info", "not_measured", _nothing_words(document, question))
+    elif deciding.calibrated == "shadows":
+        yield finding("CM617", "info", "not_measured", _shadow_words(document, question, deciding))
+    elif reasons:
+        evidence = f"{'; '.join(reasons)[:1].upper()}{'; '.join(reasons)[1:]}. So the scores of {_whom(document, question)} say nothing."
+        yield finding(CODES[question.asks], "info", "not_measured", evidence, title=_NOT_SAID[question.asks])
+    else:
+        yield _judged(document, question, deciding, shown)
+
+
+def _judged(document: Provenance, question: Question, deciding: StatisticFacts, shown: bool) -> Finding:
+    settings, names, found = document.settings, names_of_users(document), question.found()
+    tested = sum(row.p_value is not None for row in question.rows)
+    said = [names[row.user] for row in found]
+    rate = f"a false-discovery rate of {100 * settings.fdr:g}%"
+    against = f"by {deciding.name}, against {counted(len(deciding.non_member_scores), 'non-member')}"
+    share = _share(len(found), tested, f"found at {rate}", settings.by)
+    truth = _truth(deciding)
+    say = partial(finding, CODES[question.asks], estimates=[share, *truth], subject=said)
+    together = (
+        f"If {_DONE[question.asks]}, scores this high, all taken together, would occur with probability {deciding.p_value or 0.0:.2g}."
+    )
+    known = "".join(f" {one.statement[:1].upper()}{one.statement[1:]}." for one in truth)
+    if found:
+        evidence = f"{share.statement} {against}: {listed(said)}. {together}{known}"
+        if shown:
+            return say("high", "found", evidence)
+        evidence += " Given everything that this report tests, that may be chance."
+        return say("info", "not_measured", evidence, title=f"{_NOBODY[question.asks]} beyond chance")
+    nobody = f"None of {counted(tested, settings.by)} is found at {rate} {against}"
+    if shown:
+        return say("medium", "found", f"{nobody}. {together} So there is somebody, and nobody can be named.{known}")
+    evidence = f"{nobody}; the smallest adjusted p-value is {_smallest(question):.2g}.{_power(document, question)} That does not show that "
+    return say("info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=_NOBODY[question.asks])
+
+
+def _share(count: int, tested: int, what: str, by: str) -> Estimate:
+    """How many of these users are found, which was counted and not estimated."""
+    return Estimate(
+        method="suspects found",
+        status="measured",
+        value=count / max(1, tested),
+        low=count / max(1, tested),
+        high=count / max(1, tested),
+        confidence=None,
+        n=tested,
+        statement=f"{count:,} of {counted(tested, by)} {'is' if count == 1 else 'are'} {what}",
+    )
+
+
+def _smallest(question: Question) -> float:
+    return min((row.adjusted_p_value for row in question.rows if row.adjusted_p_value is not None), default=1.0)
+
+
+def _truth(deciding: StatisticFacts) -> list[Estimate]:
+    """How well members were found, where the truth is known."""
+    truth = deciding.detection
+    if truth is None:
+        return []
+    return [one for one in (truth.recall, truth.precision, truth.auc) if one.status == "measured"]
+
+
+def _power(document: Provenance, question: Question) -> str:
+    power = power_of(question, document.settings.fdr)
+    return "" if power is None else f" {power_words(power, document.settings.by)}"
+
+
+def _whom(document: Provenance, question: Question) -> str:
+    return counted(len(question.rows), document.settings.by)
+
+
+def _shadow_words(document: Provenance, question: Question, deciding: StatisticFacts) -> str:
+    asked = "" if len(document.questions) == 1 else f" (question {question.asks!r})"
+    return (
+        f"{deciding.found or 0:,} of {_whom(document, question)} are on the member side of the audit classifier{asked}. There are no known "
+        "non-members to compare them with, so there is no p-value, and it is not known how many of them are there by mistake."
+    )
+
+
+def _nothing_words(document: Provenance, question: Question) -> str:
+    asked = "" if len(document.questions) == 1 else f", question {question.asks!r}"
+    about = f"Nothing can be said about {_whom(document, question)}{asked}"
+    if question.deciding is not None:
+        return f"{about}: there are no non-members to compare scores of {question.deciding.name} with."
+    wanted = document.settings.statistic
+    why = [
+        f"{one.name}: {one.not_applicable}"
+        for one in question.statistics
+        if one.not_applicable is not None and wanted in {None, one.name}
+    ]
+    return f"{about}: no statistic could be computed ({'; '.join(why)})."
+
+
+def _few(document: Provenance, question: Question, level: float | None) -> Iterator[Finding]:
+    """Whether so many non-members can show anything, to the audit and to this report."""
+    power = power_of(question, document.settings.fdr)
+    if power is None:
+        return
+    smallest = 1 / (power.non_members + 1)
+    if level is not None and smallest > level * (1 + 1e-9):
+        evidence = (
+            f"{power_words(power, document.settings.by)} A finding of this report takes {level:.2g} or less, for which at least "
+            f"{math.ceil(1 / (level * (1 + 1e-9))) - 1:,} non-members are needed."
+        )
+        yield finding("CM616", "info", "found", evidence)
+    elif power.fewest != 1:
+        evidence = power_words(power, document.settings.by)
+        if power.fewest is not None:
+            evidence += f" It takes {power.needed_for_one:,} non-members to find one {document.settings.by} alone."
+        yield finding("CM616", "info", "found", evidence)
+
+
+def _unmeasured(document: Provenance, question: Question) -> Iterator[Finding]:
+    """Users of whom the model says nothing, where it does of others."""
+    names = names_of_users(document)
+    missing = [row for row in question.rows if row.score is None]
+    if question.deciding is None or not missing:
+        return
+    by_reason: dict[str, list[UserRow]] = {}
+    for row in missing:
+        by_reason.setdefault(row.why or "no reason is given", []).append(row)
+    told = "; ".join(
+        f"{listed([names[row.user] for row in rows])}: {why}" for why, rows in by_reason.items()
+    )
+    yield finding(
+        "CM618",
+        "info",
+        "not_measured",
+        f"{len(missing):,} of {_whom(document, question)} could not be measured. {told[:1].upper()}{told[1:]}.",
+        subject=[names[row.user] for row in missing],
+        title="Users who could not be measured",
+    )

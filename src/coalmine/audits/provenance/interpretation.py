@@ -1,0 +1,126 @@
+"""What an audit can say at all: why its scores say nothing about training, and what its number of non-members can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from coalmine.audits.provenance.data_checks import Overlap
+from coalmine.audits.provenance.naming import counted
+from coalmine.audits.provenance.options import By
+from coalmine.audits.provenance.results import Provenance, Question
+from coalmine.statistics.provenance.conformal import fewest_shown, non_members_needed, smallest_p_value
+
+# A few texts that everybody forwards change no score; above this share of texts, the groups are not apart.
+SHARED = 0.01
+_BY_WHAT = {
+    "words": "their words",
+    "length": "the lengths of their texts",
+    "dates": "their dates",
+    "posts": "how many texts they have",
+    "all": "all of these together",
+}
+
+
+def not_interpretable(document: Provenance) -> list[str]:
+    """Why scores of suspects and of non-members cannot be compared, one clause each; empty where they can."""
+    return list(_reasons(document))
+
+
+def _reasons(document: Provenance) -> Iterator[str]:
+    told = told_apart(document)
+    if told:
+        yield f"suspects can be told from non-members without any model, by {told}"
+    times = document.checks.time_ranges
+    if times is not None and times.disjoint:
+        yield "texts of suspects and of non-members are from different times"
+    for one in document.checks.overlaps:
+        if spoils(one):
+            yield overlap_words(one)
+
+
+def told_apart(document: Provenance) -> str:
+    """By what suspects can be told from non-members without a model, in words; empty where they cannot."""
+    blind = document.blind_baseline
+    found = () if blind is None else blind.separating()
+    words = [_BY_WHAT.get(one, one) for one in found]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def spoils(one: Overlap) -> bool:
+    """Whether non-members are not apart from suspects or from the data of the shadows: users are shared, or too many texts."""
+    return "non-members" in {one.first, one.second} and bool(
+        one.users or one.texts > SHARED * max(1, one.first_texts)
+    )
+
+
+_GROUPS = {
+    "suspects": "suspects",
+    "others": "other texts of suspects",
+    "non-members": "non-members",
+    "reference": "the users that shadow models were trained on",
+}
+
+
+def overlap_words(one: Overlap) -> str:
+    """What two groups share, in words."""
+    shared = [] if not one.users else [f"{one.users:,} of {one.first_users:,} users"]
+    shared += [] if not one.texts else [f"{one.texts:,} of {one.first_texts:,} texts"]
+    return f"{' and '.join(shared)} of {_GROUPS[one.first]} are also among {_GROUPS[one.second]}"
+
+
+class Power(NamedTuple):
+    """What the non-members of a question can show at a false-discovery rate.
+
+    Attributes:
+        suspects: those who have a p-value.
+        non_members: those who have a score.
+        fdr: the false-discovery rate.
+        fewest: so many suspects must be above all non-members for any of them to be found; None where nobody can be found.
+    """
+
+    suspects: int
+    non_members: int
+    fdr: float
+    fewest: int | None
+
+    @property
+    def needed_for_one(self) -> int:
+        """How many non-members it takes to find a single suspect."""
+        return non_members_needed(self.suspects, self.fdr)
+
+    @property
+    def needed_for_any(self) -> int:
+        """How many it takes to find anybody, if all suspects stand out."""
+        return non_members_needed(self.suspects, self.fdr, shown=self.suspects)
+
+
+def power_of(question: Question, fdr: float) -> Power | None:
+    """What the non-members of a question can show; None where there are no p-values."""
+    deciding = question.deciding
+    suspects = sum(row.p_value is not None for row in question.rows)
+    if deciding is None or deciding.calibrated != "non-members" or not suspects:
+        return None
+    others = len(deciding.non_member_scores)
+    return Power(suspects, others, fdr, fewest_shown(others, suspects, fdr))
+
+
+def power_words(power: Power, by: By = "user") -> str:
+    """What so many non-members can show, in a sentence.
+
+    >>> power_words(Power(suspects=20, non_members=149, fdr=0.05, fewest=3))
+    'With 149 non-members no p-value is below 0.0067, so at least 3 of 20 users must score above all of them for any to be found at 5%.'
+    """
+    least = f"With {counted(power.non_members, 'non-member')} no p-value is below {smallest_p_value(power.non_members):.2g}"
+    percent = f"{100 * power.fdr:g}%"
+    if power.fewest is None:
+        return (
+            f"{least}, so nobody can be found at {percent}, whatever the scores are; that takes {power.needed_for_any:,} non-members, and "
+            f"{power.needed_for_one:,} to find one {by} alone."
+        )
+    if power.fewest == 1:
+        return f"{least}, which is enough to find one of {counted(power.suspects, by)} at {percent}."
+    return (
+        f"{least}, so at least {power.fewest:,} of {counted(power.suspects, by)} must score above all of them for any to be found at "
+        f"{percent}."
+    )

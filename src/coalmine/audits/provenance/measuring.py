@@ -1,0 +1,342 @@
+"""Provenance audits: was the text of these users used to train this model?
+
+Auditing Data Provenance in Text-Generation Models (Song and Shmatikov, 2019, arXiv:1811.00513), with statistics that came later, and with
+p-values from known non-members.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.provenance.asking import FrequencyRanks, Numbers, UserWork, ask_users
+from coalmine.audits.provenance.blind_baseline import blind_baseline
+from coalmine.audits.provenance.classifier import AuditClassifier
+from coalmine.audits.provenance.data_checks import DataChecks, check_data
+from coalmine.audits.provenance.deciding import decided
+from coalmine.audits.provenance.fit import Fit
+from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.overlaps import Group, Groups
+from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
+from coalmine.audits.provenance.results import Asks, Provenance, Question
+from coalmine.audits.provenance.statistics import Available
+from coalmine.audits.provenance.users import User
+from coalmine.audits.provenance.views import View, encoded, view_of
+from coalmine.audits.provenance.words import log_histogram, word_groups
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.engines.ledger import Ledger
+from coalmine.errors import InputError
+from coalmine.models.protocols import FloatArray, Model, OpenTokenizer
+from coalmine.progress import Progress, Silent
+from coalmine.storage.files import make_directory, together
+from coalmine.visible import visible
+
+NO_SUSPECTS = "there are no suspects; name at least one user to ask about"
+_ROLES = ("suspects", "others", "non_members", "reference")
+
+
+class AuditedUsers(NamedTuple):
+    """The users of an audit, by their role.
+
+    Attributes:
+        suspects: users who are asked about, with the texts that may have been used for training.
+        others: further texts by the same users, for the question whether they took part at all; empty where there are none.
+        non_members: users who are known not to be in the training data, to compare with; empty where there are none.
+        reference: users whose texts the shadows were trained on, to compare likelihood ratios with; empty where they are not at hand.
+        members: the names of the suspects who are in the training data, where the truth is known.
+    """
+
+    suspects: Sequence[User]
+    others: Sequence[User] = ()
+    non_members: Sequence[User] = ()
+    reference: Sequence[User] = ()
+    members: Collection[str] | None = None
+
+
+def audit_provenance(
+    model: Model,
+    users: AuditedUsers,
+    options: ProvenanceOptions | None = None,
+    *,
+    fit: Fit | None = None,
+    reference_model: Model | None = None,
+    out: str | os.PathLike[str] | None = None,
+    engine: Engine | str | None = None,
+    progress: Progress | None = None,
+    record: Callable[[Provenance], None] | None = None,
+    data_sha256: dict[str, str] | None = None,
+    **changes: Any,
+) -> Provenance:
+    """Ask a model about the texts of users, and decide for each suspect whether they were used to train it.
+
+    The fields of `ProvenanceOptions` can be given as keywords, such as `queries=8`, instead of a record or on top of one.
+
+    >>> users = AuditedUsers(suspects, non_members=others)  # doctest: +SKIP
+    >>> audit_provenance(load_model("model/"), users, reference_model=load_model("base/"))  # doctest: +SKIP
+
+    Args:
+        model: the target: any model that scores texts or lists the likeliest next tokens.
+        users: suspects, and those that they are compared with.
+        options: how many texts are asked about, which statistic decides, and at which false-discovery rate.
+        fit: shadow models and audit classifier, from `fit_provenance` or `load_fit`.
+        reference_model: a model that did not see the suspects' texts, such as the base of a fine-tuned one.
+        out: a directory for provenance.json; a run that is stopped resumes there.
+        engine: where the models are asked, such as "processes:4"; without it, in this process.
+        progress: is advanced by texts.
+        record: is called with the result when it is written to `out`, and before what was kept to resume is removed.
+        data_sha256: hashes of the corpora that the users come from, by role, for the record.
+        changes: fields of `ProvenanceOptions`.
+    """
+    given = ProvenanceOptions.of(options, changes)
+    given.check()
+    _check_users(users)
+    audit = _Audit(model, users, given, fit, reference_model)
+    folder = None if out is None else Path(out)
+    ledger = Ledger(folder)
+    ledger.begin(audit.fingerprint())
+    if folder is not None:
+        make_directory(folder)
+    with open_engine(engine) as opened:
+        result = audit.run(opened, ledger, progress or Silent())
+    result = msgspec.structs.replace(result, data_sha256=data_sha256 or {})
+    if folder is not None:
+        with together():
+            result.save(folder)
+            if record is not None:
+                record(result)
+        ledger.forget()
+    return result
+
+
+class _Audit:
+    """An audit, with the texts that are asked about."""
+
+    def __init__(
+        self,
+        model: Model,
+        users: AuditedUsers,
+        options: ProvenanceOptions,
+        fit: Fit | None,
+        reference: Model | None,
+    ) -> None:
+        self._model, self._users, self._options, self._fit, self._reference = (
+            model,
+            users,
+            options,
+            fit,
+            reference,
+        )
+        view = view_of(model, options.top)
+        known = view.tokens_sha256 is not None
+        counted = users.reference or [*users.suspects, *users.non_members]
+        cut = _counted_tokens(model) if known else str.split
+        table = FrequencyTable((text.text for user in counted for text in user.texts), cut)
+        self._queries = {
+            role: [_chosen(user, cut, table, options) for user in getattr(users, role)] for role in _ROLES
+        }
+        shadows = fit.shadows if fit is not None and view.probabilities else ()
+        alike = bool(shadows) and _same_tokens(view, view_of(shadows[0]))
+        self._work = UserWork(
+            model,
+            reference,
+            shadows if alike else (),
+            top=options.top,
+            bins=options.bins,
+            scaling=options.scaling,
+            min_share=options.min_share,
+            frequencies=FrequencyRanks.of(table.token_counts(model.tokenizer.size)) if known else None,
+        )
+
+    def fingerprint(self) -> str:
+        """What a run that was stopped has in common with the one that resumes it."""
+        texts = [
+            [(one.user.name, [text[:2] for text in one.user.texts]) for one in self._queries[role]]
+            for role in _ROLES
+        ]
+        models = [
+            None if one is None else (one.describe(), one.name) for one in (self._model, self._reference)
+        ]
+        fitted = None if self._fit is None else self._fit.sha256
+        facts = [models, fitted, texts, self._options.deciding()]
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+    def run(self, engine: Engine, ledger: Ledger, progress: Progress) -> Provenance:
+        """Ask about everyone, and decide."""
+
+        def ask(role: str, trained: Any = None) -> Numbers | None:
+            group = [one.user for one in self._queries[role]]
+            if not group:
+                return None
+            task = f"Asking about {role.replace('_', '-')}"
+            return ask_users(
+                self._work, group, engine=engine, ledger=ledger, progress=progress, trained=trained, task=task
+            )
+
+        suspects, others, non_members = ask("suspects"), ask("others"), ask("non_members")
+        if suspects is None:
+            raise InputError(NO_SUSPECTS)
+        population: FloatArray = np.empty(0)
+        if self._work.shadows and self._fit is not None and self._users.reference:
+            trained = self._fit.trained_on(self._users.reference)
+            asked = ask("reference", trained)
+            if asked is not None:
+                population = asked.rmia_bits[~np.isnan(asked.rmia_bits)]
+        there = self._available(population)
+        return self._result(suspects, others, non_members, there)
+
+    def _result(
+        self, suspects: Numbers, others: Numbers | None, non_members: Numbers | None, there: Available
+    ) -> Provenance:
+        questions = [self._question("texts", "suspects", suspects, non_members, there)]
+        if others is not None:
+            questions.append(self._question("user", "others", others, non_members, there))
+        view, users, options = there.view, self._users, self._options
+        blind = (
+            blind_baseline(users.suspects, users.non_members, seed=options.seed)
+            if users.non_members
+            else None
+        )
+        return Provenance(
+            model=self._model.describe(),
+            reference_model=None if self._reference is None else self._reference.describe(),
+            fit_sha256=None if self._fit is None else self._fit.sha256,
+            shadows=0 if self._fit is None else len(self._fit.record.shadows),
+            settings=options,
+            ranked=view.ranked,
+            top=view.top,
+            probabilities=view.probabilities,
+            questions=tuple(questions),
+            blind_baseline=blind,
+            checks=self._checks(suspects, non_members),
+            words=word_groups(suspects, non_members, options.confidence),
+            log_probabilities=log_histogram(suspects, non_members),
+            warnings=tuple(self._warnings(suspects, others, non_members)),
+        )
+
+    def _checks(self, suspects: Numbers, non_members: Numbers | None) -> DataChecks:
+        users, options = self._users, self._options
+        asked: dict[Group, Numbers | None] = {"suspects": suspects, "non-members": non_members}
+        unknown = {
+            group: (numbers.unknown, numbers.unknown + numbers.tokens)
+            for group, numbers in asked.items()
+            if numbers is not None
+        }
+        return check_data(
+            Groups(users.suspects, users.others, users.non_members, users.reference),
+            None if users.reference else self._fit,
+            unknown if self._work.view.reads_unknown else None,
+            fdr=options.fdr,
+            by=options.by,
+            confidence=options.confidence,
+            seed=options.seed,
+        )
+
+    def _question(
+        self, asks: Asks, role: str, numbers: Numbers, non_members: Numbers | None, there: Available
+    ) -> Question:
+        names = [one.user.name for one in self._queries[role]]
+        return decided(asks, names, numbers, non_members, there, self._users.members)
+
+    def _available(self, population: FloatArray) -> Available:
+        classifier, why = self._classifier()
+        view = self._work.view
+        return Available(
+            view=view,
+            options=self._options,
+            classifier=classifier,
+            no_classifier=why,
+            no_reference=self._no_reference(view),
+            not_aligned=self._not_aligned(view),
+            no_shadows=self._no_shadows(),
+            population=population,
+        )
+
+    def _classifier(self) -> tuple[AuditClassifier | None, str]:
+        """The audit classifier for what the target shows, fitted to as many texts of each reference user as suspects are asked about."""
+        if self._fit is None:
+            return None, "there is no audit classifier; train shadow models with `coalmine provenance fit`"
+        if self._options.queries is None:
+            return self._fit.classifier_for(self._work.histogram)
+        if not self._users.reference:
+            return (
+                None,
+                "a classifier for some texts per user is fitted to as many of each reference user; give --reference",
+            )
+        return self._fit.classifier_for(
+            self._work.histogram, [one.places for one in self._queries["reference"]]
+        )
+
+    def _no_shadows(self) -> str | None:
+        if self._fit is None:
+            return "there are no shadow models; train them with `coalmine provenance fit`"
+        if self._work.shadows:
+            return None
+        return self._fit.no_shadows or "the shadow models do not cut texts into the target's tokens"
+
+    def _no_reference(self, view: View) -> str | None:
+        if self._reference is None:
+            if self._work.shadows:
+                return None
+            return "there is no model to compare with; name one with --reference-model, or fit shadow models"
+        other = view_of(self._reference)
+        if not other.probabilities:
+            return f"the reference model {visible(self._reference.name)} gives no log-probabilities"
+        if _same_tokens(view, other) or not (view.reads_unknown or other.reads_unknown):
+            return None
+        return f"the reference model {visible(self._reference.name)} knows other words than the target"
+
+    def _not_aligned(self, view: View) -> str | None:
+        if self._reference is None or _same_tokens(view, view_of(self._reference)):
+            return None
+        return f"the reference model {visible(self._reference.name)} cuts texts into other tokens than the target"
+
+    def _warnings(self, *asked: Numbers | None) -> list[str]:
+        found = []
+        unread = sum(int(one.unread.sum()) for one in asked if one is not None)
+        cut = sum(int(one.cut.sum()) for one in asked if one is not None)
+        if unread:
+            found.append(f"{unread:,} texts have no token that the model can predict, and were left out")
+        if cut:
+            found.append(
+                f"{cut:,} tokens at the ends of texts are beyond what the model can read, and were left out"
+            )
+        return found
+
+
+def _counted_tokens(model: Model) -> Cut:
+    """What divides a text into the tokens that count: those that are known."""
+    tokenizer = model.tokenizer
+    unknown = tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else None
+    return lambda text: [token for token in encoded(tokenizer, text) or [] if token != unknown]
+
+
+def _chosen(user: User, cut: Cut, table: FrequencyTable, options: ProvenanceOptions) -> Queries:
+    """The texts that a model is asked about; those without a token that counts are not chosen where there are others."""
+    known = [place for place, text in enumerate(user.texts) if cut(text.text)] or list(range(len(user.texts)))
+    readable = User(user.name, tuple(user.texts[place] for place in known))
+    found = choose_queries(readable, options.selection, options.queries, frequencies=table, seed=options.seed)
+    return found._replace(places=tuple(known[place] for place in found.places))
+
+
+def _same_tokens(one: View, other: View) -> bool:
+    return one.tokens_sha256 is not None and one.tokens_sha256 == other.tokens_sha256
+
+
+def _check_users(users: AuditedUsers) -> None:
+    """Refuse users that nothing can be asked about."""
+    if not users.suspects:
+        raise InputError(NO_SUSPECTS)
+    names = {user.name for user in users.suspects}
+    strangers = [user.name for user in users.others if user.name not in names]
+    if strangers:
+        raise InputError(
+            f"{len(strangers):,} users have other texts and are not suspects; give other texts by suspects only"
+        )
+    if users.members is not None and not set(users.members) & names:
+        raise InputError("none of the users who are said to be members is a suspect; check the names")

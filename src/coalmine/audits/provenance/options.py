@@ -1,0 +1,95 @@
+"""The options of `provenance`: how users are asked about, and how their scores are judged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from coalmine.errors import InputError
+from coalmine.records.options import SEED, Option, Options
+
+By = Literal["user", "document"]
+Selection = Literal["all", "random", "frequency-sum", "index-sum"]
+StatisticName = Literal["rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++"]
+# Which of them decides where the user names none: the first that can be computed.
+BY_DEFAULT: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++")
+# Those of `RankHistogram`, which cannot be imported here without NumPy.
+Scaling = Literal["shares", "counts", "unit"]
+
+
+class ProvenanceOptions(Options, frozen=True, kw_only=True):
+    """What is asked about each user, and how scores become decisions.
+
+    `queries` counts texts per user, `fdr` and `min_share` are between 0 and 1, and `gamma` is a ratio of likelihoods.
+
+    >>> ProvenanceOptions(queries=8, selection="frequency-sum").fdr
+    0.05
+    """
+
+    by: Annotated[By, Option("user, or document: each document is then judged by itself.", decides=True)] = (
+        "user"
+    )
+    queries: Annotated[
+        int | None,
+        Option("Texts of each user that the target is asked about; default: all.", decides=True, least=1),
+    ] = None
+    selection: Annotated[
+        Selection,
+        Option(
+            "Which texts are asked about: all, random, frequency-sum (rarest words; the paper's) or index-sum (its code's).",
+            decides=True,
+        ),
+    ] = "all"
+    statistic: Annotated[
+        StatisticName | None,
+        Option(
+            "Which statistic decides: rank-histogram, likelihood-ratio, rmia, windowed-ratio or min-k++; default: the first that "
+            "can be computed, in this order without rmia and windowed-ratio."
+        ),
+    ] = None
+    fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
+    top: Annotated[
+        int | None,
+        Option(
+            "Look at the k likeliest tokens only, as if the target listed no others.", decides=True, least=1
+        ),
+    ] = None
+    bins: Annotated[int, Option("Bins of the rank histogram.", decides=True, least=1)] = 100
+    scaling: Annotated[
+        Scaling,
+        Option("Rank histograms as shares, counts, or unit vectors (as in the 2019 code).", decides=True),
+    ] = "shares"
+    gamma: Annotated[float, Option("rmia: by how much a user's likelihood ratio must exceed another's.")] = (
+        1.0
+    )
+    min_share: Annotated[
+        float, Option("min-k++: the share of tokens, the least likely ones, that is looked at.", decides=True)
+    ] = 0.2
+    confidence: float = 0.95
+    seed: Annotated[int, SEED] = 0
+
+    def check(self) -> None:
+        """Reject values that nothing can be asked or judged with."""
+        for name, kind in (("by", By), ("selection", Selection), ("scaling", Scaling)):
+            if getattr(self, name) not in get_args(kind):
+                raise InputError(f"{name} is one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
+        if self.statistic is not None and self.statistic not in get_args(StatisticName):
+            raise InputError(
+                f"statistic is one of {', '.join(get_args(StatisticName))}, got {self.statistic!r}"
+            )
+        for name in ("fdr", "min_share", "confidence"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"{name} must be above 0 and below 1, got {getattr(self, name)}")
+        for name in ("queries", "top", "bins"):
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise InputError(f"{name} must be at least 1, got {given}")
+        if not 0 < self.gamma < float("inf"):
+            raise InputError(f"gamma must be a positive ratio, got {self.gamma}; 1 is usual")
+        if self.queries is not None and self.selection == "all":
+            raise InputError(
+                f"{self.queries} texts per user were asked for, and selection is all; choose random, frequency-sum or index-sum"
+            )
+        if self.queries is None and self.selection != "all":
+            raise InputError(
+                f"selection {self.selection} chooses among the texts of a user; say how many with queries, 8 for example"
+            )

@@ -1,0 +1,123 @@
+"""What groups of users share and must not: users and texts, by their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, GroupHashes, long_enough
+from coalmine.audits.provenance.users import User
+
+Group = Literal["suspects", "others", "non-members", "reference"]
+# Groups that must not share users, and those that must not share texts: other texts by a suspect are meant to be of the same user.
+DIFFERENT_USERS: tuple[tuple[Group, Group], ...] = (
+    ("suspects", "non-members"),
+    ("suspects", "reference"),
+    ("others", "non-members"),
+    ("others", "reference"),
+    ("non-members", "reference"),
+)
+DIFFERENT_TEXTS: tuple[tuple[Group, Group], ...] = (("suspects", "others"), *DIFFERENT_USERS)
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """Users and texts that two groups share; how many of those of the first group, and how many it has."""
+
+    first: Group
+    second: Group
+    # None where users are documents, which have no names of their own, or may be the same.
+    users: int | None
+    first_users: int
+    texts: int
+    first_texts: int
+
+
+class Groups(NamedTuple):
+    """The users of an audit, by their role; empty where there are none."""
+
+    suspects: Sequence[User] = ()
+    others: Sequence[User] = ()
+    non_members: Sequence[User] = ()
+    reference: Sequence[User] = ()
+
+    def named(self) -> dict[Group, Sequence[User]]:
+        """The groups that there are, by name."""
+        named: dict[Group, Sequence[User]] = {
+            "suspects": self.suspects,
+            "others": self.others,
+            "non-members": self.non_members,
+            "reference": self.reference,
+        }
+        return {name: users for name, users in named.items() if users}
+
+
+class _Among(Protocol):
+    """The places of users who are reference users by name, and how many texts of each user are texts of reference users."""
+
+    @property
+    def users(self) -> Sequence[int]: ...
+    @property
+    def texts(self) -> Sequence[int]: ...
+
+
+class KnowsReference(Protocol):
+    """Something that knows the reference users of shadow models, such as a fit that was read from a file."""
+
+    def overlap(self, users: Sequence[User]) -> _Among:
+        """Which of some users, and of their texts, are among the reference users and their texts."""
+
+
+def overlaps(
+    groups: Groups, fit: KnowsReference | None = None, *, named: bool = True, shortest: int = SHORTEST_TEXT
+) -> tuple[Overlap, ...]:
+    """The pairs of groups that share users or texts and must not.
+
+    Args:
+        groups: the users of each role.
+        fit: knows the reference users where `groups` has none.
+        named: whether users have names; without, only texts are compared.
+        shortest: texts below this many bytes of UTF-8 are left out.
+
+    >>> from coalmine.audits.provenance.users import UserText
+    >>> ann = [User("ann", (UserText("I wrote this, and only I did so."),))]
+    >>> [(one.first, one.second, one.users, one.texts) for one in overlaps(Groups(suspects=ann, reference=ann))]
+    [('suspects', 'reference', 1, 1)]
+    """
+    there = groups.named()
+    hashes = {name: GroupHashes.of(users, shortest=shortest) for name, users in there.items()}
+    found: list[Overlap] = []
+    for first, second in DIFFERENT_TEXTS:
+        if first not in hashes:
+            continue
+        if second in hashes:
+            users, texts = (
+                len(np.intersect1d(one, other, assume_unique=True))
+                for one, other in zip(hashes[first], hashes[second], strict=True)
+            )
+        elif second == "reference" and fit is not None:
+            users, texts = _among_reference(there[first], fit, shortest)
+        else:
+            continue
+        compared = named and (first, second) in DIFFERENT_USERS
+        if texts or (compared and users):
+            found.append(
+                Overlap(
+                    first=first,
+                    second=second,
+                    users=users if compared else None,
+                    first_users=len(hashes[first].users),
+                    texts=texts,
+                    first_texts=len(hashes[first].texts),
+                )
+            )
+    return tuple(found)
+
+
+def _among_reference(users: Sequence[User], fit: KnowsReference, shortest: int) -> tuple[int, int]:
+    """How many users are among the reference users that a fit knows, and how many different texts are."""
+    texts = {form: text for user in users for text, form in long_enough(user.texts, shortest)}
+    # All texts as one user's, so that one that several users have counts once.
+    return len(fit.overlap(users).users), sum(fit.overlap([User("", tuple(texts.values()))]).texts)

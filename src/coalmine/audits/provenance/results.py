@@ -1,0 +1,182 @@
+"""Results of provenance audits: a row per user for each question, what was checked about the data, and the file provenance.json."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.audits.provenance.blind_baseline import BlindBaseline
+from coalmine.audits.provenance.contradictions import provenance_problems
+from coalmine.audits.provenance.data_checks import DataChecks
+from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.engines.ledger import WORK_FILES
+from coalmine.records.documents import Document, Origin
+from coalmine.statistics.provenance.detection import Detection
+
+SCHEMA = "coalmine.provenance/1"
+RESULT_FILE = "provenance.json"
+
+Asks = Literal["texts", "user"]
+Decision = Literal["found", "not found", "not measured"]
+# How scores become decisions: by known non-members that the target was asked about, by the audit classifier alone, or not at all.
+Calibrated = Literal["non-members", "shadows", "nothing"]
+
+
+class UserRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found about one user, by the statistic that decides and by the others.
+
+    `decision` is "found" where the text of the user was used for training, at the false-discovery rate of the audit; "not found" does not
+    mean that it was not used.
+    """
+
+    user: str
+    decision: Decision
+    # Higher means "was trained on"; None where the model could not be asked, and `why` says why.
+    score: float | None
+    # The probability of a score as high for a user who is not in the training data; None without known non-members.
+    p_value: float | None
+    # The lowest false-discovery rate at which the user is found.
+    adjusted_p_value: float | None = None
+    texts: int
+    tokens: int
+    unknown_tokens: int = 0
+    why: str | None = None
+    # By all statistics, the deciding one included.
+    scores: dict[str, float | None] = {}
+    p_values: dict[str, float | None] = {}
+
+
+class StatisticFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How one statistic did in one question."""
+
+    name: str
+    # Why it could not be computed; None where it was.
+    not_applicable: str | None = None
+    decides: bool = False
+    calibrated: Calibrated = "nothing"
+    # How many users are found by it at the false-discovery rate of the audit.
+    found: int | None = None
+    # The probability of scores as high, all taken together, if no suspect is in the training data (Simes).
+    p_value: float | None = None
+    # The scores of non-members, in ascending order.
+    non_member_scores: tuple[float, ...] = ()
+    # Where the truth is known.
+    detection: Detection | None = None
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One question about all suspects: whether these very texts were used ("texts"), or whether these users took part ("user")."""
+
+    asks: Asks
+    rows: tuple[UserRow, ...]
+    statistics: tuple[StatisticFacts, ...]
+    non_members: int
+    # The least p-value that this many non-members can give; None without any.
+    smallest_p_value: float | None
+    # Texts of each user that were asked about, and their mean length in tokens.
+    mean_texts: float
+    mean_tokens_per_text: float
+
+    @property
+    def deciding(self) -> StatisticFacts | None:
+        """The statistic that decides; None where none could be computed."""
+        return next((one for one in self.statistics if one.decides), None)
+
+    def found(self) -> tuple[UserRow, ...]:
+        """The users that are found."""
+        return tuple(row for row in self.rows if row.decision == "found")
+
+
+class WordGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks that the target gives to words of one group of frequencies: means over suspects and over non-members, with intervals."""
+
+    # The place of the group in the table of frequencies, between 0 (most frequent) and 1.
+    frequency_rank: float
+    suspects: tuple[float, float, float] | None
+    non_members: tuple[float, float, float] | None
+
+
+class LogHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """How often words have log2 probabilities in each bin, as shares: for the most frequent fifth of words, and for others."""
+
+    least_bits: float
+    suspects_frequent: tuple[float, ...]
+    suspects_rare: tuple[float, ...]
+    non_members_frequent: tuple[float, ...]
+    non_members_rare: tuple[float, ...]
+
+
+class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the target predicts words of its training data correctly while a random share of its hidden units is set to zero."""
+
+    # Of the hidden units, between 0 and 1.
+    ablated: float
+    # Of the most frequent words, and of all others, between 0 and 1; None where there are none.
+    frequent: float | None
+    rare: float | None
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the texts of users were used to train a model; provenance.json. Names of users are in it, so that only you can read it.
+
+    >>> result = audit_provenance(model, suspects, non_members=others)  # doctest: +SKIP
+    >>> [(row.user, row.p_value, row.decision) for row in result.questions[0].rows]  # doctest: +SKIP
+    [('ann', 0.005, 'found'), ('bob', 0.61, 'not found')]
+    """
+
+    schema: str = SCHEMA
+    model: dict[str, Any]
+    reference_model: dict[str, Any] | None = None
+    # Of the provenance-fit.json that the shadows and the classifier come from, and how many shadows there are.
+    fit_sha256: str | None = None
+    shadows: int = 0
+    settings: ProvenanceOptions
+    # What the target shows: how many tokens it ranks, how many it lists, and whether it gives probabilities.
+    ranked: int | None
+    top: int | None
+    probabilities: bool
+    questions: tuple[Question, ...]
+    blind_baseline: BlindBaseline | None = None
+    checks: DataChecks
+    words: tuple[WordGroup, ...] = ()
+    log_probabilities: LogHistogram | None = None
+    # By ascending share; empty where no units were set to zero.
+    ablation: tuple[AblationPoint, ...] = ()
+    # Hashes of the corpora, by role.
+    data_sha256: dict[str, str] = {}
+    warnings: tuple[str, ...] = ()
+
+    def question(self, asks: Asks) -> Question | None:
+        """One of the two questions, or None where it was not asked."""
+        return next((one for one in self.questions if one.asks == asks), None)
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write provenance.json, readable by its owner only; returns its path."""
+        return PROVENANCES.save(directory, self)
+
+
+PROVENANCES = Document(
+    record=Provenance,
+    schema=SCHEMA,
+    file=RESULT_FILE,
+    what="the provenance audit",
+    title="provenance",
+    by="`coalmine provenance`",
+    holds="a row per user: score, p-value and decision, for each question; what was checked about the data",
+    problems=provenance_problems,
+    work_files=WORK_FILES,
+    origin=Origin(model=lambda found: found.model),
+)
+"""provenance.json: `run.all(PROVENANCES)` gives the results of `coalmine provenance` in a run."""
+
+
+def read_provenance(path: str | os.PathLike[str]) -> Provenance:
+    """A provenance.json, or the one in a directory.
+
+    >>> read_provenance("model-audit/provenance").questions[0].rows[0].decision  # doctest: +SKIP
+    'found'
+    """
+    return PROVENANCES.load(path)

@@ -1,0 +1,134 @@
+"""The statistics of provenance audits: one record each, which says what it needs and how it scores users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from coalmine.audits.provenance.asking import Numbers
+from coalmine.audits.provenance.classifier import AuditClassifier
+from coalmine.audits.provenance.options import BY_DEFAULT, ProvenanceOptions, StatisticName
+from coalmine.audits.provenance.views import View
+from coalmine.models.protocols import FloatArray
+from coalmine.statistics.provenance.text_scores import rmia
+
+
+class Available(NamedTuple):
+    """What an audit has to score users with.
+
+    Attributes:
+        view: what the target shows.
+        classifier: that of the fit; None where there is none, or none for such a target, and `no_classifier` says why.
+        reference: why there is nothing to compare probabilities with; None where there is something.
+        aligned: why target and reference cannot be compared token by token; None where they can.
+        shadows: why there are no shadows that cut texts as the target does; None where there are.
+        population: log2 likelihood ratios of reference users, who are not in the training data, per token.
+    """
+
+    view: View
+    options: ProvenanceOptions
+    classifier: AuditClassifier | None
+    no_classifier: str
+    no_reference: str | None
+    not_aligned: str | None
+    no_shadows: str | None
+    population: FloatArray
+
+
+class Statistic(NamedTuple):
+    """One way to score users; higher means "was trained on".
+
+    Attributes:
+        name: what users call it.
+        needs: what it needs, in words, for the documentation.
+        missing: why it cannot be computed with what is available; None where it can.
+        score: the score of each user; NaN for one of whom nothing could be read.
+        decides_alone: whether a score above 0 means "was trained on", without non-members to compare with.
+    """
+
+    name: StatisticName
+    needs: str
+    missing: Callable[[Available], str | None]
+    score: Callable[[Numbers, Available], FloatArray]
+    decides_alone: bool = False
+
+
+def _no_probabilities(there: Available) -> str | None:
+    return (
+        None
+        if there.view.probabilities
+        else "the target gives no log-probabilities, only the likeliest tokens"
+    )
+
+
+def _by_rank_histogram(numbers: Numbers, there: Available) -> FloatArray:
+    scores = np.full(len(numbers.tokens), np.nan)
+    read = numbers.tokens > 0
+    if there.classifier is not None and read.any():
+        scores[read] = there.classifier.score(numbers.features[read])
+    return scores
+
+
+def _by_rmia(numbers: Numbers, there: Available) -> FloatArray:
+    gamma = there.options.gamma
+    return np.array(
+        [np.nan if np.isnan(one) else rmia(float(one), there.population, gamma) for one in numbers.rmia_bits]
+    )
+
+
+def _per_token(numbers: Numbers, there: Available) -> FloatArray:
+    del there
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(numbers.ratio_bits / numbers.tokens)
+
+
+STATISTICS: tuple[Statistic, ...] = (
+    Statistic(
+        "rank-histogram",
+        "the ranks of tokens, and an audit classifier from shadow models",
+        lambda there: None if there.classifier is not None else there.no_classifier,
+        _by_rank_histogram,
+        decides_alone=True,
+    ),
+    Statistic(
+        "likelihood-ratio",
+        "log-probabilities, and a reference model or shadow models",
+        lambda there: _no_probabilities(there) or there.no_reference,
+        _per_token,
+    ),
+    Statistic(
+        "rmia",
+        "log-probabilities, shadow models, and texts of reference users to ask the target about",
+        lambda there: (
+            _no_probabilities(there)
+            or there.no_shadows
+            or (None if len(there.population) else "no reference users were given to compare ratios with")
+        ),
+        _by_rmia,
+    ),
+    Statistic(
+        "windowed-ratio",
+        "log-probabilities, and a reference model or shadow models with the same tokens",
+        lambda there: _no_probabilities(there) or there.no_reference or there.not_aligned,
+        lambda numbers, _: numbers.windowed,
+    ),
+    Statistic(
+        "min-k++",
+        "the distribution over the whole vocabulary at each position",
+        lambda there: (
+            None
+            if there.view.moments
+            else "the target does not give the whole distribution over its vocabulary"
+        ),
+        lambda numbers, _: numbers.min_k,
+    ),
+)
+
+
+def deciding_statistic(there: Available) -> Statistic | None:
+    """The statistic that decides: the one that was asked for, else the first of the defaults that can be computed."""
+    wanted: Sequence[str] = BY_DEFAULT if there.options.statistic is None else (there.options.statistic,)
+    by_name = {one.name: one for one in STATISTICS}
+    return next((by_name[name] for name in wanted if by_name[name].missing(there) is None), None)  # type: ignore[index]

@@ -1,0 +1,139 @@
+"""Tables and sentences about provenance: one row per user and one per statistic, with names masked unless they are revealed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
+from coalmine.audits.provenance.naming import counted, names_of_users
+from coalmine.audits.provenance.results import Asks, Provenance, Question, StatisticFacts, UserRow
+from coalmine.evidence.tables import Right, plain_table, rights
+from coalmine.records import Estimate
+from coalmine.visible import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# The most users that a terminal shows for each question.
+MOST_ROWS = 30
+_ASKS: dict[Asks, str] = {"texts": "Are these very texts in it?", "user": "Did these users take part, by other texts of theirs?"}
+
+
+def question_title(question: Question) -> str:
+    """What was asked, in words."""
+    return _ASKS[question.asks]
+
+
+def strongest_first(question: Question) -> list[UserRow]:
+    """Users by their p-value, then by their score; those who could not be measured last."""
+
+    def place(row: UserRow) -> tuple[float, float]:
+        return (
+            math.inf if row.p_value is None else row.p_value,
+            math.inf if row.score is None else -row.score,
+        )
+
+    return sorted(question.rows, key=place)
+
+
+def users_table(document: Provenance, question: Question, *, reveal: bool = False, most: int = MOST_ROWS) -> Table:
+    """The users with the strongest evidence, one row each; `more_users` says how many are left out."""
+    names = names_of_users(document, reveal=reveal)
+    table = plain_table(document.settings.by, "decision", *rights("score", "p", "adjusted p", "texts", "tokens"), "")
+    for row in strongest_first(question)[:most]:
+        table.add_row(
+            names[row.user],
+            row.decision,
+            "" if row.score is None else f"{row.score:.4g}",
+            _p_value(row.p_value),
+            _p_value(row.adjusted_p_value),
+            f"{row.texts:,}",
+            f"{row.tokens:,}",
+            "" if row.why is None else visible(row.why),
+        )
+    return table
+
+
+def more_users(document: Provenance, question: Question, *, most: int = MOST_ROWS) -> str | None:
+    """How many users the table leaves out; None where it has all of them."""
+    more = len(question.rows) - most
+    return None if more <= 0 else f"And {counted(more, document.settings.by)} more, in provenance.json."
+
+
+def statistics_table(question: Question) -> Table:
+    """Each statistic with what it found: how well, where the truth is known, or why it could not be computed."""
+    known = any(one.detection is not None for one in question.statistics)
+    rates = ("AUC", "accuracy", "precision", "recall") if known else ()
+    table = plain_table("statistic", Right("found"), *rights("p of all", *rates), "")
+    for one in question.statistics:
+        table.add_row(one.name, _found(one, question), _p_value(one.p_value), *_rates(one, known=known), _remark(one))
+    return table
+
+
+def _found(one: StatisticFacts, question: Question) -> str:
+    if one.found is None:
+        return ""
+    return f"{one.found:,} of {sum(row.scores.get(one.name) is not None for row in question.rows):,}"
+
+
+def _rates(one: StatisticFacts, *, known: bool) -> list[str]:
+    truth = one.detection
+    if not known:
+        return []
+    rates = [None] * 4 if truth is None else [truth.auc, truth.accuracy, truth.precision, truth.recall]
+    return [_rate(rate) for rate in rates]
+
+
+def _rate(estimate: Estimate | None) -> str:
+    if estimate is None or estimate.value is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+def _remark(one: StatisticFacts) -> str:
+    if one.not_applicable is not None:
+        return f"not applicable: {visible(one.not_applicable)}"
+    calibrated = {"non-members": "", "shadows": "calibrated on shadows", "nothing": "no non-members to compare with"}
+    said = [calibrated[one.calibrated], *(["decides"] if one.decides else [])]
+    return ", ".join(part for part in said if part)
+
+
+def _p_value(p_value: float | None) -> str:
+    return "" if p_value is None else f"{p_value:.2g}"
+
+
+def in_plain_words(document: Provenance, question: Question) -> list[str]:
+    """The answer to a question in sentences: who is found, what so many non-members can show, and what it does not mean."""
+    deciding, by = question.deciding, document.settings.by
+    found, whom = len(question.found()), counted(len(question.rows), by)
+    if deciding is None:
+        return [f"No statistic could be computed, so nothing is known about {whom}."]
+    if deciding.calibrated == "nothing":
+        return [
+            f"There are no non-members to compare the scores of {whom} with, so nothing can be decided; give some with --non-members."
+        ]
+    if deciding.calibrated == "shadows":
+        return [
+            f"{found:,} of {whom} {_are(found)} on the member side of the audit classifier (calibrated on shadows).",
+            "Without known non-members there are no p-values, and it is not known how many of them are there by mistake.",
+        ]
+    rate = f"{100 * document.settings.fdr:g}%"
+    reasons = not_interpretable(document)
+    if reasons:
+        return [
+            f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}, which CANNOT BE INTERPRETED:",
+            *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons),
+        ]
+    power = power_of(question, document.settings.fdr)
+    said = [f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}."]
+    if found:
+        said.append(f"On average, at most {rate} of such findings are wrong names.")
+    said += [] if power is None else [power_words(power, by)]
+    if found < len(question.rows):
+        said.append(f"A {by} that is not found may still be in the training data.")
+    return said
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

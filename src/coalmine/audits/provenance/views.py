@@ -1,0 +1,248 @@
+"""What a model says about the tokens of texts: ranks and probabilities, as far as it shows them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from coalmine.audits.provenance.users import UserText
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.protocols import (
+    DistributionScore,
+    DistributionScorer,
+    FloatArray,
+    IntArray,
+    MaskedModel,
+    Model,
+    OpenTokenizer,
+    PairModel,
+    PartialScorer,
+    Scorer,
+    SequenceScore,
+    TextRanker,
+    TextScorer,
+    Tokenizer,
+    TokenSequence,
+    after_context,
+    max_length,
+)
+from coalmine.visible import visible
+
+NOT_LISTED = -1
+# A word with the white space before it.
+_WORD = re.compile(r"\s*\S+")
+
+
+class View(NamedTuple):
+    """What a model shows about the tokens of a text.
+
+    Attributes:
+        ranked: how many tokens it ranks; None where only the likeliest are seen, and not among how many.
+        top: only the ranks of this many of the likeliest tokens are known; None for all.
+        probabilities: whether it gives the log-probability of each token.
+        moments: whether it gives their mean and deviation over the vocabulary, at each position.
+        tokens_sha256: which tokens it cuts texts into; None where that is not known. Models that agree in it are compared token by token.
+        reads_unknown: whether words that it does not know are read as unknown, and not counted.
+    """
+
+    ranked: int | None
+    top: int | None
+    probabilities: bool
+    moments: bool
+    tokens_sha256: str | None
+    reads_unknown: bool
+
+
+class TextView(NamedTuple):
+    """What a model says about one text; arrays have one entry for each token that counts."""
+
+    ranks: IntArray  # from 0; NOT_LISTED for a token that is not among those that are listed
+    tokens: IntArray | None = None
+    log2_probabilities: FloatArray | None = None
+    means: FloatArray | None = None
+    deviations: FloatArray | None = None
+    # Tokens that were read as unknown, and tokens at the end that the model cannot read; neither count.
+    unknown: int = 0
+    cut: int = 0
+
+
+def view_of(model: Model, top: int | None = None) -> View:
+    """What a model shows; with `top`, as if it listed that many of the likeliest tokens and nothing else."""
+    if isinstance(model, MaskedModel):
+        raise NotMeasurableError(
+            f"{visible(model.name)} fills gaps and predicts no next token, which provenance audits ask for; use a causal model or a model "
+            "of pairs"
+        )
+    if isinstance(model, TextScorer):
+        listed = 1 if top is None else min(top, 1)
+        return View(None, listed, top is None, False, None, False)
+    if isinstance(model, Scorer):
+        size = model.tokenizer.size
+        all_ranks = isinstance(model, DistributionScorer)
+        seen = None if top is None or top >= size else top
+        return View(
+            ranked=size,
+            top=seen if all_ranks else 1,
+            probabilities=seen is None,
+            moments=seen is None and all_ranks,
+            tokens_sha256=tokens_digest(model.tokenizer),
+            reads_unknown=isinstance(model.tokenizer, OpenTokenizer),
+        )
+    if isinstance(model, TextRanker):
+        most = model.most_listed
+        return View(None, most if top is None else min(most, top), False, False, None, False)
+    raise NotMeasurableError(
+        f"{visible(model.name)} neither scores texts nor lists the likeliest next tokens; provenance audits need one of them"
+    )
+
+
+def look(model: Model, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
+    """What a model says about each text, in their order; None for a text that it cannot read."""
+    if isinstance(model, TextScorer):
+        return list(_scored_as_text(model, view, texts))
+    if isinstance(model, Scorer):
+        return _scored(model, view, texts)
+    if isinstance(model, TextRanker):
+        return [_listed(model, view, text.text) for text in texts]
+    raise NotMeasurableError(f"{visible(model.name)} cannot be asked about texts")
+
+
+def tokens_digest(tokenizer: Tokenizer) -> str:
+    """A hash of the tokens that texts are cut into."""
+    digest = hashlib.sha256()
+    for piece in tokenizer.pieces(first=False):
+        digest.update(b"\0" if piece is None else b"\1" + len(piece).to_bytes(8, "little") + piece)
+    return digest.hexdigest()
+
+
+def encoded(tokenizer: Tokenizer, text: str) -> list[int] | None:
+    """The tokens of a text, with unknown words where the tokenizer has a token for them; None where it cannot be read."""
+    if isinstance(tokenizer, OpenTokenizer):
+        return tokenizer.encode_open(text)
+    try:
+        return tokenizer.encode(text)
+    except ModelError:
+        return None
+
+
+def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
+    found: list[TextView | None] = [None] * len(texts)
+    asked: list[tuple[int, TokenSequence, int]] = []
+    for place, text in enumerate(texts):
+        read = _sequence(model, text)
+        if read is not None:
+            asked.append((place, *read))
+    sequences = [sequence for _, sequence, _ in asked]
+    scores: Sequence[SequenceScore | DistributionScore]
+    if isinstance(model, DistributionScorer):
+        scores = model.score_distribution(sequences)
+    else:
+        scores = model.score(sequences)
+    unknown = model.tokenizer.unknown if isinstance(model.tokenizer, OpenTokenizer) else None
+    for (place, sequence, cut), score in zip(asked, scores, strict=True):
+        found[place] = _viewed(view, sequence, score, unknown, cut)
+    return found
+
+
+def _sequence(model: Model, text: UserText) -> tuple[TokenSequence, int] | None:
+    """A text as training saw it, cut to what the model can read; None where there is nothing to predict."""
+    tokens = encoded(model.tokenizer, text.text)
+    source: tuple[int, ...] = ()
+    if isinstance(model, PairModel):
+        if text.source is None:
+            raise NotMeasurableError(
+                f"{visible(model.name)} is a model of pairs, and a text has no source; name the source and target fields of the corpora"
+            )
+        read = encoded(model.source_tokenizer, text.source)
+        if not read:
+            return None
+        source = tuple(read)
+    if not tokens:
+        return None
+    most = max_length(model)
+    kept = tokens if most is None else tokens[: max(1, most - len(model.context))]
+    source = source if most is None else source[:most]
+    sequence = after_context(model.context, kept, source)
+    return (sequence, len(tokens) - len(kept)) if sequence.target else None
+
+
+def _viewed(
+    view: View,
+    sequence: TokenSequence,
+    score: SequenceScore | DistributionScore,
+    unknown: int | None,
+    cut: int,
+) -> TextView:
+    tokens = np.array(sequence.target, dtype=np.int64)
+    counts = np.ones(len(tokens), dtype=bool) if unknown is None else tokens != unknown
+    if isinstance(score, DistributionScore):
+        ranks = np.asarray(score.ranks, dtype=np.int64)[counts] - 1
+        if view.ranked is not None:  # some networks have more logits than there are tokens
+            ranks = np.minimum(ranks, view.ranked - 1)
+        if view.top is not None:
+            ranks = np.where(ranks < view.top, ranks, NOT_LISTED)
+    else:
+        ranks = np.where(score.is_argmax[counts], 0, NOT_LISTED)
+    moments = view.moments and isinstance(score, DistributionScore)
+    return TextView(
+        ranks,
+        tokens[counts],
+        _kept(score.log2_probabilities, counts) if view.probabilities else None,
+        _kept(score.mean_bits, counts) if moments and isinstance(score, DistributionScore) else None,
+        _kept(score.deviation_bits, counts) if moments and isinstance(score, DistributionScore) else None,
+        unknown=int(len(tokens) - counts.sum()),
+        cut=cut,
+    )
+
+
+def _kept(values: FloatArray, counts: np.ndarray) -> FloatArray:
+    return np.asarray(values, dtype=np.float64)[counts]
+
+
+def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
+    """The answers of a server that cuts texts itself: probabilities, and whether each token is the likeliest."""
+    scores = model.score_text([text.text for text in texts])
+    unscored = (
+        model.unscored([text.text for text in texts])
+        if isinstance(model, PartialScorer)
+        else [0] * len(texts)
+    )
+    for score, missing in zip(scores, unscored, strict=True):
+        first = 1 if missing else 0
+        if len(score.log2_probabilities) <= first:
+            yield None
+            continue
+        ranks = np.where(score.is_argmax[first:], 0, NOT_LISTED)
+        bits = np.asarray(score.log2_probabilities[first:], dtype=np.float64) if view.probabilities else None
+        yield TextView(ranks, log2_probabilities=bits)
+
+
+def _listed(model: TextRanker, view: View, text: str) -> TextView | None:
+    """The places of a text's own words among the tokens that a server lists after the words before them.
+
+    The tokens of the server are not known. That of the text is taken to be the longest of those listed that the text continues with, which
+    is what a tokenizer would usually choose.
+    """
+    starts = [found.start() for found in _WORD.finditer(text)][1:]
+    if not starts or view.top is None:
+        return None
+    answers = model.next_texts([text[:start] for start in starts], k=view.top)
+    return TextView(
+        np.array(
+            [_place(text[start:], listed) for start, listed in zip(starts, answers, strict=True)],
+            dtype=np.int64,
+        )
+    )
+
+
+def _place(rest: str, listed: Sequence[str]) -> int:
+    fitting = [
+        (len(token.strip()), -place)
+        for place, token in enumerate(listed)
+        if token.strip() and rest.lstrip().startswith(token.strip())
+    ]
+    return -max(fitting)[1] if fitting else NOT_LISTED

@@ -1,0 +1,396 @@
+"""`coalmine provenance`: was the text of these users used to train this model?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from typer.core import TyperGroup
+
+from coalmine.audits.provenance.fit_options import FitOptions
+from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.cli.model_argument import Loading, Where, model_alone, open_model, results_directory
+from coalmine.cli.options import Printing, TextFields, out_option
+from coalmine.cli.taking import Arguments, Part, takes
+from coalmine.engines.options import EngineOptions
+from coalmine.errors import InputError
+from coalmine.models.options import LoadOptions
+from coalmine.records.options import Option
+from coalmine.storage.files import no_empty_directory
+from coalmine.storage.unfinished import sole_use
+
+if TYPE_CHECKING:
+    from coalmine.audits.provenance.fit import Fit
+    from coalmine.audits.provenance.results import Provenance
+    from coalmine.audits.provenance.users import User
+    from coalmine.cli.output import Output
+    from coalmine.corpus.files.documents import Fields
+
+# Where `coalmine provenance MODEL` keeps its shadow models: below the directory of its results.
+FIT_FOLDER = "fit"
+_BOTH = "both"
+
+
+class _ModelFirst(TyperGroup):
+    """A group whose first word may also be a model: `coalmine provenance MODEL` is `coalmine provenance both MODEL`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "--help"}:
+            args = [_BOTH, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ModelFirst,
+    help="Was the text of these users used to train this model? MODEL alone fits and audits.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """Was the text of these users used to train this model?
+
+    `coalmine provenance MODEL --suspects S.jsonl --reference R.jsonl --non-members N.jsonl` trains shadow models and asks the model; it is
+    the same as `coalmine provenance both MODEL`. The two stages can also be run one after the other.
+    """
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+class UserFields(TextFields, frozen=True, kw_only=True):
+    """Which fields of the corpora hold what."""
+
+    user_field: Annotated[str, Option("Which field says whose text it is.")] = "user"
+    date_field: Annotated[
+        str | None, Option("Which field says when it was written: ISO 8601, or seconds since 1970.")
+    ] = None
+
+    def fields(self) -> Fields:
+        """The fields, as Python takes them."""
+        return msgspec.structs.replace(super().fields(), user=self.user_field, date=self.date_field)
+
+
+class Trainings(Arguments, frozen=True, kw_only=True):
+    """How shadow models are trained."""
+
+    options: Annotated[FitOptions, Part(("shadows", "recipe", "vocabulary"))]
+    preset: Annotated[
+        str | None, Option("A preset of `coalmine train` for the shadow models; default: the paper's.")
+    ] = None
+    training: Annotated[
+        list[str] | None,
+        Option(
+            "NAME=VALUE, an option of `coalmine train` for the shadows; with commas, for one after the other."
+        ),
+    ] = None
+    train: Annotated[
+        str | None,
+        Option("python:module:function, which trains a shadow model on texts; it runs that function."),
+    ] = None
+    artificial_users: Annotated[
+        int | None, Option("Cut reference text without users into this many artificial users.", least=4)
+    ] = None
+
+    def asked(self) -> dict[str, Any]:
+        """The keywords of `fit_provenance`."""
+        from coalmine.audits.provenance.shadows import changes_of
+
+        return {"preset": self.preset, "training": changes_of(self.training or []), "train": self.train}
+
+
+class Fitting(Arguments, frozen=True, kw_only=True):
+    """What `coalmine provenance fit` takes."""
+
+    reference: Annotated[
+        Path,
+        typer.Argument(
+            help="A corpus of reference users: like those of the training data, and not suspects."
+        ),
+    ]
+    out: Annotated[Path, out_option("Directory for the shadow models and provenance-fit.json.")]
+    like: Annotated[
+        Path | None,
+        Option(
+            "A model of `coalmine train`, usually the target: shadows are trained as it was, with its vocabulary."
+        ),
+    ] = None
+    trainings: Trainings
+    counting: Annotated[FitOptions, Part(("bins", "scaling", "top", "seed"))]
+    columns: UserFields
+    running: EngineOptions
+    printing: Printing
+
+
+@app.command("fit")
+@takes
+def fit(given: Fitting) -> int:
+    """Train shadow models on halves of the reference users, and the audit classifier on what they say of them.
+
+    Nothing here asks the target. If it is stopped, run the same command again to resume; shadow models that are there are not trained
+    again. Any number of audits can use the result.
+    """
+    with given.printing.output() as output, ExitStack() as held:
+        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.storage.files import check_places, sha256_of_file
+
+        clock = RunClock()
+        check_places(given.out, RUN_FILE)
+        users = _reference_users(given.reference, given.columns, given.trainings, given.counting.seed)
+        engine = held.enter_context(given.running.opened())
+        found = _fitted(given, users, given.out, engine, output)
+        clock.save(given.out, seed=given.counting.seed, reference_sha256=sha256_of_file(given.reference))
+        record = found.record
+        output.say(
+            f"{len(record.shadows)} shadow models on halves of {len(record.reference):,} reference users: {given.out}",
+            "Next: coalmine provenance audit MODEL --suspects SUSPECTS --non-members NON-MEMBERS --fit "
+            + str(given.out),
+        )
+        output.document(
+            {"fit": str(given.out), "shadows": len(record.shadows), "users": len(record.reference)}
+        )
+    return 0
+
+
+def _fitted(
+    given: Any, users: list[User], out: Path, engine: Any, output: Output, like: Path | None = None
+) -> Fit:
+    from coalmine.audits.provenance.fitting import fit_provenance
+
+    trainings, counting = given.trainings.options, given.counting
+    options = msgspec.structs.replace(
+        counting, shadows=trainings.shadows, recipe=trainings.recipe, vocabulary=trainings.vocabulary
+    )
+    asked = given.trainings.asked()
+    named = getattr(given, "like", None) or (
+        like if asked["preset"] is None and asked["train"] is None else None
+    )
+    return fit_provenance(users, out, options, like=named, engine=engine, progress=output.progress(), **asked)
+
+
+def _reference_users(path: Path, columns: UserFields, trainings: Trainings, seed: int) -> list[User]:
+    from coalmine.audits.provenance.users import artificial_users, read_texts, read_users
+
+    if trainings.artificial_users is None:
+        return read_users(path, columns.fields(), what="reference users")
+    return artificial_users(read_texts(path, columns.fields()), trainings.artificial_users, seed)
+
+
+class Audited(Arguments, frozen=True, kw_only=True):
+    """Whom a target is asked about, and what it is compared with."""
+
+    suspects: Annotated[
+        Path,
+        typer.Option(
+            "--suspects", help="A corpus with the texts that may have been used, and whose they are."
+        ),
+    ]
+    others: Annotated[
+        Path | None, Option("Further texts by the same users, to ask whether they took part at all.")
+    ] = None
+    non_members: Annotated[
+        Path | None,
+        Option(
+            "A corpus of users who are known not to be in the training data; without it there are no p-values."
+        ),
+    ] = None
+    members: Annotated[
+        Path | None,
+        Option(
+            "If the truth is known: a file with the names of suspects in the training data, one per line."
+        ),
+    ] = None
+    reference_model: Annotated[
+        str | None, Option("A model without the suspects' texts, such as the base of a fine-tuned one.")
+    ] = None
+    options: ProvenanceOptions
+    columns: UserFields
+
+
+class Audit(Arguments, frozen=True, kw_only=True):
+    """What `coalmine provenance audit` takes."""
+
+    model: Where
+    audited: Audited
+    fit: Annotated[Path | None, Option("What `coalmine provenance fit` wrote.")] = None
+    reference: Annotated[
+        Path | None, Option("The corpus that the fit was made with, for rmia and the rarity of words.")
+    ] = None
+    out: Annotated[Path | None, out_option("Directory for the results; default: MODEL-audit/provenance.")] = (
+        None
+    )
+    loading: Annotated[LoadOptions, Part(("kind", "device", "precision", "context", "context_text"))]
+    running: EngineOptions
+    reveal: Annotated[bool, Option("Show the names of users; without it they are masked.")] = False
+    printing: Printing
+
+
+@app.command("audit")
+@takes
+def audit(given: Audit) -> int:
+    """Ask a model about the texts of suspects, and decide whose were used to train it.
+
+    Writes provenance.json, readable by you only. With --non-members, each suspect gets a p-value, and the names that are found have the
+    stated false-discovery rate. Run the same command again to resume a run that was stopped.
+    """
+    with given.printing.output() as output:
+        from coalmine.audits.provenance.fitting import load_fit
+        from coalmine.audits.provenance.users import read_users
+
+        fitted = None if given.fit is None else load_fit(given.fit)
+        fields = given.audited.columns.fields()
+        reference = (
+            [] if given.reference is None else read_users(given.reference, fields, what="reference users")
+        )
+        return _audit(given, fitted, reference, output)
+
+
+class Both(Audit, frozen=True, kw_only=True):
+    """What `coalmine provenance MODEL` takes."""
+
+    trainings: Trainings
+
+
+@app.command(_BOTH)
+@takes
+def both(given: Both) -> int:
+    """Fit, then audit: train shadow models on --reference if there is no --fit, and ask the model about the suspects.
+
+    Shadow models are trained as MODEL was, if `coalmine train` wrote it, and kept in the directory of the results. Without --reference and
+    --fit no shadow models are used.
+    """
+    with given.printing.output() as output, ExitStack() as held:
+        from coalmine.audits.provenance.fitting import load_fit
+
+        fitted = None if given.fit is None else load_fit(given.fit)
+        reference: list[User] = []
+        options = given.audited.options
+        if given.reference is not None:
+            reference = _reference_users(
+                given.reference, given.audited.columns, given.trainings, options.seed
+            )
+            if fitted is None:
+                place = results_directory(given.model, given.out, "provenance") / FIT_FOLDER
+                engine = held.enter_context(given.running.opened())
+                counting = FitOptions(
+                    bins=options.bins, scaling=options.scaling, top=options.top, seed=options.seed
+                )
+                asked = _FitOfBoth(given.trainings, counting)
+                fitted = _fitted(asked, reference, place, engine, output, like=_trained_here(given.model))
+        return _audit(given, fitted, reference, output)
+
+
+class _FitOfBoth(msgspec.Struct, frozen=True):
+    """What fitting takes, from a command that also audits."""
+
+    trainings: Trainings
+    counting: FitOptions
+
+
+def _trained_here(where: str) -> Path | None:
+    """The directory of a model that `coalmine train` wrote; None for any other model."""
+    from coalmine.training.record import RECORD_FILE
+
+    return Path(where) if (Path(where) / RECORD_FILE).is_file() else None
+
+
+def _audit(given: Audit, fitted: Fit | None, reference: list[User], output: Output) -> int:
+    from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
+    from coalmine.audits.provenance.results import RESULT_FILE
+    from coalmine.cli.run_record import RUN_FILE, RunClock
+    from coalmine.storage.files import check_places, sha256_of_file
+
+    clock, asked = RunClock(), given.audited
+    place = results_directory(given.model, given.out, "provenance")
+    check_places(place, RESULT_FILE, RUN_FILE)
+    corpora = {
+        "suspects": asked.suspects,
+        "others": asked.others,
+        "non_members": asked.non_members,
+        "reference": given.reference,
+    }
+    hashes = {role: sha256_of_file(path) for role, path in corpora.items() if path is not None}
+    users = AuditedUsers(
+        _users(asked.suspects, asked, "suspects"),
+        _users(asked.others, asked, "other texts by suspects"),
+        _users(asked.non_members, asked, "non-members"),
+        reference,
+        None if asked.members is None else _names(asked.members),
+    )
+    with ExitStack() as held:
+        held.enter_context(no_empty_directory(place))
+        loading = Loading(options=given.loading)
+        model, directory = open_model(given.model, given.out, "provenance", loading)
+        held.enter_context(sole_use(directory))
+        beside = None if asked.reference_model is None else model_alone(asked.reference_model, loading)
+
+        def record(made: Provenance) -> None:
+            _save_record(clock, directory, made, given, [model, *([] if beside is None else [beside])])
+
+        result = audit_provenance(
+            model,
+            users,
+            asked.options,
+            fit=fitted,
+            reference_model=beside,
+            out=directory,
+            engine=held.enter_context(given.running.opened()),
+            progress=output.progress(),
+            record=record,
+            data_sha256=hashes,
+        )
+        _show(result, output, directory, reveal=given.reveal)
+    return 0
+
+
+def _users(path: Path | None, asked: Audited, what: str) -> list[User]:
+    from coalmine.audits.provenance.users import read_users
+
+    return [] if path is None else read_users(path, asked.columns.fields(), by=asked.options.by, what=what)
+
+
+def _names(path: Path) -> set[str]:
+    from coalmine.storage.files import read_bytes
+
+    try:
+        lines = read_bytes(path, "the list of members").decode().splitlines()
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"the list of members {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
+        ) from None
+    return {name for line in lines if (name := line.strip())}
+
+
+def _save_record(clock: Any, directory: Path, made: Provenance, given: Audit, models: list[Any]) -> None:
+    from coalmine.cli.run_record import identity_of
+
+    clock.save(
+        directory,
+        seed=given.audited.options.seed,
+        engine=given.running.engine,
+        threads=given.running.threads,
+        model=made.model,
+        data_sha256=made.data_sha256,
+        **identity_of(*models),
+    )
+
+
+def _show(result: Provenance, output: Output, directory: Path, *, reveal: bool) -> None:
+    from coalmine.audits.provenance import table as tables
+    from coalmine.visible import visible
+
+    shown: list[Any] = []
+    for question in result.questions:
+        more = tables.more_users(result, question)
+        shown += [tables.question_title(question), "", tables.users_table(result, question, reveal=reveal)]
+        shown += ["" if more is None else more, "", tables.statistics_table(question), ""]
+        shown += [*tables.in_plain_words(result, question), ""]
+    notes = [visible(warning) for warning in result.warnings]
+    output.say(*shown, *(f"Note: {note}." for note in notes), f"Results: {visible(str(directory))}")
+    output.document(result)

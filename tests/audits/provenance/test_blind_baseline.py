@@ -1,0 +1,172 @@
+"""The blind baseline: against a plain cross-validation, silent at its level on random splits, and loud on other dates or topics."""
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from coalmine.audits.provenance.blind_baseline import (
+    PENALTY,
+    BlindBaseline,
+    _areas,
+    _corrected,
+    _folds,
+    _kernel,
+    _orders,
+    blind_baseline,
+)
+from coalmine.audits.provenance.users import User, UserText, artificial_users
+from coalmine.corpus import embedded_documents
+from coalmine.errors import InputError
+from coalmine.randomness import arrays
+
+
+def plain_area(values, labels, folds):
+    """Cross-validation by the book: weights and an intercept from the normal equations, and every pair of a fold compared."""
+    centered = values - values.mean(axis=0)
+    scaled = centered / np.sqrt((centered**2).sum() / len(values))
+    wins = pairs = 0.0
+    for members in folds:
+        others = [row for row in range(len(labels)) if row not in set(members.tolist())]
+        design = np.column_stack([scaled[others], np.ones(len(others))])
+        penalty = PENALTY * np.eye(design.shape[1])
+        penalty[-1, -1] = 0.0
+        weights = np.linalg.solve(design.T @ design + penalty, design.T @ labels[others])
+        scores = {row: round(float(np.append(scaled[row], 1.0) @ weights), 9) for row in members.tolist()}
+        for one, score in scores.items():
+            for other, beaten in scores.items():
+                if labels[one] > 0 > labels[other]:
+                    wins += (score > beaten) + (score == beaten) / 2
+                    pairs += 1
+    return wins / pairs
+
+
+@pytest.mark.parametrize(("suspects", "non_members"), [(7, 5), (22, 25)])
+def test_areas_are_those_of_a_plain_cross_validation(suspects, non_members):
+    chance = arrays(0, "test", suspects)
+    labels = np.repeat([1.0, -1.0], [suspects, non_members])
+    values = chance.normal(size=(len(labels), 6)) + 0.3 * (labels[:, None] > 0)
+    folds = _folds(labels, seed=3)
+    assert sorted(np.concatenate(folds.members).tolist()) == list(range(len(labels)))
+    tried = _orders(labels, folds, 8, seed=3)
+    for members in folds.members:
+        # Each fold keeps its numbers of suspects and of non-members.
+        assert len(set((tried[members] > 0).sum(axis=0).tolist())) == 1
+    found = _areas(_kernel(values), folds, tried)
+    expected = [plain_area(values, tried[:, order], folds.members) for order in range(8)]
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_p_values_are_corrected_as_a_loop_would():
+    areas = np.round(arrays(1, "test", "areas").normal(size=(3, 40)), 1)  # with ties
+    orders = range(areas.shape[1])
+    raw = [[sum(row[other] >= row[order] for other in orders) / len(orders) for order in orders] for row in areas]
+    smallest = [min(row[order] for row in raw) for order in orders]
+    expected = [sum(one <= row[0] for one in smallest) / len(orders) for row in raw]
+    assert _corrected(areas) == pytest.approx(expected)
+
+
+def made_users(number, seed, *, topic="", year=2000, years=10, texts=4):
+    chance = random.Random(seed)
+    vocabulary = [f"word{place}" for place in range(300)]
+    found = []
+    for name in range(number):
+        own = [
+            UserText(
+                " ".join([*chance.choices(vocabulary, k=chance.randint(3, 15)), topic]),
+                date=f"{year + chance.randrange(years)}-{chance.randint(1, 12):02}-01",
+            )
+            for _ in range(chance.randint(max(1, texts - 3), texts + 3))
+        ]
+        found.append(User(f"user {seed} {name}", tuple(own)))
+    return found
+
+
+def test_random_splits_fire_at_their_level():
+    p_values = []
+    for trial in range(150):
+        users = made_users(30, trial)
+        p_values.append(blind_baseline(users[:15], users[15:], orders=100, seed=trial).p_value)
+    for level in (0.05, 0.2, 0.5):
+        fired = sum(p_value <= level for p_value in p_values)
+        assert binom.sf(fired - 1, len(p_values), level) > 0.001
+        assert binom.cdf(fired, len(p_values), level * 0.8) > 0.001  # and it is not merely cautious
+
+
+def test_it_fires_on_real_text_of_other_topics_and_not_on_a_random_split():
+    documents = embedded_documents(limit_bytes=600_000)
+    half = len(documents) // 2
+    one, other = artificial_users(documents[:half], 30, 1), artificial_users(documents[half:], 30, 2)
+    found = blind_baseline(one, other)
+    assert found.p_value <= 0.001
+    assert found.separating()[0] == "words"
+    assert found.auc.value > 0.95
+    users = artificial_users(documents, 60)
+    assert blind_baseline(users[:30], users[30:]).separating() == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"year": 2006}, "dates"),
+        ({"topic": "football"}, "words"),
+        ({"texts": 12}, "posts"),
+        ({"topic": "word1 word2 word3 word4 word5 word6 word7"}, "length"),
+    ],
+)
+def test_it_says_what_separates(changes, name):
+    found = blind_baseline(made_users(40, 1), made_users(40, 2, **changes))
+    assert found.p_value <= 0.002
+    assert name in found.separating()
+    by_name = {group.name: group for group in found.groups}
+    assert list(by_name) == ["words", "length", "dates", "posts"]
+    assert by_name[name].auc.value > 0.75
+    assert by_name[name].auc.low > 0.5
+    if name == "dates":
+        assert found.separating() == ("dates",)
+
+
+def test_dates_in_the_middle_of_the_others_separate_too():
+    early, late = made_users(20, 1, year=1990, years=5), made_users(20, 2, year=2010, years=5)
+    middle = made_users(40, 3, year=2000, years=5)
+    assert blind_baseline([*early, *late], middle).separating() == ("dates",)
+
+
+def test_what_users_do_not_have_is_not_measured():
+    users = [User(f"line {place}", (UserText(f"text {place % 7}"),)) for place in range(40)]
+    found = blind_baseline(users[:20], users[20:])
+    reasons = {group.name: group.auc.statement for group in found.groups if group.p_value is None}
+    assert reasons == {
+        "length": "all texts have the same length",
+        "dates": "no dates are known on both sides",
+        "posts": "every user has as many texts, of the same length",
+    }
+    assert found.auc.status == "measured"
+    same = [User(str(place), (UserText("same"),)) for place in range(8)]
+    nothing = blind_baseline(same[:4], same[4:])
+    assert nothing.auc.status == "not_measured"
+    assert (nothing.p_value, nothing.separating()) == (None, ())
+
+
+def test_too_few_users_are_not_measured():
+    found = blind_baseline(made_users(3, 1), made_users(40, 2))
+    assert found.auc.statement == "telling suspects from non-members takes at least 4 of each, and there are 3 and 40"
+    assert found.p_value is None
+    with pytest.raises(InputError, match="orders of the labels must be at least 2"):
+        blind_baseline([], [], orders=1)
+
+
+def test_it_is_deterministic_and_can_be_written():
+    first = blind_baseline(made_users(12, 1), made_users(15, 2), orders=50)
+    assert first == blind_baseline(made_users(12, 1), made_users(15, 2), orders=50)
+    assert msgspec.json.decode(msgspec.json.encode(first), type=BlindBaseline) == first
+    assert (first.suspects, first.non_members, first.orders) == (12, 15, 50)
+
+
+def test_of_many_users_some_are_drawn(monkeypatch):
+    monkeypatch.setattr("coalmine.audits.provenance.blind_baseline.MOST_USERS", 20)
+    found = blind_baseline(made_users(60, 1), made_users(50, 2, year=2008))
+    assert (found.suspects, found.non_members, found.auc.n) == (60, 50, 40)
+    assert "dates" in found.separating()

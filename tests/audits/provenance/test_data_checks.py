@@ -1,0 +1,283 @@
+"""Checks of the data of an audit: times, repeated texts, unknown words, overlaps and numbers of users, against plain loops."""
+
+import json
+from collections import defaultdict
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coalmine.audits.provenance.data_checks import (
+    DataChecks,
+    Groups,
+    check_data,
+    overlaps,
+    repeated_texts,
+    time_ranges,
+    unknown_words,
+    users_needed,
+)
+from coalmine.audits.provenance.text_hashes import OwnedTexts, normalized
+from coalmine.audits.provenance.users import User, UserText, read_users
+from coalmine.corpus import CorpusIndex, Fields, build_index
+from coalmine.errors import InputError
+
+LONG = "a text that is long enough to be compared, number {}"
+
+
+def user(name, *texts, date=None):
+    return User(name, tuple(UserText(text, date=date) for text in texts))
+
+
+def dated(name, dates):
+    return User(name, tuple(UserText("hello", date=date) for date in dates))
+
+
+# Times
+
+
+def test_ranges_that_do_not_overlap():
+    found = time_ranges([dated("ann", ["2018", "2018-06-30"])], [dated("bob", ["2019-01-01T10:00:00Z", None])])
+    assert found.disjoint
+    assert found.share == 0.0
+    assert (found.suspects.first, found.suspects.last) == ("2018-01-01", "2018-06-30")
+    assert (found.non_members.first, found.non_members.last) == ("2019-01-01", "2019-01-01")
+    assert (found.non_members.dated, found.non_members.undated) == (1, 1)
+
+
+def test_ranges_of_the_same_time_and_one_wrong_date():
+    days = [str(86_400 * day) for day in range(200)]
+    found = time_ranges([dated("ann", days[::2])], [dated("bob", days[1::2])])
+    assert not found.disjoint
+    assert found.share > 0.95
+    # One date far away makes the range long, and the share stays what it is.
+    later = [str(86_400 * day) for day in range(10_000, 10_200)]
+    found = time_ranges([dated("ann", [*days, later[-1]])], [dated("bob", later)])
+    assert not found.disjoint
+    assert found.share < 0.02
+
+
+def test_without_dates_on_both_sides_there_are_no_ranges():
+    assert time_ranges([dated("ann", ["2018"])], [dated("bob", [None])]) is None
+    assert time_ranges([], [dated("bob", ["2018"])]) is None
+
+
+# Repeated texts
+
+names = st.sampled_from(["ann", "bob", "eve"])
+phrases = st.lists(st.sampled_from(["a b", "a  b ", "c", "d", "d\n", "e f g"]), min_size=1, max_size=5)
+
+
+@given(st.lists(st.tuples(names, phrases), min_size=1, max_size=8))
+def test_repeated_texts_are_those_of_a_dictionary(rows):
+    users = [user(name, *texts) for name, texts in rows]
+    owners = defaultdict(set)
+    for name, texts in rows:
+        for text in texts:
+            owners[" ".join(text.split())].add(name)
+    repeated = {text: who for text, who in owners.items() if len(who) > 1}
+    found = repeated_texts(users, shortest=1)
+    assert found.texts == len(owners)
+    assert found.repeated == len(repeated)
+    assert found.users == len({name for name, _ in rows})
+    assert found.affected_users == len(set().union(*repeated.values()))
+    assert found.most_users == max(map(len, owners.values()))
+    assert found.share == len(repeated) / len(owners)
+
+
+def test_short_texts_are_left_out():
+    users = [user("ann", "thank you"), user("bob", "thank you")]
+    found = repeated_texts(users)
+    assert (found.texts, found.repeated, found.share, found.most_users) == (0, 0, None, 1)
+    assert repeated_texts(users, shortest=9).repeated == 1
+    assert repeated_texts([user("ann", "谢谢" * 5), user("bob", "谢谢" * 5)]).repeated == 1  # 30 bytes
+
+
+def test_pairs_are_the_same_if_both_sides_are():
+    yes = "Yes, I believe that this is what he meant."
+    users = [
+        User(name, (UserText(yes, source=source),))
+        for name, source in (("ann", "Did he?"), ("bob", "Did  he?"), ("eve", "Was it?"))
+    ]
+    found = repeated_texts(users)
+    assert (found.texts, found.repeated, found.affected_users) == (2, 1, 2)
+
+
+def test_an_index_also_finds_texts_inside_those_of_others(tmp_path):
+    said = "we will meet again on the first Monday of the month"
+    rows = [
+        ("ann", said),
+        ("ann", "as I said: " + said),  # a quotation of herself
+        ("bob", "> " + said + " -- no"),
+        ("eve", "something else altogether, which nobody quotes"),
+        ("eve", "a template that everybody uses at the end of a letter"),
+        ("bob", "a template that everybody uses at the end of a letter"),
+    ]
+    path = tmp_path / "mail.jsonl"
+    path.write_text("".join(json.dumps({"by": by, "text": text}) + "\n" for by, text in rows))
+    users = read_users(path, Fields(user="by"))
+    build_index(path, tmp_path / "index")
+    found = repeated_texts(users, index=CorpusIndex.open(tmp_path / "index"))
+    assert found.repeated == 1
+    assert found.quoted == 3  # Ann's, and the template of both
+    with pytest.raises(InputError, match="have no line or row there"):
+        repeated_texts([user("ann", said)], index=CorpusIndex.open(tmp_path / "index"))
+
+
+def test_a_million_texts_take_sixteen_bytes_each():
+    users = (user(f"user {place}", LONG.format(place % 500)) for place in range(1_000))
+    found = OwnedTexts.of(list(users))
+    assert found.texts.nbytes + found.owners.nbytes <= 16 * 1_000
+    assert found.shared().all()
+
+
+# Unknown words
+
+
+def test_groups_that_differ_in_unknown_words_are_told_apart():
+    few, many = [1, 2, 0, 1, 3, 1, 2, 1], [20, 25, 18, 30, 22, 27, 19, 24]
+    total = [100] * 8
+    found = unknown_words({"suspects": (few, total), "non-members": (many, total), "reference": (many, total)})
+    assert [group.group for group in found.groups] == ["suspects", "non-members", "reference"]
+    assert found.groups[0].share == pytest.approx(sum(few) / 800)
+    assert found.difference.estimate.value == pytest.approx((sum(few) - sum(many)) / 8)
+    assert found.difference.estimate.high < 0
+    assert "percentage points" in found.difference.estimate.statement
+    assert found.differ()
+    assert not unknown_words({"suspects": (few, total), "non-members": (few[::-1], total)}).differ()
+
+
+def test_shares_are_over_users_and_users_without_words_do_not_count():
+    found = unknown_words({"suspects": ([1, 50, 0], [2, 1000, 0])})
+    [group] = found.groups
+    assert (group.users, group.unknown, group.tokens) == (2, 51, 1002)
+    assert group.mean_share == pytest.approx((0.5 + 0.05) / 2)
+    assert found.difference is None
+    assert not found.differ()
+    assert unknown_words({"suspects": ([0], [0])}).groups == ()
+    with pytest.raises(InputError, match="which is not smaller"):
+        unknown_words({"suspects": ([3], [2])})
+    with pytest.raises(InputError, match="counted for suspects, others, non-members, reference, got 'members'"):
+        unknown_words({"members": ([1], [2])})
+
+
+# Overlaps
+
+
+TEXTS = [LONG.format(number) for number in range(9)]
+GROUPS = Groups(
+    suspects=[user("ann", TEXTS[0], TEXTS[1]), user("bob", TEXTS[2], TEXTS[7], "short")],
+    others=[user("ann", TEXTS[1], TEXTS[3])],
+    non_members=[user("carl", f"  {TEXTS[2]}\n", TEXTS[4]), user("eve", TEXTS[2])],
+    reference=[user("bob", TEXTS[5], TEXTS[7]), user("dora", TEXTS[6], TEXTS[4], "short")],
+)
+SHARED = [
+    ("suspects", "others", None, 1),
+    ("suspects", "non-members", 0, 1),
+    ("suspects", "reference", 1, 1),
+    ("non-members", "reference", 0, 1),
+]
+
+
+def shared(found):
+    return [(one.first, one.second, one.users, one.texts) for one in found]
+
+
+def test_users_and_texts_that_groups_share_are_counted():
+    found = overlaps(GROUPS)
+    assert shared(found) == SHARED
+    assert (found[0].first_users, found[0].first_texts) == (2, 4)
+    assert shared(overlaps(GROUPS, shortest=1))[2] == ("suspects", "reference", 1, 2)
+
+
+class Remembered:
+    """Knows reference users by a plain list of them."""
+
+    def __init__(self, reference):
+        self._names = {one.name for one in reference}
+        self._texts = {normalized(text.text) for one in reference for text in one.texts}
+
+    def overlap(self, users):
+        return SimpleNamespace(
+            users=[place for place, one in enumerate(users) if one.name in self._names],
+            texts=[sum(normalized(text.text) in self._texts for text in one.texts) for one in users],
+        )
+
+
+def test_reference_users_can_be_known_by_a_fit_alone():
+    found = overlaps(GROUPS._replace(reference=()), Remembered(GROUPS.reference))
+    assert shared(found) == SHARED
+    assert shared(overlaps(GROUPS._replace(reference=()))) == SHARED[:2]
+
+
+def test_documents_have_no_names():
+    groups = Groups(suspects=[user("line 1", "one")], non_members=[user("line 1", "two")])
+    assert overlaps(groups, named=False, shortest=1) == ()
+    assert [one.users for one in overlaps(groups)] == [1]
+
+
+@given(st.text())
+def test_normalization_keeps_words(text):
+    assert normalized(text).split() == text.split()
+
+
+# Numbers of users
+
+
+@given(st.integers(1, 300), st.integers(1, 400), st.sampled_from([0.01, 0.05, 0.1, 0.2]))
+def test_what_a_number_of_non_members_can_show(suspects, non_members, fdr):
+    smallest = 1 / (non_members + 1)
+    found = users_needed(suspects, non_members, fdr, smallest)
+
+    def any_found(standing_out, p_value):
+        """Benjamini-Hochberg, where so many have the smallest p-value and all others 1."""
+        p_values = sorted([p_value] * standing_out + [1.0] * (suspects - standing_out))
+        return any(p <= rank * fdr / suspects * (1 + 1e-9) for rank, p in enumerate(p_values, 1))
+
+    able = [number for number in range(1, suspects + 1) if any_found(number, smallest)]
+    assert found.too_few == (not able)
+    if able:
+        assert found.together == able[0]
+    assert any_found(1, 1 / (found.needed_for_one + 1))
+    assert found.needed_for_one == 1 or not any_found(1, 1 / found.needed_for_one)
+    assert any_found(suspects, 1 / (found.needed_for_all + 1))
+    assert found.needed_for_all == 1 or not any_found(suspects, 1 / found.needed_for_all)
+
+
+def test_numbers_that_make_no_sense_are_refused():
+    with pytest.raises(InputError, match="at least 1 suspect"):
+        users_needed(0, 10, 0.05, 0.1)
+
+
+# All together
+
+
+def test_all_checks_of_an_audit():
+    suspects = [user("ann", LONG.format(1), date="2018"), user("bob", LONG.format(2), date="2018")]
+    non_members = [user("carl", LONG.format(1), date="2020")]
+    found = check_data(
+        Groups(suspects=suspects, non_members=non_members),
+        Remembered([user("bob", LONG.format(9))]),
+        {"suspects": ([1, 2], [10, 10]), "non-members": ([3], [10])},
+        fdr=0.05,
+    )
+    assert found.time_ranges.disjoint
+    assert found.repeated_texts.repeated == 1
+    assert [(one.first, one.second) for one in found.overlaps] == [
+        ("suspects", "non-members"),
+        ("suspects", "reference"),
+    ]
+    assert found.users_needed.smallest_p_value == 0.5
+    assert found.users_needed.too_few
+    assert len(found.unknown_words.groups) == 2
+    assert msgspec.json.decode(msgspec.json.encode(found), type=DataChecks) == found
+
+
+def test_documents_of_two_files_are_different_users():
+    suspects, non_members = ([user("line 1", text)] for text in ("one", "one"))
+    found = check_data(Groups(suspects=suspects, non_members=non_members), by="document", fdr=0.05)
+    assert found.repeated_texts.repeated == 1
+    assert shared(found.overlaps) == [("suspects", "non-members", None, 1)]
+    assert check_data(Groups(), fdr=0.05) == DataChecks()

@@ -1,0 +1,230 @@
+"""Findings about provenance: users are found within the error budget, nobody is cleared, and bad data silences the audit."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from coalmine import findings_of
+from coalmine.audits.provenance.data_checks import DataChecks
+from coalmine.audits.provenance.findings import provenance_suspicions
+from coalmine.evidence.budget import LEVEL
+from coalmine.randomness import arrays
+from coalmine.reports.conclusion import conclusion_of
+from reports import provenance_runs as made
+
+
+def of(*documents):
+    return findings_of(made.run_of(*documents))
+
+
+def by_code(findings, code):
+    return [one for one in findings if one.code == code]
+
+
+def the(findings, code):
+    (one,) = by_code(findings, code)
+    return one
+
+
+def test_users_are_found_by_numbers_and_not_by_name():
+    findings = of(made.provenance())
+    found = the(findings, "CM601")
+    assert (found.severity, found.status) == ("high", "found")
+    assert found.subject == ("user 1", "user 2")
+    assert found.evidence.startswith(
+        "2 of 4 users are found at a false-discovery rate of 5% by likelihood-ratio, against 99 non-members: user 1, user 2. If their "
+        "texts were not used, scores this high, all taken together, would occur with probability 0.02."
+    )
+    assert not by_code(findings, "CM602")
+    assert not any("person" in one.evidence + "".join(one.subject) for one in findings)
+
+
+def test_the_first_screen_answers_whose_data_it_is():
+    found = conclusion_of(of(made.provenance()))
+    assert [one.topic.question for one in found.answers] == [
+        "Did it memorize the canaries?",
+        "Can they be extracted?",
+        "Whose data was it trained on?",
+        "What should I do?",
+    ]
+    assert found.answers[2].answer == "Found: 2 of 4"
+    assert found.tone == found.answers[2].tone == "bad"
+    assert found.sentence.endswith("Text of suspects was used to train it.")
+
+
+def test_without_provenance_the_first_screen_has_three_answers():
+    findings = of()
+    assert the(findings, "CM905").status == "not_tested"
+    assert len(conclusion_of(findings).answers) == 3
+
+
+def test_the_two_questions_are_kept_apart():
+    findings = of(made.provenance(others=(0.0, 0.1, 0.2, 0.3)))
+    assert the(findings, "CM601").status == "found"
+    assert the(findings, "CM602").status == "not_measured"
+    findings = of(made.provenance((0.0, 0.1, 0.2, 0.3), others=(9.0, 8.0, 7.0, 0.0)))
+    assert (the(findings, "CM601").status, the(findings, "CM602").status) == ("not_measured", "found")
+    assert conclusion_of(findings).sentence.endswith("Suspects took part in its training.")
+
+
+def test_nobody_is_ever_cleared():
+    findings = of(made.provenance((0.1, 0.0, -1.0, -2.0), others=(0.1, 0.0, -1.0, -2.0)))
+    for code in ("CM601", "CM602"):
+        one = the(findings, code)
+        assert (one.severity, one.status) == ("info", "not_measured")
+        assert "That does not show that" in one.evidence
+        assert "With 99 non-members no p-value is below 0.01, which is enough to find one of 4 users at 5%." in one.evidence
+    found = conclusion_of(findings)
+    assert (found.answers[2].answer, found.answers[2].tone) == ("Nobody was found", "open")
+
+
+def test_users_who_are_found_by_the_audit_and_not_within_the_budget_of_the_report():
+    # One of one suspect above 24 non-members: p = 0.04, which the audit accepts and the report does not.
+    findings = of(made.provenance((9.0,), tuple(range(-24, 0))))
+    found = the(findings, "CM601")
+    assert (found.severity, found.status) == ("info", "not_measured")
+    assert "may be chance" in found.evidence
+    assert "at least 39 non-members are needed" in the(findings, "CM616").evidence
+
+
+def test_somebody_whom_nobody_can_name():
+    # The report accepts 0.02, and the audit asked for 0.01.
+    findings = of(made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.01))
+    found = the(findings, "CM601")
+    assert (found.severity, found.status, found.subject) == ("medium", "found", ())
+    assert conclusion_of(findings).answers[2].answer == "Somebody's who was asked about"
+
+
+def test_where_the_truth_is_known_it_is_said():
+    found = the(of(made.provenance(members=["person1@example.org", "person3@example.org"])), "CM601")
+    assert [one.method for one in found.estimates] == [
+        "suspects found",
+        "recall",
+        "precision",
+        "area under the ROC curve",
+    ]
+    assert "Recall is 0.500" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ({"blind_baseline": made.blind(4, 99, 0.95, 0.001)}, "CM611"),
+        ({"checks": DataChecks(time_ranges=made.times(others=("2019-01-01", "2019-02-01"), within=(0.0, 0.0)))}, "CM612"),
+        ({"checks": DataChecks(overlaps=(made.overlap(users=1),))}, "CM615"),
+        ({"checks": DataChecks(overlaps=(made.overlap(texts=5),))}, "CM615"),
+        ({"checks": DataChecks(overlaps=(made.overlap("non-members", "reference", texts=400),))}, "CM615"),
+    ],
+)
+def test_data_that_cannot_be_compared_silences_the_audit(parts, code):
+    document = made.provenance(others=(9.0, 9.0, 9.0, 9.0), **parts)
+    run = made.run_of(document)
+    assert list(provenance_suspicions(run)) == []
+    findings = findings_of(run)
+    assert (the(findings, code).severity, the(findings, code).status) == ("medium", "found")
+    for about in ("CM601", "CM602"):
+        one = the(findings, about)
+        assert (one.severity, one.status, one.subject) == ("info", "not_measured", ())
+        assert "cannot be said" in one.title
+    found = conclusion_of(findings)
+    assert found.answers[2].answer == "Cannot be said"
+    assert found.answers[3].answer == "Mend the measurement"
+
+
+@pytest.mark.parametrize(
+    ("parts", "code", "severity", "status"),
+    [
+        ({"blind_baseline": made.blind(200, 200, 0.5, 0.7)}, "CM611", "pass", "clear"),
+        ({"blind_baseline": made.blind(4, 99, 0.5, 0.7)}, "CM611", "info", "not_measured"),
+        ({"checks": DataChecks(time_ranges=made.times(within=(0.4, 0.9)))}, "CM612", "low", "found"),
+        ({"checks": DataChecks()}, "CM612", "info", "not_tested"),
+        ({"checks": DataChecks(repeated_texts=made.repeated())}, "CM613", "info", "found"),
+        ({"checks": DataChecks(repeated_texts=made.repeated(shared=3))}, "CM613", "low", "found"),
+        ({"checks": DataChecks(unknown_words=made.differing_words())}, "CM614", "low", "found"),
+        ({"checks": DataChecks(overlaps=(made.overlap(texts=4),))}, "CM615", "info", "found"),
+        ({"checks": DataChecks(overlaps=(made.overlap("suspects", "reference", users=3),))}, "CM615", "info", "found"),
+    ],
+)
+def test_what_is_said_about_data_and_silences_nothing(parts, code, severity, status):
+    findings = of(made.provenance(**parts))
+    assert (the(findings, code).severity, the(findings, code).status) == (severity, status)
+    assert the(findings, "CM601").status == "found"
+
+
+@pytest.mark.parametrize("code", ["CM612", "CM613", "CM614", "CM615", "CM616"])
+def test_data_without_a_problem_has_no_finding(code):
+    checks = DataChecks(
+        time_ranges=made.times(), repeated_texts=made.repeated(shared=0), unknown_words=made.same_words()
+    )
+    assert not by_code(of(made.provenance(checks=checks)), code)
+
+
+def test_too_few_non_members_say_what_they_can_show():
+    few = the(of(made.provenance((9.0,) * 20, tuple(range(-60, 0)))), "CM616")
+    assert few.evidence == (
+        "With 60 non-members no p-value is below 0.016, so at least 7 of 20 users must score above all of them for any to be found at 5%. "
+        "It takes 399 non-members to find one user alone."
+    )
+    none = the(of(made.provenance((9.0,), (0.0,) * 9)), "CM616")
+    assert "nobody can be found at 5%, whatever the scores are; that takes 19 non-members" in none.evidence
+
+
+def test_calibrated_on_shadows_is_never_found():
+    findings = of(made.provenance(non_members=(), classifier=made.FirstFeature(), others=(1.0, -1.0, 1.0, 1.0)))
+    texts, user = by_code(findings, "CM617")
+    assert (texts.severity, texts.status) == ("info", "not_measured")
+    assert texts.evidence.startswith("3 of 4 users are on the member side of the audit classifier (question 'texts').")
+    assert "(question 'user')" in user.evidence
+    assert not {"CM601", "CM602", "CM611", "CM616"} & {one.code for one in findings}
+    assert conclusion_of(findings).answers[2].answer == "Cannot be said"
+
+
+def test_what_could_not_be_measured_says_why():
+    none = the(of(made.provenance(reference=False, moments=False)), "CM618")
+    assert made.NO_CLASSIFIER in none.evidence
+    assert "there is no model to compare with" in none.evidence
+    asked = the(of(made.provenance(statistic="rmia")), "CM618")
+    assert "shadow models" in asked.evidence
+    assert "min-k++" not in asked.evidence
+    alone = the(of(made.provenance(non_members=())), "CM618")
+    assert "there are no non-members to compare scores of likelihood-ratio with" in alone.evidence
+    some = the(of(made.provenance((9.0, None, 8.0, 0.0))), "CM618")
+    assert some.evidence == "1 of 4 users could not be measured. User 2: the texts have no token that the model knows."
+
+
+def test_documents_are_called_by_their_lines():
+    found = the(of(made.provenance(by="document", names=["line 3", "line 5", "line 8", "line 9"])), "CM601")
+    assert found.subject == ("line 3", "line 5")
+    assert found.evidence.startswith("2 of 4 documents are found")
+
+
+def test_models_that_saw_nobody_are_accused_within_the_level_of_the_report():
+    generator = arrays(0, "provenance", "level")
+    audits, accused, any_found = 400, 0, 0
+    for _ in range(audits):
+        scores = generator.normal(size=130)
+        document = made.provenance(tuple(scores[:30]), tuple(scores[30:]), blind_baseline=made.blind(30, 100))
+        any_found += bool(document.questions[0].found())
+        accused += any(one.status == "found" and one.code == "CM601" for one in of(document))
+    # Three standard deviations above the levels: that of the report, and that of the audit, 5%.
+    for count, level in ((accused, LEVEL), (any_found, 0.05)):
+        assert count <= audits * level + 3 * np.sqrt(audits * level * (1 - level))
+
+
+def test_each_question_of_each_result_is_a_test_of_its_own():
+    document = made.provenance(others=(0.0, 0.0, 0.0, 0.0))
+    tests = list(provenance_suspicions(made.run_of(document, document)))
+    assert [(one.kind, one.key) for one in tests] == [
+        ("provenance", ("0", "texts")),
+        ("provenance", ("0", "user")),
+        ("provenance", ("1", "texts")),
+        ("provenance", ("1", "user")),
+    ]
+    assert tests[0].p_value == document.questions[0].deciding.p_value == pytest.approx(0.02)
+
+
+def test_a_result_without_a_deciding_statistic_keeps_its_place_among_others():
+    silent = msgspec.structs.replace(made.provenance(statistic="rmia"))
+    findings = of(silent, made.provenance())
+    assert the(findings, "CM601").status == "found"
+    assert the(findings, "CM618").status == "not_measured"

@@ -1,0 +1,146 @@
+"""Users of a corpus: whose texts they are, in which order, and what is refused."""
+
+import datetime
+import json
+
+import pytest
+from corpus.corpora import SUFFIXES, compressed, content_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coalmine.audits.provenance.dates import day_of, seconds_since_1970
+from coalmine.audits.provenance.users import User, UserText, artificial_users, read_texts, read_users
+from coalmine.corpus import Fields
+from coalmine.errors import CorpusError, InputError
+
+BY = Fields(user="by")
+
+
+def written(tmp_path, rows, name="mail.jsonl"):
+    path = tmp_path / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if not suffix.startswith(".txt")])
+def test_every_kind_gives_the_same_users(tmp_path, suffix):
+    path = tmp_path / f"mail{suffix}"
+    path.write_bytes(compressed(content_of(["a", "b", "c", "d", "e"], suffix), suffix))
+    first = 1 if suffix.startswith((".jsonl", ".parquet")) else 2
+    assert read_users(path, BY) == [
+        User("user 0", (UserText("a", number=first), UserText("d", number=first + 3))),
+        User("user 1", (UserText("b", number=first + 1), UserText("e", number=first + 4))),
+        User("user 2", (UserText("c", number=first + 2),)),
+    ]
+
+
+def test_sources_and_dates_come_along(tmp_path):
+    path = written(tmp_path, [{"en": "good day", "de": "guten Tag", "id": 7, "at": "2019-05-31"}])
+    fields = Fields(source="en", target="de", user="id", date="at")
+    assert read_users(path, fields) == [User("7", (UserText("guten Tag", "good day", "2019-05-31", 1),))]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_by_document_each_is_a_user_of_its_own(tmp_path, suffix):
+    path = tmp_path / f"mail{suffix}"
+    path.write_bytes(compressed(content_of(["a", "b"], suffix), suffix))
+    users = read_users(path, by="document")
+    unit = "row" if suffix == ".parquet" else "line"
+    assert [user.texts[0].text for user in users] == ["a", "b"]
+    assert [user.name for user in users] == [f"{unit} {user.texts[0].number}" for user in users]
+
+
+def test_texts_of_white_space_are_left_out_as_long_as_others_are_left(tmp_path):
+    rows = [{"by": "ann", "text": text} for text in ("", "hello", " \t\n")]
+    [user] = read_users(written(tmp_path, rows), BY)
+    assert [text.text for text in user.texts] == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "how", "message"),
+    [
+        ([{"text": "a", "by": "ann"}], {}, "the calibration set in .* have no users, because no user field was named"),
+        ([{"text": "a"}], {"fields": BY}, "line 1 has no field 'by'"),
+        ([{"text": "a", "by": "ann"}, {"text": "a", "by": None}], {"fields": BY}, "line 2 does not say whose text it is"),
+        ([{"text": "a", "by": "ann"}, {"text": "a", "by": ""}], {"fields": BY}, "line 2 does not say whose text it is"),
+        ([{"text": "a", "by": "ann"}, {"text": " ", "by": "bob-secret"}], {"fields": BY}, "mail.jsonl, line 2 wrote nothing but white space"),
+        ([{"text": "a"}, {"text": "\n"}], {"by": "document"}, "mail.jsonl, line 2 is nothing but white space"),
+        ([], {"fields": BY}, "holds no documents"),
+        ([{"text": "a", "by": "ann", "at": "yesterday"}], {"fields": Fields(user="by", date="at")}, "line 1: the date field 'at' should be"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_named_by_its_line_and_never_by_its_user(tmp_path, rows, how, message):
+    with pytest.raises(CorpusError, match=message) as caught:
+        read_users(written(tmp_path, rows), **{"what": "calibration set", **how})
+    assert "bob-secret" not in str(caught.value)
+    assert "yesterday" not in str(caught.value)
+
+
+def test_another_way_to_divide_is_refused(tmp_path):
+    with pytest.raises(InputError, match="by user or by document, got 'post'"):
+        read_users(written(tmp_path, [{"text": "a"}]), by="post")
+
+
+@given(st.integers(1, 60), st.data(), st.integers(0, 3))
+def test_artificial_users_divide_the_texts_evenly(count, data, seed):
+    number = data.draw(st.integers(1, count))
+    texts = [f"text {place}" for place in range(count)]
+    users = artificial_users(texts, number, seed)
+    assert len({user.name for user in users}) == len(users) == number
+    assert sorted(text.text for user in users for text in user.texts) == sorted(texts)
+    sizes = [len(user.texts) for user in users]
+    assert max(sizes) - min(sizes) <= 1
+    assert users == artificial_users(texts, number, seed)
+
+
+def test_artificial_users_are_drawn_at_random():
+    texts = [f"text {place}" for place in range(200)]
+    first, other = (artificial_users(texts, 10, seed) for seed in (0, 1))
+    assert first != other
+    shared = [len({*a.texts} & {*b.texts}) for a in first for b in other]
+    assert max(shared) < 10  # 2 on average
+
+
+def test_artificial_users_from_a_corpus_that_names_none(tmp_path):
+    path = written(tmp_path, [{"text": text} for text in ("a", "", "b")])
+    texts = read_texts(path, BY)
+    assert [text.number for text in texts] == [1, 3]
+    with pytest.raises(InputError, match="2 texts can be divided among 1 to 2 artificial users, got 3"):
+        artificial_users(texts, 3)
+
+
+@given(st.datetimes(timezones=st.just(datetime.UTC)))
+def test_dates_are_read_in_every_form(moment):
+    moment = moment.replace(microsecond=0)
+    seconds = (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)).total_seconds()
+    assert seconds_since_1970(moment.isoformat()) == seconds
+    assert seconds_since_1970(moment.replace(tzinfo=None).isoformat()) == seconds
+    assert seconds_since_1970(moment.isoformat().replace("+00:00", "Z")) == seconds
+    day = moment.replace(hour=0, minute=0, second=0)
+    for form in ("%Y-%m-%d", "%Y%m%d"):
+        if moment.year >= 1000:
+            assert seconds_since_1970(day.strftime(form)) == (day - moment).total_seconds() + seconds
+    assert day_of(seconds) == moment.date().isoformat()
+
+
+@pytest.mark.parametrize(
+    ("date", "seconds"),
+    [
+        ("2019", 1_546_300_800.0),
+        ("2019-05", 1_556_668_800.0),
+        (" 1559296800 ", 1_559_296_800.0),
+        ("1559296800.25", 1_559_296_800.25),
+        ("-1", -1.0),
+        ("1.5e9", 1.5e9),
+        ("99999999", 99_999_999.0),  # no such day
+        ("1559296800000", None),  # milliseconds
+        ("nan", None),
+        ("inf", None),
+        ("1e999", None),
+        ("2019-13-01", None),
+        ("", None),
+        ("31.05.2019", None),
+    ],
+)
+def test_dates_that_are_and_are_not(date, seconds):
+    assert seconds_since_1970(date) == seconds

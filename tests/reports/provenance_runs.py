@@ -1,0 +1,200 @@
+"""Provenance results made by hand from scores that are given, through the code that decides: every number in them follows from the scores."""
+
+import numpy as np
+
+from coalmine.audits.provenance.asking import FREQUENCY_GROUPS, LOG_BINS, Numbers
+from coalmine.audits.provenance.blind_baseline import BlindBaseline, GroupResult
+from coalmine.audits.provenance.data_checks import (
+    DataChecks,
+    Overlap,
+    RepeatedTexts,
+    TimeRange,
+    TimeRanges,
+    UnknownShare,
+    UnknownWords,
+    unknown_words,
+    users_needed,
+)
+from coalmine.audits.provenance.deciding import decided
+from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.results import PROVENANCES, AblationPoint, Provenance
+from coalmine.audits.provenance.statistics import Available
+from coalmine.audits.provenance.views import View
+from coalmine.audits.provenance.words import log_histogram, word_groups
+from coalmine.evidence.run import Located, Run
+from coalmine.records import Estimate
+from coalmine.statistics.roc import area_interval
+
+TOKENS = 100
+# Non-members from the lowest to the highest; 99 of them give p-values of 0.01 and more.
+OTHERS = tuple(np.linspace(-2, 2, 99).tolist())
+NO_CLASSIFIER = "there is no audit classifier; train shadow models with `coalmine provenance fit`"
+
+
+class FirstFeature:
+    """An audit classifier whose score is the first bin of the histogram."""
+
+    def score(self, features):
+        return features[:, 0]
+
+
+def numbers(scores, *, unknown=2):
+    """What was found about users whose score is given, by every statistic; nothing was read of one whose score is None."""
+    given = np.array([np.nan if score is None else score for score in scores], dtype=np.float64)
+    there = ~np.isnan(given)
+    many = len(given)
+    rank_counts = np.where(there[:, None], 5, 0) * np.ones((many, FREQUENCY_GROUPS), dtype=np.int64)
+    ranks = np.linspace(1, 400, FREQUENCY_GROUPS) * (3 - np.nan_to_num(given)[:, None])
+    logs = np.zeros((many, 2, LOG_BINS), dtype=np.int64)
+    logs[there, 0, 3], logs[there, 1, 9], logs[there, 1, 20] = 40, 40, 20
+    return Numbers(
+        features=np.stack([given, 1 - given], axis=1),
+        texts=np.where(there, 4, 0),
+        unread=np.where(there, 0, 4),
+        tokens=np.where(there, TOKENS, 0),
+        unknown=np.full(many, unknown),
+        cut=np.zeros(many, dtype=np.int64),
+        target_bits=np.where(there, -300.0, np.nan),
+        ratio_bits=TOKENS * given,
+        windowed=given / 8 + 0.5,
+        min_k=given - 5,
+        rmia_bits=np.full(many, np.nan),
+        rank_sums=rank_counts * ranks,
+        rank_counts=rank_counts,
+        log_histogram=logs,
+    )
+
+
+def available(options, *, classifier=None, reference=True, moments=True):
+    """What an audit has: a reference model, unless there is none, and no shadow models that cut texts alike."""
+    return Available(
+        view=View(1000, None, True, moments, "ab" * 32, True),
+        options=options,
+        classifier=classifier,
+        no_classifier=NO_CLASSIFIER,
+        no_reference=None if reference else "there is no model to compare with",
+        not_aligned=None,
+        no_shadows="there are no shadow models that cut texts into the target's tokens",
+        population=np.empty(0),
+    )
+
+
+def area(value, users):
+    low, high = area_interval(value, min(users), 0.95)
+    n = sum(users)
+    return Estimate(
+        method="blind baseline",
+        status="measured",
+        value=value,
+        low=low,
+        high=high,
+        confidence=0.95,
+        n=n,
+        statement=f"without any model, AUC is {value:.3f} (95% interval {low:.3f} to {high:.3f}), where 0.5 is chance: {n:,} users",
+    )
+
+
+def blind(suspects, others, value=0.5, p_value=0.4):
+    """A blind baseline that sees words alone, with this AUC."""
+    auc = area(value, (suspects, others))
+    groups = (
+        GroupResult(name="words", auc=auc, p_value=p_value),
+        GroupResult(name="dates", auc=Estimate.not_measured("blind baseline", "texts have no dates"), p_value=None),
+    )
+    return BlindBaseline(
+        auc=auc, p_value=p_value, groups=groups, suspects=suspects, non_members=others, orders=2_000
+    )
+
+
+def times(suspects=("2018-01-01", "2018-06-30"), others=("2018-01-02", "2018-06-29"), within=(0.97, 0.98)):
+    """When the two groups wrote."""
+    ranges = [TimeRange(first=first, last=last, dated=50, undated=3) for first, last in (suspects, others)]
+    disjoint = ranges[0].last < ranges[1].first or ranges[1].last < ranges[0].first
+    return TimeRanges(
+        suspects=ranges[0],
+        non_members=ranges[1],
+        suspects_within=within[0],
+        non_members_within=within[1],
+        disjoint=disjoint,
+    )
+
+
+def repeated(texts=300, shared=2):
+    return RepeatedTexts(
+        shortest=30,
+        texts=texts,
+        repeated=shared,
+        users=120,
+        affected_users=3 if shared else 0,
+        most_users=2 if shared else 1,
+    )
+
+
+def overlap(first="suspects", second="non-members", *, users=0, texts=0):
+    return Overlap(first=first, second=second, users=users, first_users=20, texts=texts, first_texts=400)
+
+
+def differing_words():
+    return unknown_words({"suspects": ([1, 0, 2, 1] * 5, [100] * 20), "non-members": ([30, 25, 33, 31] * 5, [100] * 20)})
+
+
+def same_words():
+    share = {"unknown": 20, "tokens": 1_000, "share": 0.02, "mean_share": 0.02, "users": 10}
+    return UnknownWords(
+        groups=(UnknownShare(group="suspects", **share), UnknownShare(group="non-members", **share)), difference=None
+    )
+
+
+def provenance(
+    suspects=(9.0, 8.0, 0.1, -0.3),
+    non_members=OTHERS,
+    *,
+    others=None,
+    names=None,
+    members=None,
+    classifier=None,
+    reference=True,
+    moments=True,
+    blind_baseline=None,
+    checks=None,
+    ablation=False,
+    **settings,
+):
+    """The result of an audit of users with these scores; `others` are the scores of other texts by the same users."""
+    options = ProvenanceOptions(**settings)
+    there = available(options, classifier=classifier, reference=reference, moments=moments)
+    called = [f"person{place}@example.org" for place in range(1, len(suspects) + 1)] if names is None else names
+    own = numbers(suspects)
+    calibration = numbers(non_members) if len(non_members) else None
+    questions = [decided("texts", called, own, calibration, there, members)]
+    if others is not None:
+        questions.append(decided("user", called, numbers(others), calibration, there, members))
+    many = len(non_members)
+    if checks is None:
+        needed = users_needed(len(suspects), many, options.fdr, 1 / (many + 1)) if many else None
+        checks = DataChecks(unknown_words=same_words(), users_needed=needed)
+    return Provenance(
+        model={"adapter": "scripted"},
+        settings=options,
+        ranked=1000,
+        top=None,
+        probabilities=True,
+        questions=tuple(questions),
+        blind_baseline=blind(len(suspects), many) if blind_baseline is None and many else blind_baseline,
+        checks=checks,
+        words=word_groups(own, calibration, options.confidence),
+        log_probabilities=log_histogram(own, calibration),
+        ablation=tuple(
+            AblationPoint(ablated=share / 10, frequent=0.3 - share / 50, rare=0.3 - share / 20)
+            for share in range(5 if ablation else 0)
+        ),
+    )
+
+
+def run_of(*documents, place=None):
+    """A run with these results."""
+    from pathlib import Path
+
+    folder = Path("run") if place is None else place
+    located = tuple(Located(folder / f"{number}" / "provenance.json", one) for number, one in enumerate(documents))
+    return Run(paths=(folder,), name="run", documents={PROVENANCES: located})
