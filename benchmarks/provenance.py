@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,12 +49,12 @@ def bare_loop(data, options) -> float:
     """Seconds that a training takes with nothing but torch, on the batches that the trainer has."""
     torch.manual_seed(0)
     lessons = lessons_of(data, options)
-    network = lessons.network
+    network: Any = lessons.network
     optimizer = torch.optim.Adam(network.parameters(), lr=options.rate, fused=True)
     network.train()
     began = time.perf_counter()
     for epoch in range(options.epochs):
-        state = ()
+        state: tuple[Any, ...] = ()
         for batch in lessons.training(epoch):
             optimizer.zero_grad(set_to_none=True)
             (tokens,) = batch.read
@@ -69,7 +70,7 @@ def bare_loop(data, options) -> float:
 
 def training(folder: Path, rounds: int, epochs: int) -> None:
     """Two shadow models in this process, against two bare loops."""
-    users = reference_users(folder, 80)
+    users = reference_users(folder, 40)
     recipe = Recipe((options_of("provenance-words", {"epochs": epochs}),))
     ratios = []
     for turn in range(rounds):
@@ -102,7 +103,7 @@ def padding(folder: Path, rounds: int) -> None:
     data = tokenized(text_of(documents), options)
     lessons = lessons_of(data, options)
     batches = lessons.training(0)
-    network = lessons.network
+    network: Any = lessons.network
     share = sum(batch.tokens for batch in batches) / sum(batch.expected.numel() for batch in batches)
 
     def seconds(whole: bool) -> float:
@@ -126,8 +127,8 @@ def padding(folder: Path, rounds: int) -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=["training", "padding"], action="append")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=5)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:

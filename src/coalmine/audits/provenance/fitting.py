@@ -218,7 +218,7 @@ class _Shadows:
         """Models of the user's own function, each asked in this process as soon as it is trained."""
         with open_engine("here") as here:
             for number in range(self._trained_on.shape[1]):
-                chosen = [self._reference[user] for user in np.flatnonzero(self._trained_on[:, number])]
+                chosen = [self._reference[user] for user in self._users_of(number)]
 
                 def made(chosen: Sequence[User] = chosen, number: int = number) -> tuple[Model, str | None]:
                     progress.start(f"Training shadow {number + 1}", 1)
@@ -253,10 +253,13 @@ class _Shadows:
         ranks.write(path, key)
         return ranks, model
 
+    def _users_of(self, number: int) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(self._trained_on[:, number]).tolist())
+
     def _facts(self, number: int, ranks: ShadowRanks) -> Shadow:
         name = _ranks_file(number)
         return Shadow(
-            users=tuple(np.flatnonzero(self._trained_on[:, number]).tolist()),
+            users=self._users_of(number),
             location=ranks.location,
             ranks=name,
             ranks_sha256=sha256_of_file(self._folder / name),
