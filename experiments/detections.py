@@ -92,7 +92,7 @@ def _truth(shift: float, cutoff: float, share: float) -> dict[str, float]:
     return {
         "accuracy": share * hit + (1 - share) * (1 - pass_by),
         "auc": float(norm.cdf(shift / math.sqrt(2))),
-        "precision": share * hit / named,
+        "precision": share * hit / named if named else math.nan,
         "recall": hit,
     }
 
@@ -122,8 +122,8 @@ def intervals(audits: int) -> Iterator[Row]:
                             benjamini_hochberg(conformal_p_values(scores, others).tolist(), FDR).shown
                         )
                         # All scores above the same number of non-members are shown together.
-                        below = np.searchsorted(others, scores[shown].min()) if shown.any() else len(others)
-                        cutoff = float(others[below - 1])
+                        below = np.searchsorted(others, scores[shown].min()) if shown.any() else 0
+                        cutoff = float(others[below - 1]) if below else math.inf
                         decided = shown
                     else:
                         decided = scores > cutoff

@@ -62,7 +62,9 @@ def test_areas_are_those_of_a_plain_cross_validation(suspects, non_members):
 def test_p_values_are_corrected_as_a_loop_would():
     areas = np.round(arrays(1, "test", "areas").normal(size=(3, 40)), 1)  # with ties
     orders = range(areas.shape[1])
-    raw = [[sum(row[other] >= row[order] for other in orders) / len(orders) for order in orders] for row in areas]
+    raw = [
+        [sum(row[other] >= row[order] for other in orders) / len(orders) for order in orders] for row in areas
+    ]
     smallest = [min(row[order] for row in raw) for order in orders]
     expected = [sum(one <= row[0] for one in smallest) / len(orders) for row in raw]
     assert _corrected(areas) == pytest.approx(expected)
@@ -152,7 +154,10 @@ def test_what_users_do_not_have_is_not_measured():
 
 def test_too_few_users_are_not_measured():
     found = blind_baseline(made_users(3, 1), made_users(40, 2))
-    assert found.auc.statement == "telling suspects from non-members takes at least 4 of each, and there are 3 and 40"
+    assert (
+        found.auc.statement
+        == "telling suspects from non-members takes at least 4 of each, and there are 3 and 40"
+    )
     assert found.p_value is None
     with pytest.raises(InputError, match="orders of the labels must be at least 2"):
         blind_baseline([], [], orders=1)

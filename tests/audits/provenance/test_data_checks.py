@@ -39,7 +39,9 @@ def dated(name, dates):
 
 
 def test_ranges_that_do_not_overlap():
-    found = time_ranges([dated("ann", ["2018", "2018-06-30"])], [dated("bob", ["2019-01-01T10:00:00Z", None])])
+    found = time_ranges(
+        [dated("ann", ["2018", "2018-06-30"])], [dated("bob", ["2019-01-01T10:00:00Z", None])]
+    )
     assert found.disjoint
     assert found.share == 0.0
     assert (found.suspects.first, found.suspects.last) == ("2018-01-01", "2018-06-30")
@@ -139,7 +141,9 @@ def test_a_million_texts_take_sixteen_bytes_each():
 def test_groups_that_differ_in_unknown_words_are_told_apart():
     few, many = [1, 2, 0, 1, 3, 1, 2, 1], [20, 25, 18, 30, 22, 27, 19, 24]
     total = [100] * 8
-    found = unknown_words({"suspects": (few, total), "non-members": (many, total), "reference": (many, total)})
+    found = unknown_words(
+        {"suspects": (few, total), "non-members": (many, total), "reference": (many, total)}
+    )
     assert [group.group for group in found.groups] == ["suspects", "non-members", "reference"]
     assert found.groups[0].share == pytest.approx(sum(few) / 800)
     assert found.difference.estimate.value == pytest.approx((sum(few) - sum(many)) / 8)
@@ -159,7 +163,9 @@ def test_shares_are_over_users_and_users_without_words_do_not_count():
     assert unknown_words({"suspects": ([0], [0])}).groups == ()
     with pytest.raises(InputError, match="which is not smaller"):
         unknown_words({"suspects": ([3], [2])})
-    with pytest.raises(InputError, match="counted for suspects, others, non-members, reference, got 'members'"):
+    with pytest.raises(
+        InputError, match="counted for suspects, others, non-members, reference, got 'members'"
+    ):
         unknown_words({"members": ([1], [2])})
 
 

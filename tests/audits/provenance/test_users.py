@@ -1,10 +1,9 @@
 """Users of a corpus: whose texts they are, in which order, and what is refused."""
 
-import datetime
+import datetime as dt
 import json
 
 import pytest
-from corpus.corpora import SUFFIXES, compressed, content_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from coalmine.audits.provenance.dates import day_of, seconds_since_1970
 from coalmine.audits.provenance.users import User, UserText, artificial_users, read_texts, read_users
 from coalmine.corpus import Fields
 from coalmine.errors import CorpusError, InputError
+from corpus.corpora import SUFFIXES, compressed, content_of
 
 BY = Fields(user="by")
 
@@ -109,10 +109,10 @@ def test_artificial_users_from_a_corpus_that_names_none(tmp_path):
         artificial_users(texts, 3)
 
 
-@given(st.datetimes(timezones=st.just(datetime.UTC)))
+@given(st.datetimes(timezones=st.just(dt.UTC)))
 def test_dates_are_read_in_every_form(moment):
     moment = moment.replace(microsecond=0)
-    seconds = (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)).total_seconds()
+    seconds = (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)).total_seconds()
     assert seconds_since_1970(moment.isoformat()) == seconds
     assert seconds_since_1970(moment.replace(tzinfo=None).isoformat()) == seconds
     assert seconds_since_1970(moment.isoformat().replace("+00:00", "Z")) == seconds

@@ -1,24 +1,25 @@
 """The date field: read as text from every kind of corpus with fields, and ignored by all that changes corpora."""
 
-import datetime
+import datetime as dt
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus.corpora import SUFFIXES, compressed, rows_as, rows_of
 
 from coalmine.corpus import CorpusDocument, Fields, deduplicate, plant, read_documents, verify_planted
 from coalmine.errors import CorpusError
 from coalmine.training.data import read_corpus
+from corpus.corpora import SUFFIXES, compressed, rows_as, rows_of
 
 WITH_FIELDS = [suffix for suffix in SUFFIXES if not suffix.startswith(".txt")]
 DATES = ["2019-05-31", "2019-05-31T08:15:00+02:00", "1559296800", ""]
 FIELDS = Fields(user="by", date="when")
+TEXTS = [f"{letter}, and some more text to plant something in" for letter in "abcd"]
 
 
 def dated(tmp_path, suffix, dates):
-    rows = [{**row, "when": date} for row, date in zip(rows_of(list("abcd")), dates, strict=True)]
+    rows = [{**row, "when": date} for row, date in zip(rows_of(TEXTS), dates, strict=True)]
     path = tmp_path / f"mail{suffix}"
     path.write_bytes(compressed(rows_as(rows, suffix), suffix))
     return path
@@ -36,7 +37,7 @@ def test_every_kind_gives_the_same_dates(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
 def test_a_document_without_the_field_is_refused(tmp_path, suffix):
     path = dated(tmp_path, suffix, DATES)
-    with pytest.raises(CorpusError, match="'written'.*date field"):
+    with pytest.raises(CorpusError, match=r"'written'.*date field"):
         list(read_documents(path, Fields(date="written")))
 
 
@@ -53,16 +54,14 @@ def test_json_takes_numbers_and_null(tmp_path):
     assert [document.date for document in read_documents(path, Fields(date="when"))] == read
     for wrong, called in ((True, "true or false"), ([2019], "a list")):
         path.write_text(json.dumps({"text": "a", "when": wrong}))
-        with pytest.raises(
-            CorpusError, match=f"line 1: field 'when' should be a string, but is {called}"
-        ):
+        with pytest.raises(CorpusError, match=f"line 1: field 'when' should be a string, but is {called}"):
             list(read_documents(path, Fields(date="when")))
 
 
 @pytest.mark.parametrize(
     ("column", "read"),
     [
-        (pa.array([datetime.date(1970, 1, 3), None], pa.date32()), ["172800", None]),
+        (pa.array([dt.date(1970, 1, 3), None], pa.date32()), ["172800", None]),
         (pa.array([172_800_000, None], pa.date64()), ["172800", None]),
         (pa.array([1_500, -1_500], pa.timestamp("ms")), ["1.500", "-1.500"]),
         (pa.array([1, None], pa.timestamp("ns", tz="Europe/Zurich")), ["0.000000001", None]),
@@ -103,7 +102,7 @@ def test_planted_documents_have_no_date(tmp_path, suffix):
         out=tmp_path / "out",
     )
     found = {document.text: document.date for document in read_documents(planted.corpus, FIELDS)}
-    assert found == {**dict(zip("abcd", [*DATES[:3], None], strict=True)), planted.canaries[0].text: None}
+    assert found == {**dict(zip(TEXTS, [*DATES[:3], None], strict=True)), planted.canaries[0].text: None}
     assert verify_planted(tmp_path / "out").ok
 
 

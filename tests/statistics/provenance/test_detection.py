@@ -47,7 +47,7 @@ def test_intervals_are_over_users():
     assert (found.recall.low, found.recall.high) == clopper_pearson(20, 20)
     assert (found.accuracy.n, found.precision.n, found.recall.n, found.auc.n) == (40, 20, 20, 40)
     assert (
-        found.recall.statement == "recall is 1.000 (95% interval 0.831 to 1.000): 20 of 20 members were found"
+        found.recall.statement == "recall is 1.000 (95% interval 0.832 to 1.000): 20 of 20 members were found"
     )
     assert "20 members and 20 non-members" in found.auc.statement
     assert not found.auc.warnings

@@ -107,14 +107,18 @@ def blind_baseline(
     if min(counted) < FEWEST_USERS:
         why = f"telling suspects from non-members takes at least {FEWEST_USERS} of each, and there are {counted[0]:,} and {counted[1]:,}"
         return _not_measured(why, (), *counted)
-    sides = [_drawn(side, name, seed) for side, name in ((suspects, "suspects"), (non_members, "non-members"))]
+    sides = [
+        _drawn(side, name, seed) for side, name in ((suspects, "suspects"), (non_members, "non-members"))
+    ]
     labels = np.repeat([1.0, -1.0], [len(side) for side in sides])
     features = user_features([*sides[0], *sides[1]], (labels > 0).tolist())
     folds = _folds(labels, seed)
     tried = _orders(labels, folds, orders, seed)
     kernels = {one.name: _kernel(one.values) for one in features if one.values is not None}
     if not kernels:
-        return _not_measured("the users differ in nothing that can be seen without a model", features, *counted)
+        return _not_measured(
+            "the users differ in nothing that can be seen without a model", features, *counted
+        )
     together = np.mean(list(kernels.values()), axis=0)
     names = [*kernels, "all"]
     areas = np.stack([_areas(kernel, folds, tried) for kernel in (*kernels.values(), together)])
@@ -230,7 +234,10 @@ def _corrected(areas: FloatArray) -> list[float]:
     ascending = np.sort(areas, axis=1)
     # How many orders have an area at least as high, itself included.
     as_high = np.stack(
-        [orders - np.searchsorted(ordered, row, side="left") for ordered, row in zip(ascending, areas, strict=True)]
+        [
+            orders - np.searchsorted(ordered, row, side="left")
+            for ordered, row in zip(ascending, areas, strict=True)
+        ]
     )
     smallest = as_high.min(axis=0)
     return [float((smallest <= own).sum() / orders) for own in as_high[:, 0]]
@@ -250,7 +257,9 @@ def _estimate(area: float, trials: int, n: int, level: float) -> Estimate:
             f"without any model, AUC is {area:.3f} ({100 * level:g}% interval {low:.3f} to {high:.3f}), where 0.5 is chance: {n:,} users"
         ),
         assumptions=("users are independent of each other",),
-        warnings=("the interval leaves out that the classifiers of the folds depend on each other; the p-value does not",),
+        warnings=(
+            "the interval leaves out that the classifiers of the folds depend on each other; the p-value does not",
+        ),
     )
 
 

@@ -59,6 +59,8 @@ __all__ = [
 CENTRAL = (0.01, 0.99)
 # Copies of one text that are looked at.
 MOST_COPIES = 1_000
+
+
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     """When the texts of a group were written: the first and the last day (ISO 8601, UTC), and how many texts have a date."""
 
@@ -193,7 +195,9 @@ def check_data(
     everyone = [user for users in groups for user in users]
     if by == "document":  # the lines of several files have the same names
         everyone = [
-            user._replace(name=f"{name} {user.name}") for name, users in groups.named().items() for user in users
+            user._replace(name=f"{name} {user.name}")
+            for name, users in groups.named().items()
+            for user in users
         ]
     return DataChecks(
         time_ranges=time_ranges(asked, groups.non_members),
@@ -221,7 +225,10 @@ def time_ranges(suspects: Sequence[User], non_members: Sequence[User]) -> TimeRa
     (first, _), (second, _) = sides
     ranges = [
         TimeRange(
-            first=day_of(float(dates.min())), last=day_of(float(dates.max())), dated=len(dates), undated=undated
+            first=day_of(float(dates.min())),
+            last=day_of(float(dates.max())),
+            dated=len(dates),
+            undated=undated,
         )
         for dates, undated in sides
     ]
@@ -285,7 +292,9 @@ def unknown_words(
             raise InputError(f"unknown words are counted for {', '.join(get_args(Group))}, got {group!r}")
         some, every = np.asarray(unknown, dtype=np.int64), np.asarray(total, dtype=np.int64)
         if some.shape != every.shape or (some < 0).any() or (some > every).any():
-            raise InputError(f"the {group} need a number of unknown words and one of all words per user, which is not smaller; count both again")
+            raise InputError(
+                f"the {group} need a number of unknown words and one of all words per user, which is not smaller; count both again"
+            )
         some, every = some[every > 0], every[every > 0]
         if not len(every):
             continue
@@ -351,7 +360,9 @@ def _quoted(users: Sequence[User], index: CorpusIndex, shortest: int) -> int:
     """How many texts occur in the text of another user of the corpus that an index is of, also as a part of it."""
     owners = {text.number: user.name for user in users for text in user.texts}
     if any(number < 1 for number in owners):
-        raise InputError("an index can be asked about texts that were read from its corpus; these have no line or row there")
+        raise InputError(
+            "an index can be asked about texts that were read from its corpus; these have no line or row there"
+        )
     found = 0
     for user in users:
         texts = list(dict.fromkeys(text.text for text, _ in long_enough(user.texts, shortest)))

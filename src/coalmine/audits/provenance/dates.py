@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import math
 import re
 
@@ -10,7 +10,7 @@ _YEAR_OR_MONTH = re.compile(r"\d{4}(-\d{2})?")
 # Seconds that are valid as a date in eight digits are read as that date: they would be in the first years after 1970.
 _EIGHT_DIGITS = re.compile(r"\d{8}")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # From the year 1 to the year 9999; milliseconds since 1970 are beyond it for all texts since 1978.
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_800.0
 
@@ -41,14 +41,14 @@ def day_of(seconds: float) -> str:
     >>> day_of(86400.5)
     '1970-01-02'
     """
-    return (_EPOCH + datetime.timedelta(seconds=math.floor(seconds))).date().isoformat()
+    return (_EPOCH + dt.timedelta(seconds=math.floor(seconds))).date().isoformat()
 
 
 def _iso(date: str) -> float | None:
     try:
-        found = datetime.datetime.fromisoformat(date)
+        found = dt.datetime.fromisoformat(date)
     except ValueError:
         return None
     if found.tzinfo is None:
-        found = found.replace(tzinfo=datetime.UTC)
+        found = found.replace(tzinfo=dt.UTC)
     return (found - _EPOCH).total_seconds()

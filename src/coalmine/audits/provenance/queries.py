@@ -36,7 +36,9 @@ class FrequencyTable:
         for text in texts:
             counts.update(cut(text))
         if not counts:
-            raise InputError("word frequencies are counted in reference texts, but there are none; give at least one")
+            raise InputError(
+                "word frequencies are counted in reference texts, but there are none; give at least one"
+            )
         self._counts = dict(counts)
         # Equally frequent words are ordered by themselves, so that the order of the reference texts does not matter.
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
@@ -148,17 +150,19 @@ def choose_queries(
     ((1, 2), ['the emu', 'dog'], 1.5)
     """
     if number is not None and number < 1:
-        raise InputError(f"a model is asked about at least 1 text of each user, got {number}; give a number from 1")
+        raise InputError(
+            f"a model is asked about at least 1 text of each user, got {number}; give a number from 1"
+        )
     if number is not None and selection == "all":
         raise InputError(
             f"{number} texts of each user were asked for, and also all of them; choose random, frequency-sum or index-sum"
         )
     places = sorted(ordered_places(user, selection, frequencies=frequencies, seed=seed)[:number])
     texts = tuple(user.texts[place] for place in places)
-    lengths = [len(text.text.split()) if frequencies is None else frequencies.length(text.text) for text in texts]
-    return Queries(
-        User(user.name, texts), tuple(places), sum(lengths) / len(lengths) if lengths else 0.0
-    )
+    lengths = [
+        len(text.text.split()) if frequencies is None else frequencies.length(text.text) for text in texts
+    ]
+    return Queries(User(user.name, texts), tuple(places), sum(lengths) / len(lengths) if lengths else 0.0)
 
 
 def choose_texts(
@@ -175,7 +179,9 @@ def choose_texts(
     >>> [len(user.texts) for user in choose_texts([User("ann", (UserText("one"), UserText("two")))], "random", 1)]
     [1]
     """
-    return [choose_queries(user, selection, number, frequencies=frequencies, seed=seed).user for user in users]
+    return [
+        choose_queries(user, selection, number, frequencies=frequencies, seed=seed).user for user in users
+    ]
 
 
 def mean_query_tokens(queries: Sequence[Queries]) -> float | None:

@@ -18,9 +18,9 @@ Hashes = NDArray[np.uint64]
 
 
 def normalized(text: str) -> str:
-    """A text with single spaces, so that it is the same however it was broken into lines.
+    r"""A text with single spaces, so that it is the same however it was broken into lines.
 
-    >>> normalized("good  day,\\n Ann ")
+    >>> normalized("good  day,\n Ann ")
     'good day, Ann'
     """
     return " ".join(text.split())
@@ -65,7 +65,8 @@ class OwnedTexts(NamedTuple):
     def shared(self) -> NDArray[np.bool_]:
         """Which rows have a text that another owner has too."""
         same = self.texts[1:] == self.texts[:-1]
-        return np.concatenate([[False], same]) | np.concatenate([same, [False]])[: len(self.texts)]
+        after: NDArray[np.bool_] = np.concatenate([[False], same])
+        return after | np.concatenate([same, [False]])[: len(self.texts)]
 
 
 def long_enough(texts: Iterable[UserText], shortest: int) -> Iterator[tuple[UserText, str]]:

@@ -48,8 +48,7 @@ def _words(users: Sequence[User]) -> Features:
                 words.update(f"{word}\0" for word in text.source.lower().split())
         for word, count in words.items():
             row[zlib.crc32(word.encode("utf-8", "surrogatepass")) % BUCKETS] += count
-        row /= max(1.0, row.sum())
-        np.sqrt(row, out=row)
+        row[:] = np.sqrt(row / max(1.0, row.sum()))
     if not np.ptp(rows, axis=0).any():
         return Features("words", None, "all users use the same words, equally often")
     return Features("words", rows)

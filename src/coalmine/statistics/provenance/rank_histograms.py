@@ -61,7 +61,8 @@ class RankHistogram(msgspec.Struct, frozen=True, kw_only=True):
     def features(self, ranks: ArrayLike) -> FloatArray:
         """The features of one user, of shape (width,), from the ranks of all counted tokens, in any order."""
         row = _whole_row(ranks, "ranks")
-        return self.features_of_many(row, [0, len(row)])[0]
+        features: FloatArray = self.features_of_many(row, [0, len(row)])[0]
+        return features
 
     def features_of_many(self, ranks: ArrayLike, offsets: ArrayLike) -> FloatArray:
         """The features of many users, or texts, of shape (users, width): those of user i are ranks[offsets[i]:offsets[i + 1]].
