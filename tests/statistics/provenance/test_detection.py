@@ -74,7 +74,9 @@ def test_without_decisions_the_scores_still_have_an_area():
     assert found.auc == measure_detection([2.0, 1.0, 0.0], [True] * 3, [True, False, False]).auc
     assert (found.members, found.non_members) == (1, 2)
     for name in ("accuracy", "precision", "recall"):
-        assert getattr(found, name).statement == f"{name} cannot be measured: nothing was decided about any user"
+        assert (
+            getattr(found, name).statement == f"{name} cannot be measured: nothing was decided about any user"
+        )
 
 
 def test_it_is_kept_as_json():
