@@ -247,22 +247,17 @@ class _Asking:
         found = {name: np.float64(np.nan) for name in ("ratio_bits", "windowed", "rmia_bits")}
         if not self._view.probabilities:
             return found
-        beside = self._beside(reference, shadows)
-        if beside is not None:
-            pairs = [
-                (own, other)
-                for own, other in zip(target, beside, strict=True)
-                if own is not None and other is not None
-            ]
-            both = [
-                (own.log2_probabilities, other) for own, other in pairs if own.log2_probabilities is not None
-            ]
-            if both:
-                found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
-                if all(len(own) == len(other) for own, other in both):
-                    found["windowed"] = np.float64(
-                        np.mean([windowed_ratio(own, other, WINDOW_SIZES) for own, other in both])
-                    )
+        beside = self._beside(reference, shadows) or [None] * len(target)
+        both = [
+            (own.log2_probabilities, other)
+            for own, other in zip(target, beside, strict=True)
+            if own is not None and own.log2_probabilities is not None and len(own.ranks) and other is not None and len(other)
+        ]
+        if both:
+            found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
+            if all(len(own) == len(other) for own, other in both):
+                shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in both]
+                found["windowed"] = np.float64(np.mean(shares))
         if shadows and self._alike(self._views[1:]):
             own = _bits(target)
             found["rmia_bits"] = (
