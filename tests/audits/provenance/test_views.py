@@ -46,12 +46,15 @@ def test_ranks_and_probabilities_are_those_of_the_full_list(words):
 def test_words_that_are_not_known_are_read_and_not_counted(words):
     known, unknown = UserText("w1 w2 w3"), UserText("w1 zebra w3")
     plain, gap = look(words, view_of(words), [known, unknown])
-    assert len(plain.ranks) == 3 and plain.unknown == 0
-    assert len(gap.ranks) == 2 and gap.unknown == 1
+    assert len(plain.ranks) == 3
+    assert plain.unknown == 0
+    assert len(gap.ranks) == 2
+    assert gap.unknown == 1
     assert gap.ranks[0] == plain.ranks[0]  # what comes before the unknown word is the same
     assert gap.log2_probabilities[1] != plain.log2_probabilities[1]
     [nothing] = look(words, view_of(words), [UserText("zebra giraffe")])
-    assert len(nothing.ranks) == 0 and nothing.unknown == 2
+    assert len(nothing.ranks) == 0
+    assert nothing.unknown == 2
     assert look(words, view_of(words), [UserText("  ")]) == [None]
 
 
@@ -62,7 +65,8 @@ def test_the_top_hides_everything_else(words):
     assert (view.top, view.probabilities, view.moments) == (5, False, False)
     [part] = look(words, view, [text])
     assert part.ranks.tolist() == [rank if rank < 5 else NOT_LISTED for rank in whole.ranks]
-    assert part.log2_probabilities is None and part.means is None
+    assert part.log2_probabilities is None
+    assert part.means is None
     assert view_of(words, top=10**6).top is None
 
 

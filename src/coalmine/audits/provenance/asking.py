@@ -251,7 +251,11 @@ class _Asking:
         both = [
             (own.log2_probabilities, other)
             for own, other in zip(target, beside, strict=True)
-            if own is not None and own.log2_probabilities is not None and len(own.ranks) and other is not None and len(other)
+            if own is not None
+            and own.log2_probabilities is not None
+            and len(own.ranks)
+            and other is not None
+            and len(other)
         ]
         if both:
             found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
