@@ -18,6 +18,7 @@ from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
 from coalmine.statistics.provenance.text_scores import (
     WINDOW_SIZES,
+    log_ratio,
     min_k_plus_plus,
     rmia_ratio,
     windowed_ratio,
@@ -258,7 +259,8 @@ class _Asking:
             and len(other)
         ]
         if both:
-            found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
+            sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in both)
+            found["ratio_bits"] = np.float64(sum(sums))
             if all(len(own) == len(other) for own, other in both):
                 shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in both]
                 found["windowed"] = np.float64(np.mean(shares))
