@@ -1,5 +1,5 @@
-"""What does asking about a user's texts cost? Ranks by counting against ranks by sorting the vocabulary, positions that are scored against all
-padded ones, one batch against one text at a time, and all that a distribution says against log-probabilities alone.
+"""What does asking about a user's texts cost? Ranks by counting against ranks by sorting the vocabulary, positions that are scored
+against all padded ones, one batch against one text at a time, and all that a distribution says against log-probabilities alone.
 
 Processor time on one thread, measured by turns: the median of the ratios of some rounds, and their range.
 """
@@ -96,8 +96,12 @@ def scoring(vocabulary: int, queries: int, rounds: int) -> None:
     known = torch.from_numpy(padded.tokens)
     every, own = np.arange(len(padded.all)), np.arange(len(padded.tokens))
 
-    def counted(**more: bool) -> Callable[[], object]:
-        return torch.inference_mode()(lambda: ask.judge(padded.hidden, own, padded.tokens, ranks=True, **more))
+    def counted(moments: bool = False) -> Callable[[], object]:
+        @torch.inference_mode()
+        def count() -> object:
+            return ask.judge(padded.hidden, own, padded.tokens, ranks=True, moments=moments)
+
+        return count
 
     @torch.inference_mode()
     def with_padding() -> object:
@@ -110,7 +114,11 @@ def scoring(vocabulary: int, queries: int, rounds: int) -> None:
         f"ranks by sorting and by counting agree for {same} of {len(known)}"
     )
     lines = (
-        ("sorting the vocabulary, against counting", lambda: sorted_ranks(network, padded.hidden, known), counted()),
+        (
+            "sorting the vocabulary, against counting",
+            lambda: sorted_ranks(network, padded.hidden, known),
+            counted(),
+        ),
         ("all padded positions, against those that count", with_padding, counted(moments=True)),
         (
             "one text at a time, against one batch",

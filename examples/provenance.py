@@ -3,8 +3,8 @@
     pip install 'coalmine[transformers,provenance]'
     python provenance.py WORK
 
-Everything is made in WORK: mail of made-up users, the tokenizer, the base model and the fine-tuned one. Nothing is downloaded. The audit needs
-no shadow models: the base model, which saw nobody's mail, is the reference.
+Everything is made in WORK: mail of made-up users, the tokenizer, the base model and the fine-tuned one. Nothing is downloaded. The audit
+needs no shadow models: the base model, which saw nobody's mail, is the reference.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lora_audit import END, batches, make_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from coalmine import audit_provenance, load_model
 from coalmine.audits import AuditedUsers, Provenance, read_users
 from coalmine.corpus import Fields, write_embedded_corpus
+from lora_audit import END, batches, make_tokenizer
 
 MEMBERS, STRANGERS, NON_MEMBERS, MAILS = 8, 8, 60, 6
 
@@ -41,7 +41,9 @@ def make_mail(lines: list[str], work: Path) -> None:
             for mail in mails
         ]
         (work / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    (work / "private.txt").write_text("\n".join(mail for mails in users[:MEMBERS] for mail in mails) + "\n", encoding="utf-8")
+    (work / "private.txt").write_text(
+        "\n".join(mail for mails in users[:MEMBERS] for mail in mails) + "\n", encoding="utf-8"
+    )
 
 
 def fit(network: Any, lines: list[str], tokenizer: Any, *, epochs: int, rate: float) -> None:
@@ -60,7 +62,9 @@ def main(work: Path, *, size: int = 120_000, epochs: int = 12) -> Provenance:
     """What the audit of the fine-tuned model found; the first users of suspects.jsonl are those whose mail it was trained on."""
     torch.manual_seed(0)
     write_embedded_corpus(work / "text.txt", size)
-    lines = [line for line in dict.fromkeys((work / "text.txt").read_text("utf-8").splitlines()) if len(line) > 40]
+    lines = [
+        line for line in dict.fromkeys((work / "text.txt").read_text("utf-8").splitlines()) if len(line) > 40
+    ]
     make_mail(lines, work)
     private = (work / "private.txt").read_text("utf-8").splitlines()
     tokenizer = make_tokenizer(lines)
@@ -75,7 +79,12 @@ def main(work: Path, *, size: int = 120_000, epochs: int = 12) -> Provenance:
             eos_token_id=tokenizer.convert_tokens_to_ids(END),
         )
     )
-    mailed = set(private) | {json.loads(line)["text"] for name in ("suspects", "non-members") for line in (work / f"{name}.jsonl").open()}
+    rows = [
+        row
+        for name in ("suspects", "non-members")
+        for row in (work / f"{name}.jsonl").read_text("utf-8").splitlines()
+    ]
+    mailed = {json.loads(row)["text"] for row in rows}
     fit(network, [line for line in lines if line not in mailed], tokenizer, epochs=2, rate=3e-3)
     for name in ("base", "tuned"):
         if name == "tuned":
@@ -88,7 +97,9 @@ def main(work: Path, *, size: int = 120_000, epochs: int = 12) -> Provenance:
         non_members=read_users(work / "non-members.jsonl", fields),
         members=[f"suspects-{number}@example.com" for number in range(MEMBERS)],
     )
-    return audit_provenance(load_model(work / "tuned"), users, reference_model=load_model(work / "base"), out=work / "audit")
+    return audit_provenance(
+        load_model(work / "tuned"), users, reference_model=load_model(work / "base"), out=work / "audit"
+    )
 
 
 if __name__ == "__main__":

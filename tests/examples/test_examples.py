@@ -30,3 +30,13 @@ def test_an_endpoint_is_audited_through_its_url(tmp_path, capfd):
     assert list(exposures) == ["f0-x1-0", "f0-x1-1", "f0-x64-0", "f0-x64-1"]
     assert all(0 <= exposure <= 9.97 for exposure in exposures.values())
     assert "is a scorer" in capfd.readouterr().out
+
+
+def test_users_whose_mail_was_used_are_found(tmp_path):
+    import provenance
+
+    [question] = provenance.main(tmp_path, size=120_000, epochs=12).questions
+    found = {row.user for row in question.found()}
+    mine = {f"suspects-{number}@example.com" for number in range(provenance.MEMBERS)}
+    assert len(found & mine) >= 6
+    assert len(found - mine) <= 2

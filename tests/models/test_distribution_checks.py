@@ -71,7 +71,7 @@ class AnswersNothing(ScriptedModel):
         (changed(deviation_bits=lambda bits: bits * np.nan), "deviation_bits must be 0 at least"),
         (changed(deviation_bits=lambda bits: bits**2), "as deviations of the distribution and of the steps"),
         (changed(ranks=lambda ranks: ranks - 1), "ranks must be from 1"),
-        (changed(ranks=lambda ranks: ranks + len(CHARACTERS)), "ranks must be from 1"),
+        (changed(ranks=lambda ranks: ranks + len(CHARACTERS) + 1), "ranks must be from 1"),
         (changed(ranks=lambda ranks: np.where(ranks > 1, ranks + 1, ranks)), "tokens that are more likely"),
         (changed(is_argmax=np.ones_like), "argmax must have rank 1, in a distribution"),
     ],
@@ -211,10 +211,10 @@ class DropsWords(WordTokenizer):
         return [token for token in super().encode_open(text) if token != self.unknown]
 
 
-class NamesAWord(WordTokenizer):
+class NamesNoToken(WordTokenizer):
     def __init__(self, words):
         super().__init__(words)
-        self.unknown = 0
+        self.unknown = self.size
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ class NamesAWord(WordTokenizer):
         (RefusesWords, "encode_open must read any text"),
         (ReadsOtherwise, "in the same way"),
         (DropsWords, "as the unknown token"),
-        (NamesAWord, "unknown must be the id of a token without text"),
+        (NamesNoToken, "unknown must be the id of a token without text"),
     ],
 )
 def test_an_open_tokenizer_that_is_wrong_is_noticed(broken, promise):

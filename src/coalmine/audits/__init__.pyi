@@ -30,11 +30,24 @@ from coalmine.audits.membership.results import (
     Membership as Membership,
     read_membership as read_membership,
 )
+from coalmine.audits.provenance.fit import Fit as Fit
+from coalmine.audits.provenance.fit_options import FitOptions as FitOptions
+from coalmine.audits.provenance.fitting import fit_provenance as fit_provenance, load_fit as load_fit
+from coalmine.audits.provenance.measuring import (
+    AuditedUsers as AuditedUsers,
+    audit_provenance as audit_provenance,
+)
 from coalmine.audits.provenance.options import ProvenanceOptions as ProvenanceOptions
 from coalmine.audits.provenance.results import (
     PROVENANCES as PROVENANCES,
     Provenance as Provenance,
     read_provenance as read_provenance,
+)
+from coalmine.audits.provenance.users import (
+    User as User,
+    UserText as UserText,
+    artificial_users as artificial_users,
+    read_users as read_users,
 )
 from coalmine.audits.recitation.measuring import recite as recite
 from coalmine.audits.recitation.options import RecitationOptions as RecitationOptions

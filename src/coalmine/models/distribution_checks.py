@@ -62,7 +62,9 @@ def check_distributions(model: DistributionScorer, texts: Sequence[str]) -> None
     require(len(together) == len(sequences), f"{len(sequences)} sequences gave {len(together)} distributions")
     for sequence, score, found in zip(sequences, model.score(sequences), together, strict=True):
         _check_shapes(model, sequence, found)
-        close(model, found.log2_probabilities, score.log2_probabilities, "with their distribution and without")
+        close(
+            model, found.log2_probabilities, score.log2_probabilities, "with their distribution and without"
+        )
         close_distributions(model, model.score_distribution([sequence])[0], found, "alone and in a batch")
         if isinstance(model, Stepper):
             _check_walked(model, _walked(model, sequence), sequence, found)
@@ -99,7 +101,8 @@ def _check_shapes(model: Model, sequence: TokenSequence, found: DistributionScor
     ranks, means, deviations = found.ranks, found.mean_bits, found.deviation_bits
     require(bool(((ranks >= 1) & (ranks <= size)).all()), f"ranks must be from 1 to {size}")
     require(
-        bool((found.is_argmax <= (ranks == 1)).all()), "a token that is the argmax must have rank 1, in a distribution"
+        bool((found.is_argmax <= (ranks == 1)).all()),
+        "a token that is the argmax must have rank 1, in a distribution",
     )
     slack = most_difference(model, math.log2(size))
     require(
@@ -148,9 +151,12 @@ def check_text_ranker(model: TextRanker, texts: Sequence[str]) -> None:
     together, first = model.next_texts(texts, k=k), model.next_texts(texts, k=1)
     require(len(together) == len(texts), f"{len(texts)} prompts gave {len(together)} lists")
     for text, listed, one in zip(texts, together, first, strict=True):
-        require(len(listed) <= k and len(one) <= 1, f"asked for {k} next tokens and for 1, got {listed} and {one}")
         require(
-            set(one) <= set(listed), f"the likeliest next token must be among the {k} likeliest, got {one} and {listed}"
+            len(listed) <= k and len(one) <= 1, f"asked for {k} next tokens and for 1, got {listed} and {one}"
+        )
+        require(
+            set(one) <= set(listed),
+            f"the likeliest next token must be among the {k} likeliest, got {one} and {listed}",
         )
         require(
             model.next_texts([text], k=k)[0] == listed,
@@ -162,7 +168,9 @@ def check_text_ranker(model: TextRanker, texts: Sequence[str]) -> None:
             model.next_texts(texts[:1], k=wrong)
         except InputError:
             continue
-        raise ConformanceError(f"next_texts must raise an InputError for k = {wrong}; it lists {most} at most")
+        raise ConformanceError(
+            f"next_texts must raise an InputError for k = {wrong}; it lists {most} at most"
+        )
 
 
 def check_ranked_text(model: RankedTextScorer, texts: Sequence[str]) -> None:

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from coalmine.audits.provenance import figures, table
 from coalmine.audits.provenance.naming import masked_names, names_of_users
+from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
-from coalmine.reports import export
 from reports import provenance_runs as made
 
 MEMBERS = ("person1@example.org", "person3@example.org")

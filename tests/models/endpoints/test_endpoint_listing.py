@@ -146,7 +146,11 @@ def test_tokens_of_several_characters_and_parts_of_one(subwords, subwords_url):
         found = model.next_texts(prompts, k=5)
     sequences = [text_sequence(subwords, prompt) for prompt in prompts]
     listed = subwords.likeliest(
-        [sequence._replace(context=sequence.context + sequence.target, target=(0,)) for sequence in sequences], k=5
+        [
+            sequence._replace(context=sequence.context + sequence.target, target=(0,))
+            for sequence in sequences
+        ],
+        k=5,
     )
     pieces = subwords.tokenizer.pieces(first=False)
     for texts, places in zip(found, listed, strict=True):

@@ -230,9 +230,7 @@ def distributions_of(logits, sequence):
 
 def compare(model, sequences, all_logits, within):
     together = model.score_distribution(sequences)
-    for sequence, found, score in zip(
-        sequences, together, model.score(sequences, ranks=True), strict=True
-    ):
+    for sequence, found, score in zip(sequences, together, model.score(sequences, ranks=True), strict=True):
         log2, ranks, mean, deviation = distributions_of(all_logits(sequence), sequence)
         assert found.log2_probabilities == pytest.approx(log2, abs=within)
         assert found.mean_bits == pytest.approx(mean, abs=within)
@@ -255,7 +253,10 @@ def test_reference_networks(architecture, dtype, monkeypatch):
         return logits[0, len(sequence.context) - 1 : -1]
 
     compare(
-        model, [text_sequence(model, text) for text in TEXTS], all_logits, 1e-4 if dtype == torch.float32 else 1e-9
+        model,
+        [text_sequence(model, text) for text in TEXTS],
+        all_logits,
+        1e-4 if dtype == torch.float32 else 1e-9,
     )
 
 
@@ -273,7 +274,11 @@ def test_causal_transformers(kind, monkeypatch):
     compare(model, [text_sequence(model, text) for text in TEXTS], all_logits, 2e-3)
 
 
-PAIRS = [("the number is 281", "my number is 281"), ("a longer source, of the river 90", "the"), ("Who?", "it is 4")]
+PAIRS = [
+    ("the number is 281", "my number is 281"),
+    ("a longer source, of the river 90", "the"),
+    ("Who?", "it is 4"),
+]
 
 
 def pair_model(kind):
@@ -358,13 +363,19 @@ def test_a_user_with_many_texts_is_one_batch(monkeypatch):
 def test_no_position_at_all():
     model = random_model("lstm")
     nothing, something = TokenSequence(model.context, ()), text_sequence(model, "ab")
-    for sequences in ([nothing], [nothing, something], [something, nothing._replace(context=something.target)]):
+    for sequences in (
+        [nothing],
+        [nothing, something],
+        [something, nothing._replace(context=something.target)],
+    ):
         found = model.score_distribution(sequences)
         assert [len(one.ranks) for one in found] == [len(one.target) for one in sequences]
     pairs = pair_model("attention")
     targets = [TokenSequence(pairs.context, (), (1,)), TokenSequence(pairs.context, (2, 3), (1, 4))]
     assert [len(one.mean_bits) for one in pairs.score_distribution(targets)] == [0, 2]
-    assert [len(one.ranks) for one in pairs.score(targets[:1] + [targets[0]._replace(source=(2,))], ranks=True)] == [0, 0]
+    assert [
+        len(one.ranks) for one in pairs.score([*targets[:1], targets[0]._replace(source=(2,))], ranks=True)
+    ] == [0, 0]
 
 
 def test_any_text_is_read_by_a_tokenizer_with_an_unknown_token():

@@ -69,6 +69,16 @@ def test_what_nothing_was_counted_for_is_not_measured():
     )
 
 
+def test_without_decisions_the_scores_still_have_an_area():
+    found = measure_detection([2.0, 1.0, 0.0], None, [True, False, False])
+    assert found.auc == measure_detection([2.0, 1.0, 0.0], [True] * 3, [True, False, False]).auc
+    assert (found.members, found.non_members) == (1, 2)
+    for name in ("accuracy", "precision", "recall"):
+        assert (
+            getattr(found, name).statement == f"{name} cannot be measured: nothing was decided about any user"
+        )
+
+
 def test_it_is_kept_as_json():
     found = measure_detection([1.0, 0.0], [True, False], [True, False])
     assert msgspec.json.decode(msgspec.json.encode(found), type=Detection) == found

@@ -18,6 +18,7 @@ from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
 from coalmine.statistics.provenance.text_scores import (
     WINDOW_SIZES,
+    log_ratio,
     min_k_plus_plus,
     rmia_ratio,
     windowed_ratio,
@@ -247,22 +248,22 @@ class _Asking:
         found = {name: np.float64(np.nan) for name in ("ratio_bits", "windowed", "rmia_bits")}
         if not self._view.probabilities:
             return found
-        beside = self._beside(reference, shadows)
-        if beside is not None:
-            pairs = [
-                (own, other)
-                for own, other in zip(target, beside, strict=True)
-                if own is not None and other is not None
-            ]
-            both = [
-                (own.log2_probabilities, other) for own, other in pairs if own.log2_probabilities is not None
-            ]
-            if both:
-                found["ratio_bits"] = np.float64(sum(float(own.sum() - other.sum()) for own, other in both))
-                if all(len(own) == len(other) for own, other in both):
-                    found["windowed"] = np.float64(
-                        np.mean([windowed_ratio(own, other, WINDOW_SIZES) for own, other in both])
-                    )
+        beside = self._beside(reference, shadows) or [None] * len(target)
+        both = [
+            (own.log2_probabilities, other)
+            for own, other in zip(target, beside, strict=True)
+            if own is not None
+            and own.log2_probabilities is not None
+            and len(own.ranks)
+            and other is not None
+            and len(other)
+        ]
+        if both:
+            sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in both)
+            found["ratio_bits"] = np.float64(sum(sums))
+            if all(len(own) == len(other) for own, other in both):
+                shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in both]
+                found["windowed"] = np.float64(np.mean(shares))
         if shadows and self._alike(self._views[1:]):
             own = _bits(target)
             found["rmia_bits"] = (

@@ -289,7 +289,7 @@ class _Audit:
             return f"the reference model {visible(self._reference.name)} gives no log-probabilities"
         if _same_tokens(view, other) or not (view.reads_unknown or other.reads_unknown):
             return None
-        return f"the reference model {visible(self._reference.name)} knows other words than the target"
+        return f"the reference model {visible(self._reference.name)} counts other words than the target"
 
     def _not_aligned(self, view: View) -> str | None:
         if self._reference is None or _same_tokens(view, view_of(self._reference)):

@@ -21,6 +21,7 @@ from coalmine.models.protocols import (
     OpenTokenizer,
     PairModel,
     PartialScorer,
+    RankedTextScorer,
     Scorer,
     SequenceScore,
     TextRanker,
@@ -78,8 +79,9 @@ def view_of(model: Model, top: int | None = None) -> View:
             "of pairs"
         )
     if isinstance(model, TextScorer):
-        listed = 1 if top is None else min(top, 1)
-        return View(None, listed, top is None, False, None, False)
+        # Whether a token is the likeliest is known of every server that scores.
+        listed = model.most_listed if isinstance(model, RankedTextScorer) else 1
+        return View(None, listed if top is None else min(top, listed), top is None, False, None, False)
     if isinstance(model, Scorer):
         size = model.tokenizer.size
         all_ranks = isinstance(model, DistributionScorer)
@@ -204,21 +206,23 @@ def _kept(values: FloatArray, counts: np.ndarray) -> FloatArray:
 
 
 def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
-    """The answers of a server that cuts texts itself: probabilities, and whether each token is the likeliest."""
-    scores = model.score_text([text.text for text in texts])
-    unscored = (
-        model.unscored([text.text for text in texts])
-        if isinstance(model, PartialScorer)
-        else [0] * len(texts)
-    )
-    for score, missing in zip(scores, unscored, strict=True):
+    """The answers of a server that cuts texts itself: probabilities, and the ranks of tokens that are among the likeliest."""
+    asked = [text.text for text in texts]
+    ranks: Sequence[IntArray | None] = [None] * len(asked)
+    if (
+        isinstance(model, RankedTextScorer) and view.top is not None
+    ):  # first: the same answers have the scores
+        ranks = model.rank_text(asked, k=view.top)
+    scores = model.score_text(asked)
+    unscored = model.unscored(asked) if isinstance(model, PartialScorer) else [0] * len(asked)
+    for score, places, missing in zip(scores, ranks, unscored, strict=True):
         first = 1 if missing else 0
         if len(score.log2_probabilities) <= first:
             yield None
             continue
-        ranks = np.where(score.is_argmax[first:], 0, NOT_LISTED)
+        seen = np.where(score.is_argmax, 0, NOT_LISTED) if places is None else places - 1
         bits = np.asarray(score.log2_probabilities[first:], dtype=np.float64) if view.probabilities else None
-        yield TextView(ranks, log2_probabilities=bits)
+        yield TextView(np.asarray(seen, dtype=np.int64)[first:], log2_probabilities=bits)
 
 
 def _listed(model: TextRanker, view: View, text: str) -> TextView | None:

@@ -285,7 +285,9 @@ class EndpointScorer(EndpointRanker):
         self._tops.add(k)
         found = self._pieces([self._scoring(text, k) for text in texts])
         places = [self._ranks(pieces) for pieces in found]
-        return [np.array([rank if rank and rank <= k else 0 for rank in own], dtype=np.int64) for own in places]
+        return [
+            np.array([rank if rank and rank <= k else 0 for rank in own], dtype=np.int64) for own in places
+        ]
 
     def unscored(self, texts: Sequence[str]) -> list[int]:
         """The number of characters at the beginning of each text without a log-probability; texts that were scored before cost nothing."""

@@ -111,7 +111,7 @@ class FixedSource(StatefulModel):
 
 
 class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
-    """A pair network as an audit sees it: a DistributionScorer of targets given their sources, which is a causal model once a source is fixed.
+    """A pair network as an audit sees it: a DistributionScorer of targets given sources, and a causal model once a source is fixed.
 
     The log-perplexity is that of the target's tokens in bits, with teacher forcing: each token is predicted from the source and the true
     tokens before it. Neither the source nor an end of sequence is scored.

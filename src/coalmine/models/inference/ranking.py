@@ -1,7 +1,7 @@
 """Ranks of tokens in the vocabulary, by counting the logits above a token's own; nothing is sorted.
 
 A token's own logit comes with its block, when other blocks have gone by. So it is bounded before the pass by one dot product, which may
-round in another way: logits above the upper bound are counted, and so are those above the lower one. If nothing but the token's own logit is
+round in another way: logits above the upper bound are counted, and so are those above the lower one. If only the token's own logit is
 between the two, its rank is known exactly. The few tokens that have neighbors closer than rounding are counted a second time.
 """
 
@@ -25,7 +25,9 @@ class Ranks:
         self._passed, self._asked = passed, asked
         self._counter = _Counter(passed, asked)
         # In half precision many logits are equal, and nothing is between two of them.
-        self._bounds = _bounds(passed, asked) if passed.blocks > 1 and passed.hidden.dtype == passed.dtype else None
+        self._bounds = (
+            _bounds(passed, asked) if passed.blocks > 1 and passed.hidden.dtype == passed.dtype else None
+        )
         self._above = [self._counter.zeros(), self._counter.zeros()]
 
     def add(self, block: Block, own: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Scores of many texts at once: their common prefix is read once, and only the positions that are scored are projected onto the vocabulary."""
+"""Scores of many texts at once: their common prefix is read once, and only positions that are scored are projected onto the vocabulary."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Scoring:
     def _score_prefix(
         self, rows: Sequence[tuple[int, ...]], firsts: Sequence[int], shared: int, asked: Asked
     ) -> tuple[TokenScores, dict[int, TokenScores], State]:
-        """The scores of the shared prefix from its first position that any row scores, those of what comes right after it, and its state."""
+        """The scores of the shared prefix, from the first position that is scored, those of what comes right after it, and its state."""
         state = self._network.initial_state(1)
         nothing = TokenScores.of_none(asked)
         if not shared:

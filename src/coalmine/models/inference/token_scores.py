@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,16 +35,20 @@ class TokenScores(NamedTuple):
         """The scores of no token."""
         number = np.empty(0)
         moments = number if asked.moments else None
-        return cls(number, np.empty(0, bool), np.empty(0, np.int64) if asked.ranks else None, moments, moments)
+        return cls(
+            number, np.empty(0, bool), np.empty(0, np.int64) if asked.ranks else None, moments, moments
+        )
 
     def part(self, index: Any) -> TokenScores:
         """The scores of some tokens, which NumPy finds at `index`."""
-        return TokenScores(*(None if array is None else array[index] for array in self))
+        parts: Iterator[Any] = (None if array is None else array[index] for array in self)
+        return TokenScores(*parts)
 
     def followed_by(self, *others: TokenScores) -> TokenScores:
         """These scores and those of others, one after the other."""
         columns = zip(self, *others, strict=True)
-        return TokenScores(*(None if parts[0] is None else np.concatenate(parts) for parts in columns))
+        joined: Iterator[Any] = (None if parts[0] is None else np.concatenate(parts) for parts in columns)
+        return TokenScores(*joined)
 
     def sequence(self) -> SequenceScore:
         """As a Scorer gives them."""

@@ -64,8 +64,8 @@ class Normalizer:
 class Moments:
     """The normalizer of each row, and the mean and standard deviation of log p over the vocabulary, weighted by p.
 
-    With x a token's logit minus the highest of its block, what is kept of a block are its sums of exp(x), x exp(x) and x² exp(x). Blocks are
-    joined in double precision, relative to the highest logit of all.
+    With x a token's logit minus the highest of its block, what is kept of a block are its sums of exp(x), x exp(x) and x² exp(x). Blocks
+    are joined in double precision, relative to the highest logit of all.
     """
 
     def __init__(self, passed: Pass, tops: Tensor) -> None:

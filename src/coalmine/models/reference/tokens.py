@@ -90,7 +90,7 @@ class WordTokenizer:
     >>> tokens = WordTokenizer(["sat", "the"])
     >>> tokens.encode("the sat"), tokens.decode([1, 0]), tokens.unknown, tokens.separator
     ([1, 0], 'the sat', 2, 3)
-    >>> tokens.encode_open("the  cat\\nsat")
+    >>> tokens.encode_open("the  cat sat ")
     [1, 2, 0]
     """
 

@@ -1,4 +1,4 @@
-"""The last layer of a sequence-to-sequence model, apart from the others: positions that are not scored are not projected onto the vocabulary."""
+"""The last layer of a sequence-to-sequence model, apart from the others: only positions that are scored are projected."""
 
 from __future__ import annotations
 

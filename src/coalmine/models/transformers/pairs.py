@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,8 +13,8 @@ from torch import Tensor
 from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.inference.pairs import PairNetwork, PairNetworkModel
 from coalmine.models.reference.networks import Head, Network, State, head_of
+from coalmine.models.transformers.pair_tails import tail_of, without_layer
 from coalmine.models.transformers.pretrained import load_pretrained
-from coalmine.models.transformers.pair_tails import Tail, tail_of, without_layer
 from coalmine.models.transformers.subwords import SubwordTokenizer, encoded, fast_backend, subword_tokenizer
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ class TransformersPairNetwork(PairNetwork):
         self._adapter = adapter
         self.eval()
         self.shares_prefixes = _carries_its_cache(self)
+        # What comes after the layers; None if the model cannot be read without its last one.
+        self.tail = tail_of(self)
 
     @property
     def architecture(self) -> str:
@@ -133,11 +134,6 @@ class TransformersPairNetwork(PairNetwork):
         """What makes the logits, adapters included."""
         return cast("Any", self.model).get_output_embeddings()
 
-    @cached_property
-    def tail(self) -> Tail | None:
-        """What comes after the layers; None if the model cannot be read without its last one."""
-        return tail_of(self)
-
 
 class ConditionedDecoder(Network):
     """The decoder of a sequence-to-sequence model, after one source.
@@ -197,7 +193,9 @@ class ConditionedDecoder(Network):
 
     def numbers_read(self, length: int, keep: int) -> int:
         """Those of hidden states, or of logits."""
-        return super().numbers_read(length, keep) if self.pairs.tail is None else self.pairs.numbers_read(length)
+        return (
+            super().numbers_read(length, keep) if self.pairs.tail is None else self.pairs.numbers_read(length)
+        )
 
     def _read_again(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         history = torch.cat([state[0], tokens], dim=1)

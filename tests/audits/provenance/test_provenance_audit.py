@@ -1,0 +1,238 @@
+"""Provenance audits end to end: who was trained on is found, with p-values that hold; on every engine, and with what each target shows."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from audits.provenance.small_users import SMALL, files_below, small_users
+from cli.in_process import run
+from coalmine import load_model
+from coalmine.audits.provenance.asking import UserWork, ask_users
+from coalmine.audits.provenance.fitting import fit_provenance, load_fit
+from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
+from coalmine.audits.provenance.results import read_provenance
+from coalmine.audits.provenance.statistics import STATISTICS
+from coalmine.audits.provenance.users import User, UserText
+from coalmine.audits.provenance.views import look, view_of
+from coalmine.engines.engine import open_engine
+from coalmine.engines.ledger import Ledger
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.progress import Silent
+from coalmine.statistics.provenance.text_scores import (
+    log_ratio,
+    min_k_plus_plus,
+    rmia_ratio,
+    windowed_ratio,
+)
+from coalmine.training.trainer import train_documents
+
+EVERYONE = small_users(70, texts=5)
+MEMBERS, STRANGERS, NON_MEMBERS, REFERENCE = EVERYONE[:6], EVERYONE[6:12], EVERYONE[12:52], EVERYONE[52:]
+NAMES = [user.name for user in MEMBERS]
+OPTIONS = {**SMALL, "epochs": 40}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model of the members, and shadow models of reference users with the same recipe."""
+    folder = tmp_path_factory.mktemp("provenance")
+    texts = [text.text for user in MEMBERS for text in user.texts]
+    train_documents(texts, out=folder / "model", preset="provenance-words", **OPTIONS)
+    fit = fit_provenance(REFERENCE, folder / "fit", like=folder / "model", shadows=2, bins=10)
+    return folder, load_model(folder / "model"), fit
+
+
+@pytest.fixture(scope="module")
+def users():
+    return AuditedUsers([*MEMBERS, *STRANGERS], (), NON_MEMBERS, REFERENCE, NAMES)
+
+
+@pytest.fixture(scope="module")
+def audited(trained, users):
+    _, model, fit = trained
+    return audit_provenance(model, users, fit=fit, bins=10)
+
+
+def test_members_are_found_and_strangers_are_not(audited):
+    [question] = audited.questions
+    found = {row.user for row in question.rows if row.decision == "found"}
+    assert len(found & set(NAMES)) >= 5
+    assert not found - set(NAMES)
+    assert {fact.name for fact in question.statistics if fact.not_applicable is None} == {
+        one.name for one in STATISTICS
+    }
+    ratio = next(one for one in question.statistics if one.name == "likelihood-ratio")
+    assert ratio.detection.auc.value > 0.95
+    assert ratio.found >= 5
+    assert question.smallest_p_value == 1 / 41
+    assert audited.checks.overlaps == ()
+
+
+def test_every_p_value_counts_non_members_with_scores_as_high(audited):
+    [question] = audited.questions
+    for facts in question.statistics:
+        others = np.array(facts.non_member_scores)
+        for row in question.rows:
+            expected = (1 + (others >= row.scores[facts.name]).sum()) / (len(others) + 1)
+            assert math.isclose(row.p_values[facts.name], expected)
+
+
+def test_numbers_are_those_of_one_text_at_a_time(trained):
+    _, model, fit = trained
+    work = UserWork(model, None, fit.shadows, bins=10)
+    with open_engine("here") as engine:
+        found = ask_users(work, STRANGERS, engine=engine, ledger=Ledger(None), progress=Silent())
+    for place, user in enumerate(STRANGERS):
+        own, shadows = [], [[] for _ in fit.shadows]
+        for text in user.texts:
+            own += look(model, view_of(model), [text])
+            for said, shadow in zip(shadows, fit.shadows, strict=True):
+                said.extend(look(shadow, view_of(shadow), [text]))
+        mine = np.concatenate([view.log2_probabilities for view in own])
+        theirs = np.stack([np.concatenate([view.log2_probabilities for view in said]) for said in shadows])
+        assert found.tokens[place] == len(mine)
+        ratio = log_ratio(mine, theirs.mean(axis=0)) * len(mine)
+        assert math.isclose(found.ratio_bits[place], ratio, rel_tol=1e-4, abs_tol=1e-3)
+        assert math.isclose(found.rmia_bits[place], rmia_ratio(mine, theirs), abs_tol=1e-4)
+        windows = [
+            windowed_ratio(
+                own[text].log2_probabilities,
+                np.mean([said[text].log2_probabilities for said in shadows], axis=0),
+            )
+            for text in range(len(own))
+        ]
+        assert math.isclose(found.windowed[place], np.mean(windows), abs_tol=0.05)
+        lowest = [min_k_plus_plus(view.log2_probabilities, view.means, view.deviations) for view in own]
+        assert math.isclose(found.min_k[place], np.mean(lowest), rel_tol=1e-3, abs_tol=1e-3)
+        ranks = np.concatenate([view.ranks for view in own])
+        assert np.allclose(found.features[place], work.histogram.features(ranks))
+
+
+def test_the_same_bytes_from_processes_and_from_a_second_run(trained, users, tmp_path):
+    _, model, fit = trained
+    audit_provenance(model, users, fit=fit, bins=10, out=tmp_path / "here")
+    with open_engine("processes:2") as engine:
+        audit_provenance(model, users, fit=fit, bins=10, out=tmp_path / "two", engine=engine)
+    assert files_below(tmp_path / "here") == files_below(tmp_path / "two")
+    assert list(files_below(tmp_path / "here")) == ["provenance.json"]
+    assert read_provenance(tmp_path / "here").questions[0].rows
+
+
+def test_without_non_members_the_classifier_decides_and_there_is_no_p_value(trained, users):
+    _, model, fit = trained
+    found = audit_provenance(model, users._replace(non_members=()), fit=fit, bins=10)
+    [question] = found.questions
+    decides = question.deciding
+    assert (decides.name, decides.calibrated, decides.p_value) == ("rank-histogram", "shadows", None)
+    assert all(row.p_value is None for row in question.rows)
+    assert decides.detection.recall.value > 0.5
+
+
+def test_only_the_likeliest_tokens(trained, users):
+    _, model, fit = trained
+    found = audit_provenance(model, users, fit=fit, bins=10, top=3)
+    [question] = found.questions
+    facts = {one.name: one.not_applicable for one in question.statistics}
+    assert facts["rank-histogram"] is None
+    assert "no log-probabilities" in facts["likelihood-ratio"]
+    assert "whole distribution" in facts["min-k++"]
+
+
+def test_few_queries_and_both_questions(trained, users):
+    _, model, fit = trained
+    others = [
+        User(user.name, small_users(70, texts=5, seed=9)[place].texts) for place, user in enumerate(MEMBERS)
+    ]
+    found = audit_provenance(
+        model, users._replace(others=others), fit=fit, bins=10, queries=2, selection="frequency-sum"
+    )
+    texts, user = found.questions
+    assert (texts.asks, user.asks) == ("texts", "user")
+    assert texts.mean_texts == 2
+    assert len(user.rows) == len(MEMBERS)
+    assert all(row.texts <= 2 for row in texts.rows)
+    classified = next(one for one in texts.statistics if one.name == "rank-histogram")
+    assert classified.not_applicable is None
+
+
+def test_a_reference_model_is_enough(trained, users):
+    folder, model, fit = trained
+    found = audit_provenance(
+        model, users._replace(reference=()), reference_model=load_fit(folder / "fit").shadows[0]
+    )
+    [question] = found.questions
+    assert question.deciding.name == "likelihood-ratio"
+    assert question.deciding.found >= 5
+    facts = {one.name: one.not_applicable for one in question.statistics}
+    assert "no audit classifier" in facts["rank-histogram"]
+    assert "no shadow models" in facts["rmia"]
+    assert facts["windowed-ratio"] is None
+    assert fit.record.shadows
+
+
+def test_users_of_whom_nothing_is_known_are_not_measured(trained, users):
+    _, model, fit = trained
+    stranger = User("nobody", (UserText("zebra giraffe"),))
+    found = audit_provenance(model, users._replace(suspects=[*MEMBERS, stranger]), fit=fit, bins=10)
+    row = found.questions[0].rows[-1]
+    assert (row.decision, row.score, row.p_value) == ("not measured", None, None)
+    assert row.why == "the texts have no token that the model knows"
+    assert row.unknown_tokens == 2
+
+
+def test_what_cannot_be_asked_is_refused(trained, users):
+    _, model, _ = trained
+    with pytest.raises(InputError, match="there are no suspects"):
+        audit_provenance(model, users._replace(suspects=()))
+    with pytest.raises(InputError, match="1 users have other texts and are not suspects"):
+        audit_provenance(model, users._replace(others=[User("else", (UserText("w1"),))]))
+    with pytest.raises(InputError, match="none of the users who are said to be members"):
+        audit_provenance(model, users._replace(members=["else"]))
+    with pytest.raises(InputError, match="selection is all"):
+        audit_provenance(model, users, queries=3)
+    with pytest.raises(NotMeasurableError):
+        audit_provenance(object.__new__(type("Nothing", (), {"name": "nothing"})), users)
+
+
+def test_a_target_with_other_words_has_no_statistics_that_compare_tokens(trained, users, tmp_path):
+    _, _, fit = trained
+    texts = [text.text for user in REFERENCE for text in user.texts]
+    train_documents(
+        texts, out=tmp_path / "other", preset="provenance-words", **{**OPTIONS, "epochs": 2, "vocabulary": 12}
+    )
+    found = audit_provenance(load_model(tmp_path / "other"), users, fit=fit, bins=10)
+    facts = {one.name: one.not_applicable for one in found.questions[0].statistics}
+    assert "target's tokens" in facts["rmia"]
+    assert facts["min-k++"] is None
+
+
+def test_the_command_finds_the_same(trained, users, audited, tmp_path):
+    folder, _, _ = trained
+    for name, some in (("s", users.suspects), ("n", NON_MEMBERS), ("r", REFERENCE)):
+        rows = [{"user": user.name, "text": text.text} for user in some for text in user.texts]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "members.txt").write_text("\n".join(NAMES))
+    given = ["--suspects", tmp_path / "s.jsonl", "--non-members", tmp_path / "n.jsonl", "--bins", "10"]
+    given += ["--reference", tmp_path / "r.jsonl", "--members", tmp_path / "members.txt"]
+    out = tmp_path / "audit"
+    done = run("provenance", folder / "model", *given, "--shadows", "2", "--out", out)
+    assert done.code == 0
+    assert "found by rank-histogram at a false-discovery rate of 5%" in " ".join(done.said.split())
+    assert NAMES[0] not in done.said
+    assert read_provenance(out).questions == audited.questions
+    again = run(
+        "provenance",
+        "audit",
+        folder / "model",
+        *given,
+        "--fit",
+        out / "fit",
+        "--out",
+        tmp_path / "two",
+        "--json",
+    )
+    assert (
+        json.loads(again.out)["questions"][0]["rows"][0]["decision"] == audited.questions[0].rows[0].decision
+    )

@@ -1,0 +1,67 @@
+"""Provenance audits of models behind endpoints: with log-probabilities, with the likeliest tokens only, and with a single one."""
+
+import numpy as np
+import pytest
+
+from audits.provenance.small_users import SMALL, small_users
+from coalmine import load_model
+from coalmine.audits.provenance.fitting import fit_provenance
+from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
+from coalmine.audits.provenance.views import look, view_of
+from coalmine.training.trainer import train_documents
+from endpoints.fault_proxy import FaultProxy
+from models.endpoint_servers import connect, serving_process
+
+EVERYONE = small_users(44, texts=4)
+MEMBERS, NON_MEMBERS, REFERENCE = EVERYONE[:5], EVERYONE[5:25], EVERYONE[25:]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    texts = [text.text for user in MEMBERS for text in user.texts]
+    # Every word is known to the model, as every text is to the tokenizer of a large one.
+    texts += [" ".join(f"w{number}" for number in range(30))]
+    train_documents(texts, out=folder / "model", preset="provenance-words", **{**SMALL, "epochs": 60})
+    fit = fit_provenance(REFERENCE, folder / "fit", like=folder / "model", shadows=2, bins=10)
+    with serving_process(folder / "model") as url:
+        yield load_model(folder / "model"), fit, url
+
+
+USERS = AuditedUsers(MEMBERS, (), NON_MEMBERS, REFERENCE, [user.name for user in MEMBERS])
+
+
+def test_log_probabilities_and_ranks_are_those_of_the_model(made):
+    local, _, url = made
+    texts = [text for user in MEMBERS[:2] for text in user.texts]
+    with connect(url, probe_texts=["w1 w2 w3"]) as model:
+        view = view_of(model)
+        assert view.probabilities
+        assert view.top >= 5
+        for own, found in zip(look(local, view_of(local), texts), look(model, view, texts), strict=True):
+            assert np.allclose(found.log2_probabilities, own.log2_probabilities, atol=1e-3)
+            assert found.ranks.tolist() == np.where(own.ranks < view.top, own.ranks, -1).tolist()
+
+
+def test_a_server_with_log_probabilities(made):
+    _, fit, url = made
+    with connect(url, probe_texts=["w1 w2 w3"]) as model:
+        found = audit_provenance(model, USERS, reference_model=fit.shadows[0])
+    facts = {one.name: one for one in found.questions[0].statistics}
+    # A word model leaves out what it does not know, which an endpoint does not.
+    assert "counts other words than the target" in facts["likelihood-ratio"].not_applicable
+    assert facts["rank-histogram"].not_applicable is not None
+    assert facts["min-k++"].not_applicable is not None
+
+
+@pytest.mark.parametrize(("liar", "top"), [("no_echo", 20), ("text_only", 1)])
+def test_a_server_that_lists_tokens_only(made, liar, top):
+    _, fit, url = made
+    with FaultProxy(url, liar=liar) as proxy, connect(proxy.url, probe_texts=["w1 w2 w3"]) as model:
+        found = audit_provenance(model, USERS, fit=fit, bins=10)
+    assert (found.top, found.probabilities, found.ranked) == (top, False, None)
+    [question] = found.questions
+    assert question.deciding.name == "rank-histogram"
+    assert question.deciding.calibrated == "non-members"
+    assert question.deciding.found >= 3
+    assert all(row.p_value is not None for row in question.rows)
