@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from coalmine.audits import User, UserText, artificial_users
 from coalmine.audits.provenance.blind_baseline import (
     PENALTY,
     BlindBaseline,
@@ -17,7 +18,6 @@ from coalmine.audits.provenance.blind_baseline import (
     _orders,
     blind_baseline,
 )
-from coalmine.audits.provenance.users import User, UserText, artificial_users
 from coalmine.corpus import embedded_documents
 from coalmine.errors import InputError
 from coalmine.randomness import arrays

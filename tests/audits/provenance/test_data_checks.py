@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine.audits import User, UserText, read_users
 from coalmine.audits.provenance.data_checks import (
     DataChecks,
     Groups,
@@ -20,7 +21,6 @@ from coalmine.audits.provenance.data_checks import (
     users_needed,
 )
 from coalmine.audits.provenance.text_hashes import OwnedTexts, normalized
-from coalmine.audits.provenance.users import User, UserText, read_users
 from coalmine.corpus import CorpusIndex, Fields, build_index
 from coalmine.errors import InputError
 

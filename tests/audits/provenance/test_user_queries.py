@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine.audits import User, UserText, artificial_users
 from coalmine.audits.provenance.queries import (
     FrequencyTable,
     choose_queries,
@@ -15,7 +16,6 @@ from coalmine.audits.provenance.queries import (
     mean_query_tokens,
     ordered_places,
 )
-from coalmine.audits.provenance.users import User, UserText, artificial_users
 from coalmine.corpus import embedded_documents
 from coalmine.errors import InputError
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine.audits import User, UserText, artificial_users, read_users
 from coalmine.audits.provenance.dates import day_of, seconds_since_1970
-from coalmine.audits.provenance.users import User, UserText, artificial_users, read_texts, read_users
+from coalmine.audits.provenance.users import read_texts
 from coalmine.corpus import Fields
 from coalmine.errors import CorpusError, InputError
 from corpus.corpora import SUFFIXES, compressed, content_of

@@ -65,8 +65,10 @@ class OwnedTexts(NamedTuple):
     def shared(self) -> NDArray[np.bool_]:
         """Which rows have a text that another owner has too."""
         same = self.texts[1:] == self.texts[:-1]
-        after: NDArray[np.bool_] = np.concatenate([[False], same])
-        return after | np.concatenate([same, [False]])[: len(self.texts)]
+        shared = np.zeros(len(self.texts), dtype=np.bool_)
+        shared[1:] |= same
+        shared[:-1] |= same
+        return shared
 
 
 def long_enough(texts: Iterable[UserText], shortest: int) -> Iterator[tuple[UserText, str]]:

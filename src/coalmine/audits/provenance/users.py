@@ -20,7 +20,11 @@ By = Literal["user", "document"]
 
 
 class UserText(NamedTuple):
-    """One text of a user; `number` is its line, or row, in the corpus that it was read from."""
+    """One text of a user; `number` is its line, or row, in the corpus that it was read from, and 0 for one that was not.
+
+    >>> UserText("guten Tag", source="good day", date="2019-05-31").source
+    'good day'
+    """
 
     text: str
     source: str | None = None
