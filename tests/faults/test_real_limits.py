@@ -43,6 +43,17 @@ def test_a_limit_on_the_size_of_files_is_a_sentence_and_changes_nothing(fork_ser
     assert not contents(workplace / "out")
 
 
+def test_workers_that_cannot_share_memory_for_a_limit_say_where_it_would_be(fork_server, workplace):
+    limit = ["faults.real_limits:limit_file_size", {"most": MOST_BYTES}]
+    command = [*case_named("expose exact").argv, "--engine", "processes:2", "--quiet"]
+    ended = fork_server.run(command, cwd=workplace, before=limit)
+    assert is_one_sentence(ended), ended
+    assert (
+        "where workers share memory, cannot be written: the file would be larger than is allowed" in ended.err
+    )
+    assert not contents(workplace / "out")
+
+
 @pytest.fixture
 def small_disk(workplace):
     folder = workplace / "out"

@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import tempfile
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -25,9 +26,12 @@ from coalmine.engines.units import Work
 from coalmine.engines.worker import Worker
 from coalmine.errors import InputError
 from coalmine.pages import keep_pages
+from coalmine.storage.system_errors import write_error
 
 # How long a worker may take to end by itself when the engine is closed.
 _END_SECONDS = 1.0
+# Where memory that processes share is a file, on most systems.
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a name for a message
 
 
 class Processes(PooledEngine):
@@ -115,8 +119,7 @@ class _ProcessPool:
 
     def __init__(self, workers: int, threads: int) -> None:
         self.workers, self._threads = workers, threads
-        # A byte without a lock: a worker that is killed while it holds a lock would leave it locked.
-        self._stopping = multiprocessing.get_context("spawn").RawValue("b", 0)
+        self._stopping = _shared_byte()
         self._works: Sequence[Work] = ()
         self._processes = [_OneProcess(number, threads, self._stopping) for number in range(workers)]
 
@@ -172,6 +175,15 @@ class _ProcessPool:
         if isinstance(message, _Bug):
             raise RuntimeError(f"a worker failed:\n{message.traceback}")  # noqa: TRY004 - a bug, not a wrong type
         return [message]
+
+
+def _shared_byte() -> Any:
+    """A byte without a lock: a worker that is killed while it holds a lock would leave it locked."""
+    try:
+        return multiprocessing.get_context("spawn").RawValue("b", 0)
+    except OSError as error:
+        place = _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else tempfile.gettempdir()  # noqa: PTH112 - as multiprocessing does
+        raise write_error(f"{place}, where workers share memory,", error, "no worker was started") from error
 
 
 def _main(number: int, threads: int, connection: Connection, stopping: Any) -> None:
