@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from coalmine.engines import ledger as ledger_module
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
+from coalmine.engines.units import facts_digest, unit_key
 from coalmine.errors import InputError
 from engines.works import Squares, squares
 
@@ -86,6 +88,16 @@ def test_only_a_regular_file_is_a_ledger(tmp_path, special):
         path.symlink_to(tmp_path / "other")
     with pytest.raises(InputError, match=r"unfinished\.units"):
         finished(tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_only_a_regular_file_is_a_state_also_that_of_a_unit_that_is_finished(kept, make):
+    key = unit_key(facts_digest(Squares()), squares(1)[0])
+    make(kept.parent / f"unfinished-{key.hex()}.npz")
+    before = kept.read_bytes()
+    with pytest.raises(InputError, match=rf"unfinished-{key.hex()}\.npz is a"):
+        finished(kept.parent)
+    assert kept.read_bytes() == before
 
 
 def test_a_state_that_was_damaged_is_refused(tmp_path):
