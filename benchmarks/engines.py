@@ -38,6 +38,7 @@ from benchmarks.unit_costs import (
     record_costs,
     unit_costs,
     units_of,
+    weight_costs,
 )
 from coalmine import CanarySet, Format, expose, load_model, recite, train, train_family
 from coalmine.audits.recitation.answers import RecitationWork
@@ -297,6 +298,13 @@ def costs(work: Path, given: Any) -> Iterator[Row]:
     ):
         with engine:
             found = unit_costs(engine, name, number)
+            if isinstance(engine, Ray):
+                first, again = weight_costs(engine, 10_000_000 if given.smoke else 250_000_000)
+                yield Row(
+                    f"weights that a work holds, `{name}` (processor time of the driver)",
+                    f"{first * 1e9:.2f} s per GB when they are first sent, {again * 1e9:.2f} s when the next work holds them too",
+                    "",
+                )
         yield Row(
             f"an empty unit, `{name}`",
             f"{found.round_trip * 1e6:.0f} µs; driver {found.driver * 1e6:.0f} µs, and {found.driver_per_byte * 1e9:.1f} ms per MB; "

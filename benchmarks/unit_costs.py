@@ -89,6 +89,21 @@ class Sleeping(NamedTuple):
         return {"seconds": np.array(time.perf_counter() - began)}
 
 
+class Holding(NamedTuple):
+    """A work that holds much memory, as one with a model does, and does nothing with it."""
+
+    content: Any
+    name: str = "hold/1"
+    facts: int = 0
+    memory_bytes: int = 0
+
+    def prepare(self) -> Run:
+        return self._run
+
+    def _run(self, _unit: Unit, _running: Running) -> Arrays:
+        return {}
+
+
 class Ignoring:
     """A unit that runs without an engine: nobody wants to know how far it is."""
 
@@ -194,6 +209,16 @@ def unit_costs(engine: Engine, name: str, number: int = 1000, large: int = 1_000
         look=look,
         look_per_worker=per_worker,
     )
+
+
+def weight_costs(engine: Engine, size: int = 250_000_000) -> tuple[float, float]:
+    """Processor time of the driver for each byte that a work holds: when it is first sent, and when the next work holds it too."""
+    content = arrays(0, "benchmark", "weights").integers(0, 256, size, dtype=np.uint8)
+    list(engine.map(Nothing(), units_of(10)))  # starts the workers
+    first, again = (
+        mapped(engine, Holding(content, name), units_of(1)).driver / size for name in ("a/1", "b/1")
+    )
+    return first, again
 
 
 def look_costs(engine: Engine) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """The engine `ray`, on real clusters of this machine: the contract of engines, machines that die, secrets, and clusters that are refused."""
 
+import importlib
 import os
 import shutil
 import signal
@@ -11,18 +12,24 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 import coalmine
-from coalmine.engines import ray_cluster, ray_pool, ray_probe
+from coalmine import load_model
+from coalmine.engines import ray_cluster, ray_parcels, ray_pool, ray_probe
 from coalmine.engines.engine import engine_named, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.ray import Ray
+from coalmine.engines.ray_parcels import Sender, pieces_in_files
+from coalmine.engines.sending import in_parts
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
+from coalmine.models.contexts import Context
 from engines.clusters import TOKEN, status
 from engines.contract import PooledContract, wait_for, wait_for_state
+from engines.opening import opened, scores_of
 from engines.works import Counting, Leaking, Scoring, Squares, squares
-from models.random_networks import random_model
+from models.random_networks import random_model, save_network
 from waiting import wait_until
 
 
@@ -69,15 +76,75 @@ def test_a_machine_that_dies_loses_nothing(machines, engine, tmp_path, capfd):  
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_model_goes_to_the_workers_and_scores_the_same_to_the_last_bit(engine):
+def test_a_model_goes_to_the_workers_and_scores_the_same_to_the_last_bit(engine, monkeypatch):
+    monkeypatch.setattr(ray_parcels, "PIECE_BYTES", 500)
     units = [Unit((f"my pin is {number}", "abc")) for number in range(5)]
-    work = Scoring(random_model("lstm"))
+    first, second = Scoring(random_model("lstm")), Scoring(random_model("gru", seed=1))
     with open_engine("here") as here:
-        one, other = (
-            [outcome.value()["bits"].tobytes() for outcome in in_order(used.map(work, units))]
-            for used in (here, engine)
-        )
-    assert one == other
+        for work in (first, second, first):
+            assert scores_of(work, units, engine) == scores_of(work, units, here)
+
+
+def test_weights_are_sent_once_unless_they_change(engine, monkeypatch):
+    monkeypatch.setattr(ray_parcels, "PIECE_BYTES", 500)
+    model = random_model("lstm")
+    sender = Sender(engine._ray, {})
+    sender.pack([Scoring(model)])
+    once = dict(sender._pieces)
+    sender.pack([Scoring(model), Scoring(model, name="scoring/2")])
+    assert sender._pieces == once
+    with torch.no_grad():
+        next(model._network.parameters()).add_(1.0)
+    sender.pack([Scoring(model)])
+    assert len(sender._pieces) == len(once)
+    assert len(sender._pieces.keys() & once.keys()) == len(once) - 1
+
+
+def test_a_machine_that_has_the_files_of_a_model_loads_it_and_any_other_is_sent_it(
+    machines, engine, tmp_path, monkeypatch
+):
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    monkeypatch.setattr(ray_parcels, "PIECE_BYTES", 500)
+    ray, texts, environment = engine._ray, ("my pin is 4921", "abc"), {"PYTHONPATH": ray_pool._python_path()}
+    save_network(tmp_path / "model", random_model("lstm"))
+    save_network(tmp_path / "other", random_model("lstm", seed=1))
+    work = Scoring(load_model(tmp_path / "model").in_context(Context("bos", (3,), "another token")))
+    bits = work.prepare()(Unit(texts), None)["bits"].tobytes()
+    second = machines.cluster.add_node(num_cpus=1)
+    sender = Sender(ray, environment)
+    sender.pack([work])
+    pieces = list(sender._pieces)
+    there = NodeAffinitySchedulingStrategy(second.node_id, soft=False)
+    task = ray.remote(opened).options(
+        num_cpus=0, scheduling_strategy=there, runtime_env={"env_vars": environment}
+    )
+    try:
+        assert ray.get(task.remote(sender.addressed_to(second.node_id), texts)) == (bits, 0)
+    finally:
+        machines.cluster.remove_node(second)
+    [parcel] = sender.addressed_to(ray.get_runtime_context().get_node_id())
+    # What a machine finds: all of it, other weights in the same place, or nothing.
+    loads = in_parts(work.loads)
+    assert list(pieces_in_files(loads, pieces)) == pieces
+    shutil.rmtree(tmp_path / "model")
+    assert pieces_in_files(loads, pieces) == {}
+    (tmp_path / "other").rename(tmp_path / "model")
+    found = pieces_in_files(loads, pieces)
+    assert found == {}
+    assert opened([parcel, ray.put(found)], texts) == (bits, len(pieces))
+
+
+def test_a_model_that_a_worker_cannot_read_is_an_error(engine, monkeypatch, tmp_path):
+    code = tmp_path / "our_adapter.py"
+    code.write_text("from coalmine.models import ScriptedModel\nclass OurModel(ScriptedModel):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = importlib.import_module("our_adapter").OurModel("abc")
+    code.unlink()  # as on a machine where its package is not installed
+    with pytest.raises(
+        InputError, match=r"a worker on .* cannot read the model .*our_adapter.*; install the same packages"
+    ):
+        list(engine.map(Scoring(model), [Unit(("abc",))]))
 
 
 def test_nothing_that_is_measured_is_in_a_file_of_ray(machines, engine):

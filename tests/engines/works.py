@@ -10,6 +10,7 @@ import numpy as np
 
 from coalmine.engines.units import Unit
 from coalmine.errors import InputError, NotMeasurableError
+from coalmine.models.protocols import loads_of
 
 
 class Squares(NamedTuple):
@@ -128,6 +129,10 @@ class Scoring(NamedTuple):
     @property
     def facts(self):
         return self.model.describe()
+
+    @property
+    def loads(self):
+        return loads_of(self.model)
 
     def prepare(self):
         return self._run

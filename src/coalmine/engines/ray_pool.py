@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from coalmine.engines.ray_parcels import Sender
 from coalmine.engines.ray_worker import Bug, UnitWorker, facts_of_process
 from coalmine.engines.scheduling import Lost, Message, Order
 from coalmine.engines.sending import from_parts, in_parts
@@ -32,27 +33,25 @@ class RayPool:
     def __init__(self, ray: Any, workers: int, threads: int) -> None:
         self.workers = workers
         self._ray = ray
+        environment = {**thread_variables(threads), "PYTHONPATH": _python_path()}
         self._actor_class = ray.remote(UnitWorker).options(
             num_cpus=threads,
             max_concurrency=2,  # a unit, and the questions of the driver
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": {**thread_variables(threads), "PYTHONPATH": _python_path()}},
+            runtime_env={"env_vars": environment},
         )
         self._threads = threads
         self._interval = max(POLL_SECONDS, workers / _POLLS_PER_SECOND)
-        # One reference, in a list: Ray would fetch it for each unit if it were bare.
-        self._works: list[Any] = []
+        self._sender = Sender(ray, environment)
         self._works_number = 0
         self._alone_since: float | None = None
         self._owed: list[Message] = []
         self._actors = [self._started(number) for number in range(workers)]
 
     def begin(self, works: Sequence[Work]) -> None:
-        """Put the works into the object store, from where each machine fetches them once."""
+        """Put the works into the object store, from where each machine fetches once what it does not have."""
         self._works_number += 1
-        self._works = []  # those before make room
-        parts = in_parts(works, self._ray.cloudpickle.CloudPickler)
-        self._works = [self._ray.put(parts)]
+        self._sender.pack(works)
 
     def await_workers(self) -> None:
         """Wait until workers can be given units; those that could give other results are rejected."""
@@ -77,7 +76,8 @@ class RayPool:
         """Let an idle worker run a unit."""
         one = self._actors[worker]
         one.serial += 1
-        one.running = one.handle.run.remote(one.serial, self._works_number, self._works, in_parts(order))
+        parcel = self._sender.addressed_to(one.machine)
+        one.running = one.handle.run.remote(one.serial, self._works_number, parcel, in_parts(order))
         one.poll_at = time.monotonic() + self._interval * (1 + worker / self.workers)
 
     def messages(self, seconds: float) -> list[Message]:
@@ -110,7 +110,7 @@ class RayPool:
         """End all workers."""
         for one in self._actors:
             self._ray.kill(one.handle)
-        self._actors, self._works = [], []
+        self._actors = []
 
     def _started(self, number: int) -> _Actor:
         return _Actor(self._actor_class.remote(number, self._threads))
@@ -133,7 +133,7 @@ class RayPool:
             self.replace(number)
             return [Lost(number, _reason(self._ray, error))]
         if ref == one.greeting:
-            one.greeting = None
+            one.greeting, one.machine = None, value["node"]
             _check_alike(value)
             return []
         found = from_parts(value)
@@ -169,6 +169,7 @@ class _Actor:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.greeting: Any = handle.greet.remote()
+        self.machine = ""  # which it says when it is greeted
         self.running: Any = None
         self.polling: Any = None
         self.serial = 0

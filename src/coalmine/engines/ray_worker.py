@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import coalmine
+from coalmine.engines.ray_parcels import Receiver
 from coalmine.engines.scheduling import Advanced, Kept, Message, Unprepared
 from coalmine.engines.sending import Parts, from_parts, in_parts
 from coalmine.engines.worker import Worker
@@ -40,7 +41,7 @@ class UnitWorker:
         keep_pages()
         self._number = number
         self._worker = Worker(number, threads, self._send, lambda: self._stopped >= self._serial)
-        self._works_number = -1
+        self._receiver, self._works_number = Receiver(), -1
         self._serial, self._stopped = 0, -1  # of the unit that runs, and of the last one that was to stop
         self._saying = threading.Lock()
         self._amount, self._note = 0, ""
@@ -49,18 +50,20 @@ class UnitWorker:
 
     def greet(self) -> dict[str, str]:
         """What must be the same here and where the driver is, the machine, and how requests are authenticated."""
+        import ray
         from ray._raylet import AuthenticationMode, get_authentication_mode
 
         mode = "token" if get_authentication_mode() == AuthenticationMode.TOKEN else "none"
-        return facts_of_process() | {"machine": platform.node(), "authentication": mode}
+        node = ray.get_runtime_context().get_node_id()
+        return facts_of_process() | {"machine": platform.node(), "node": node, "authentication": mode}
 
-    def run(self, serial: int, works_number: int, works: Sequence[Any], order: Parts) -> Parts:
-        """Run a unit; `works` holds a reference to the works, which are fetched once. Returns the last messages."""
+    def run(self, serial: int, works_number: int, parcel: Sequence[Any], order: Parts) -> Parts:
+        """Run a unit of the works in a parcel, which is opened once. Returns the last messages."""
         try:
             with self._saying:
                 self._serial, self._amount, self._note, self._kept, self._end = serial, 0, "", None, None
             if works_number != self._works_number:
-                problem = self._learn(works_number, works)
+                problem = self._learn(works_number, parcel)
                 if problem is not None:
                     return in_parts([Unprepared(self._number, problem)])
             self._worker.run(from_parts(order))
@@ -77,17 +80,16 @@ class UnitWorker:
         """Ask the unit to keep its state and to end."""
         self._stopped = serial
 
-    def _learn(self, works_number: int, works: Sequence[Any]) -> InputError | None:
+    def _learn(self, works_number: int, parcel: Sequence[Any]) -> InputError | None:
         import ray
 
         self._worker.begin(())  # those before make room
-        parts = ray.get(works[0])
         try:
-            self._worker.begin(from_parts(parts))
+            self._worker.begin(self._receiver.open(ray, parcel))
         except (ImportError, AttributeError) as error:
             return InputError(
-                f"a worker on {platform.node()} cannot import what the work is made of ({error}); install the same packages on every "
-                "machine of the cluster"
+                f"a worker on {platform.node()} cannot read the model or what else the work is made of ({error}); install the same "
+                "packages on every machine of the cluster"
             )
         self._works_number = works_number
         return None

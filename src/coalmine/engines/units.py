@@ -90,6 +90,15 @@ class MayStayHere(Protocol):
         """Why it cannot be sent to other processes, as the first half of a sentence; None if it can."""
 
 
+@runtime_checkable
+class InFiles(Protocol):
+    """A work whose largest parts may be in files of other machines too, such as the weights of a model in a directory."""
+
+    @property
+    def loads(self) -> tuple[Callable[[], Any], ...]:
+        """Functions that load them where the files are; they can be sent to other processes."""
+
+
 class Outcome(NamedTuple):
     """What became of one unit.
 

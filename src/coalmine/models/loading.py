@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,9 @@ def load_model(
     check_readable_name(directory)
     require_torch("loading a model")
     with offline():
-        return _load_directory(directory, chosen)
+        model = _load_directory(directory, chosen)
+    model.load_again = partial(load_model, str(directory.absolute()), chosen)
+    return model
 
 
 def is_endpoint(where: str | os.PathLike[str]) -> bool:

@@ -27,7 +27,7 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
@@ -416,6 +416,15 @@ def step_row_bytes(model: Model) -> int:
     A model that makes the logits of its whole vocabulary at once says it in `step_row_bytes`.
     """
     return int(getattr(model, "step_row_bytes", 0))
+
+
+def loads_of(model: Model) -> tuple[Callable[[], Any], ...]:
+    """How another machine that has the files of a model can load its weights; nothing where a model does not say.
+
+    A model that was loaded from a directory says it in `load_again`, a function that can be sent to other processes.
+    """
+    load = getattr(model, "load_again", None)
+    return () if load is None else (load,)
 
 
 def text_sequence(model: Model, text: str, source: str | None = None) -> TokenSequence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from coalmine.models.protocols import (
     Scorer,
     Stepper,
     TokenSequence,
+    loads_of,
 )
 from coalmine.progress import Progress
 from coalmine.search.walks.beam import check_width, free_beam
@@ -92,6 +93,11 @@ class RecitationWork(NamedTuple):
         if isinstance(self.model, RemoteModel):
             return f"{visible(self.model.name)} is behind an endpoint, which one process asks"
         return None
+
+    @property
+    def loads(self) -> tuple[Callable[[], Any], ...]:
+        """How other machines load the weights of the model."""
+        return loads_of(self.model)
 
     def prepare(self) -> Run:
         """Nothing: the model is loaded."""

@@ -83,7 +83,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         """The same weights with another context."""
         others = () if self.contexts is None else self.contexts.others
         reference = None if self.reference is None else self.reference.in_context(context)
-        return StatefulModel(
+        found = StatefulModel(
             self._network,
             self._tokenizer,
             name=self.name,
@@ -91,6 +91,8 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             reference=reference,
             contexts=Contexts(context, tuple(one for one in others if one.tokens != context.tokens)),
         )
+        found.load_again = self.load_again
+        return found
 
     def unscored(self, texts: Sequence[str]) -> list[int]:
         """The number of characters at the beginning of each text that have no log-probability, because nothing comes before them."""

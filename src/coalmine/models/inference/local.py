@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from torch import nn
@@ -24,6 +25,8 @@ class LocalModel(Generic[_Tokenizer]):
         self._tokenizer = tokenizer
         self._name = name
         self._origin = dict(origin or {})
+        # Loads the same weights on any machine that has their directory; None for those of a live model.
+        self.load_again: Callable[[], Any] | None = None
         parameter = next(network.parameters())
         self._device, self._dtype = parameter.device, parameter.dtype
         if self._precision not in PRECISION_BITS:

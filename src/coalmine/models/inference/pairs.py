@@ -98,6 +98,7 @@ class FixedSource(StatefulModel):
         )
         self._pairs = pairs
         self._source = source
+        self.load_again = pairs.load_again
 
     @property
     def context(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coalmine.engines.courses import Course, Step, one_result
 from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
-from coalmine.models.protocols import Model, RemoteModel
+from coalmine.models.protocols import Model, RemoteModel, loads_of
 from coalmine.search.walks import enumeration
 from coalmine.search.walks.frontier import Nodes
 from coalmine.search.walks.members import Members
@@ -56,6 +56,11 @@ class MembersWork:
     def only_here(self) -> str | None:
         """Why the work cannot leave this process, or None."""
         return only_here(self.members.model)
+
+    @property
+    def loads(self) -> tuple[Callable[[], Any], ...]:
+        """How other machines load the weights of the model."""
+        return loads_of(self.members.model)
 
     def prepare(self) -> Run:
         """The function that runs a unit; the work has all that it needs."""
