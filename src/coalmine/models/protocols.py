@@ -418,13 +418,13 @@ def step_row_bytes(model: Model) -> int:
     return int(getattr(model, "step_row_bytes", 0))
 
 
-def loads_of(model: Model) -> tuple[Callable[[], Any], ...]:
-    """How another machine that has the files of a model can load its weights; nothing where a model does not say.
+def loads_of(*models: Model | None) -> tuple[Callable[[], Any], ...]:
+    """How another machine that has the files of models can load their weights; those that do not say are left out.
 
     A model that was loaded from a directory says it in `load_again`, a function that can be sent to other processes.
     """
-    load = getattr(model, "load_again", None)
-    return () if load is None else (load,)
+    found = [getattr(model, "load_again", None) for model in models]
+    return tuple(load for load in found if load is not None)
 
 
 def text_sequence(model: Model, text: str, source: str | None = None) -> TokenSequence:

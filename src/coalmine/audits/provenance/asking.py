@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from coalmine.audits.provenance.views import TextView, View, look, view_of
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Run, Running, Unit
-from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
+from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel, loads_of
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
 from coalmine.statistics.provenance.text_scores import (
@@ -125,6 +125,11 @@ class UserWork(NamedTuple):
             if isinstance(model, RemoteModel):
                 return f"{visible(model.name)} is behind an endpoint, which one process asks"
         return None
+
+    @property
+    def loads(self) -> tuple[Callable[[], Any], ...]:
+        """How other machines load the weights of the models."""
+        return loads_of(self.target, self.reference, *self.shadows)
 
     @property
     def view(self) -> View:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -18,7 +18,7 @@ from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Run, Running, Unit
 from coalmine.errors import InputError
-from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel
+from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel, loads_of
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram
 from coalmine.storage.files import PRIVATE, read_written, whole_file
@@ -129,6 +129,11 @@ class RanksWork(NamedTuple):
         if isinstance(self.model, RemoteModel):
             return f"{visible(self.model.name)} is behind an endpoint, which one process asks"
         return None
+
+    @property
+    def loads(self) -> tuple[Callable[[], Any], ...]:
+        """How other machines load the weights of the model."""
+        return loads_of(self.model)
 
     def prepare(self) -> Run:
         """Nothing: the model is loaded."""
