@@ -6,7 +6,6 @@ from coalmine.audits.provenance.asking import FREQUENCY_GROUPS, LOG_BINS, Number
 from coalmine.audits.provenance.blind_baseline import BlindBaseline, GroupResult
 from coalmine.audits.provenance.data_checks import (
     DataChecks,
-    Overlap,
     RepeatedTexts,
     TimeRange,
     TimeRanges,
@@ -17,6 +16,7 @@ from coalmine.audits.provenance.data_checks import (
 )
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.overlaps import Overlap
 from coalmine.audits.provenance.results import PROVENANCES, AblationPoint, Provenance
 from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.views import View

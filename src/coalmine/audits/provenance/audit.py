@@ -9,6 +9,7 @@ from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
 from coalmine.audits.provenance.figures import provenance_figures
+from coalmine.audits.provenance.fit_results import FITS
 from coalmine.audits.provenance.findings import CODES, provenance_findings, provenance_suspicions
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
@@ -139,7 +140,9 @@ PROVENANCE = Audit(
     not_tested=NotTested(
         "CM905", "There is no provenance.json, so it is not known whose data the model was trained on."
     ),
-    documents=(PROVENANCES,),
+    documents=(PROVENANCES, FITS),
+    # Shadow models alone say nothing about the target.
+    is_tested=lambda run: bool(run.all(PROVENANCES)),
     suspicions=provenance_suspicions,
     findings=provenance_findings,
     remarks=provenance_data_findings,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coalmine.audits.provenance.blind_baseline import MOST_USERS
-from coalmine.audits.provenance.data_checks import DIFFERENT_TEXTS, users_needed
+from coalmine.audits.provenance.data_checks import users_needed
+from coalmine.audits.provenance.overlaps import DIFFERENT_TEXTS
 from coalmine.records.contradictions import (
     another_interval,
     at_most,
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from coalmine.audits.provenance.blind_baseline import BlindBaseline
     from coalmine.audits.provenance.data_checks import (
         DataChecks,
-        Overlap,
         RepeatedTexts,
         TimeRange,
         TimeRanges,
         UnknownWords,
         UsersNeeded,
     )
+    from coalmine.audits.provenance.overlaps import Overlap
     from coalmine.audits.provenance.results import Provenance, Question
     from coalmine.records import Estimate
 

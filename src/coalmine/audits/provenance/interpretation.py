@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coalmine.audits.provenance.data_checks import Overlap
+from coalmine.audits.provenance.overlaps import Overlap
 from coalmine.audits.provenance.naming import counted
 from coalmine.audits.provenance.options import By
 from coalmine.audits.provenance.results import Provenance, Question
