@@ -1,5 +1,8 @@
 """Provenance results made by hand from scores that are given, through the code that decides: every number in them follows from the scores."""
 
+import functools
+from pathlib import Path
+
 import numpy as np
 
 from coalmine.audits.provenance.asking import FREQUENCY_GROUPS, LOG_BINS, Numbers
@@ -26,8 +29,8 @@ from coalmine.records import Estimate
 from coalmine.statistics.roc import area_interval
 
 TOKENS = 100
-# Non-members from the lowest to the highest; 99 of them give p-values of 0.01 and more.
-OTHERS = tuple(np.linspace(-2, 2, 99).tolist())
+# Non-members from the lowest to the highest; 199 of them give p-values of 0.005 and more.
+OTHERS = tuple(np.linspace(-2, 2, 199).tolist())
 NO_CLASSIFIER = "there is no audit classifier; train shadow models with `coalmine provenance fit`"
 
 
@@ -44,7 +47,7 @@ def numbers(scores, *, unknown=2):
     there = ~np.isnan(given)
     many = len(given)
     rank_counts = np.where(there[:, None], 5, 0) * np.ones((many, FREQUENCY_GROUPS), dtype=np.int64)
-    ranks = np.linspace(1, 400, FREQUENCY_GROUPS) * (3 - np.nan_to_num(given)[:, None])
+    ranks = np.linspace(1, 400, FREQUENCY_GROUPS) * np.exp(-np.nan_to_num(given)[:, None] / 10)
     logs = np.zeros((many, 2, LOG_BINS), dtype=np.int64)
     logs[there, 0, 3], logs[there, 1, 9], logs[there, 1, 20] = 40, 40, 20
     return Numbers(
@@ -134,6 +137,7 @@ def overlap(first="suspects", second="non-members", *, users=0, texts=0):
     return Overlap(first=first, second=second, users=users, first_users=20, texts=texts, first_texts=400)
 
 
+@functools.cache
 def differing_words():
     return unknown_words({"suspects": ([1, 0, 2, 1] * 5, [100] * 20), "non-members": ([30, 25, 33, 31] * 5, [100] * 20)})
 
@@ -193,8 +197,6 @@ def provenance(
 
 def run_of(*documents, place=None):
     """A run with these results."""
-    from pathlib import Path
-
     folder = Path("run") if place is None else place
     located = tuple(Located(folder / f"{number}" / "provenance.json", one) for number, one in enumerate(documents))
     return Run(paths=(folder,), name="run", documents={PROVENANCES: located})

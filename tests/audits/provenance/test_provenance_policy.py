@@ -23,22 +23,22 @@ def test_a_user_who_is_found_breaks_the_rule():
     found = only(made.provenance())
     assert (found.rule, found.outcome, found.judged) == ("provenance.no_user_found", "broken", 4)
     assert found.asks == "no user found at a false-discovery rate of 5%"
-    assert found.evidence == "2 of 4 users found by likelihood-ratio, against 99 non-members: user 1, user 2"
-    assert found.details == ("user 1: adjusted p-value 0.02", "user 2: adjusted p-value 0.02")
-    assert (found.settle, found.chance) == ("", pytest.approx(0.02))
+    assert found.evidence == "2 of 4 users found by likelihood-ratio, against 199 non-members: user 1, user 2"
+    assert found.details == ("user 1: adjusted p-value 0.01", "user 2: adjusted p-value 0.01")
+    assert (found.settle, found.chance) == ("", pytest.approx(0.01))
 
 
 def test_nobody_found_is_called_that_and_no_more():
     found = only(made.provenance(NOBODY))
     assert (found.outcome, found.words) == ("holds", "no user found")
-    assert found.evidence.startswith("none of 4 users found by likelihood-ratio, against 99 non-members; smallest adjusted p-value 0.6")
-    assert "With 99 non-members no p-value is below 0.01, which is enough to find one of 4 users at 5%." in found.evidence
+    assert found.evidence.startswith("none of 4 users found by likelihood-ratio, against 199 non-members; smallest adjusted p-value 1")
+    assert "With 199 non-members no p-value is below 0.005, which is enough to find one of 4 users at 5%." in found.evidence
     assert found.evidence.endswith("That nobody is found does not prove that no text was used")
     assert checked(made.provenance(NOBODY)).exit_code == 0
 
 
 def test_the_rate_is_that_of_the_policy_whatever_the_audit_asked_for():
-    document = made.provenance(fdr=0.01)
+    document = made.provenance(fdr=0.008)
     assert document.questions[0].found() == ()
     assert only(document).outcome == "holds"
     assert only(document, lines="no_user_found = true\nfdr = 0.05").outcome == "broken"
@@ -61,7 +61,7 @@ def test_chance_breaks_no_rule():
         ({"non_members": ()}, "there are no non-members"),
         ({"non_members": (), "classifier": made.FirstFeature()}, "there are no non-members"),
         ({"reference": False, "moments": False}, "no statistic could be computed"),
-        ({"blind_baseline": made.blind(4, 99, 0.95, 0.001)}, "by their words"),
+        ({"blind_baseline": made.blind(4, 199, 0.95, 0.001)}, "by their words"),
         ({"checks": DataChecks(overlaps=(made.overlap(users=1),))}, "1 of 20 users of suspects are also among non-members"),
         ({"non_members": (0.0,) * 9}, "nobody can be found at 5%"),
         ({"suspects": (0.0,), "non_members": tuple(range(38))}, "which 38 non-members cannot give"),
@@ -78,7 +78,7 @@ def test_an_audit_that_could_not_have_found_anybody_passes_nothing(parts, why):
 
 def test_a_user_is_found_even_if_another_could_not_be_measured_or_there_are_few_non_members():
     assert only(made.provenance((9.0, 8.0, None, None))).outcome == "broken"
-    assert only(made.provenance(), lines="no_user_found = true\nmin_non_members = 100").outcome == "broken"
+    assert only(made.provenance(), lines="no_user_found = true\nmin_non_members = 200").outcome == "broken"
 
 
 def test_as_many_non_members_as_the_gate_needs():
@@ -88,10 +88,10 @@ def test_as_many_non_members_as_the_gate_needs():
 
 def test_the_fewest_non_members():
     document = made.provenance(NOBODY)
-    assert only(document, lines="no_user_found = true\nmin_non_members = 99").outcome == "holds"
-    few = only(document, lines="no_user_found = true\nmin_non_members = 100")
+    assert only(document, lines="no_user_found = true\nmin_non_members = 199").outcome == "holds"
+    few = only(document, lines="no_user_found = true\nmin_non_members = 200")
     assert few.outcome == "not_shown"
-    assert few.evidence == "99 non-members were compared with, and the policy asks for at least 100"
+    assert few.evidence == "199 non-members were compared with, and the policy asks for at least 200"
 
 
 def test_each_question_has_its_own_outcome():
@@ -102,8 +102,8 @@ def test_each_question_has_its_own_outcome():
     ]
     several = checked(made.provenance(), made.provenance(NOBODY)).rules
     assert [one.rule for one in several] == [
-        "provenance.no_user_found (0/provenance.json)",
-        "provenance.no_user_found (1/provenance.json)",
+        "provenance.no_user_found (run/0/provenance.json)",
+        "provenance.no_user_found (run/1/provenance.json)",
     ]
 
 

@@ -17,7 +17,7 @@ MEMBERS = ("person1@example.org", "person3@example.org")
 
 
 def printed(*parts):
-    console = Console(file=io.StringIO(), width=200, legacy_windows=False)
+    console = Console(file=io.StringIO(), width=400, legacy_windows=False)
     for part in parts:
         console.print(part)
     return console.file.getvalue()
@@ -54,7 +54,7 @@ def test_the_table_of_users():
     shown = printed(table.users_table(document, document.questions[0]))
     lines = shown.splitlines()
     assert lines[0].split() == ["user", "decision", "score", "p", "adjusted", "p", "texts", "tokens"]
-    assert lines[1].split() == ["user", "2", "found", "9", "0.01", "0.015", "4", "100"]
+    assert lines[1].split() == ["user", "2", "found", "9", "0.005", "0.0075", "4", "100"]
     assert lines[4].startswith("user 3")
     assert "no token that the model knows" in lines[4]
     assert "person" not in shown
@@ -72,7 +72,7 @@ def test_the_table_of_statistics():
     document = made.provenance(members=MEMBERS)
     shown = printed(table.statistics_table(document.questions[0]))
     lines = {line.split()[0]: line for line in shown.splitlines()}
-    assert lines["rank-histogram"].endswith(f"not applicable: {made.NO_CLASSIFIER}")
+    assert lines["rank-histogram"].rstrip().endswith(f"not applicable: {made.NO_CLASSIFIER}")
     assert lines["likelihood-ratio"].rstrip().endswith("decides")
     assert "2 of 4" in lines["likelihood-ratio"]
     assert "0.75 (" in lines["likelihood-ratio"]
@@ -89,7 +89,7 @@ def test_the_table_of_statistics():
             [
                 "2 of 4 users are found by likelihood-ratio at a false-discovery rate of 5%.",
                 "On average, at most 5% of such findings are wrong names.",
-                "With 99 non-members no p-value is below 0.01, which is enough to find one of 4 users at 5%.",
+                "With 199 non-members no p-value is below 0.005, which is enough to find one of 4 users at 5%.",
                 "A user that is not found may still be in the training data.",
             ],
         ),
@@ -101,7 +101,7 @@ def test_the_table_of_statistics():
             ],
         ),
         (
-            {"blind_baseline": made.blind(4, 99, 0.95, 0.001)},
+            {"blind_baseline": made.blind(4, 199, 0.95, 0.001)},
             [
                 "2 of 4 users are found by likelihood-ratio at a false-discovery rate of 5%, which CANNOT BE INTERPRETED:",
                 "Suspects can be told from non-members without any model, by their words.",
@@ -133,8 +133,8 @@ def test_every_figure_has_the_numbers_of_the_result():
     ]
     scores = drawn["provenance-scores"]
     assert len(scores.panels) == 2
-    assert len(scores.rows) == 4 + 99 + 3 + 99
-    assert scores.rows[0] == ("Are these very texts in it?", "user 1", "suspects, found", 9.0, 0.01, 0.02)
+    assert len(scores.rows) == 4 + 199 + 3 + 199
+    assert scores.rows[0] == ("Are these very texts in it?", "user 1", "suspects, found", 9.0, 0.005, 0.01)
     words = drawn["provenance-words"]
     assert len(words.rows) == 2 * 20
     logs = drawn["provenance-log-probabilities"]
@@ -153,8 +153,8 @@ def test_figures_without_numbers_are_left_out():
 def test_many_users_are_thinned_and_that_is_said():
     document = made.provenance(tuple(n / 1000 for n in range(1500)))
     figure = figures.scores_figure(document)
-    assert len(figure.rows) == 1599
-    assert figure.panels[0].note.endswith("of 1,599 users are drawn.")
+    assert len(figure.rows) == 1699
+    assert figure.panels[0].note.endswith("of 1,699 users are drawn.")
 
 
 def test_every_figure_can_be_drawn(tmp_path):
@@ -173,10 +173,10 @@ def test_names_are_masked_unless_they_are_revealed():
     told = reported([run])
     for text in (
         report_page([run]),
-        json.dumps(export.as_json(told)),
+        export.as_json(told).decode(),
         export.as_markdown(told),
-        export.as_junit(told),
-        json.dumps(export.as_sarif(told)),
+        export.as_junit(told).decode(),
+        export.as_sarif(told).decode(),
     ):
         assert "person" not in text
         assert "user 1" in text

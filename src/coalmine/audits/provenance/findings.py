@@ -51,8 +51,9 @@ def provenance_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
         for question in document.questions:
             key = _key(number, question)
             yield from _answer(document, question, reasons, decided.shown(KIND, *key))
-            yield from _few(document, question, decided.levels.get((KIND, key)))
             yield from _unmeasured(document, question)
+        few = {_few(document, one, decided.levels.get((KIND, _key(number, one)))) for one in document.questions}
+        yield from (finding("CM616", "info", "found", evidence) for evidence in sorted(few - {""}))
 
 
 def _answer(
@@ -153,23 +154,22 @@ def _nothing_words(document: Provenance, question: Question) -> str:
     return f"{about}: no statistic could be computed ({'; '.join(why)})."
 
 
-def _few(document: Provenance, question: Question, level: float | None) -> Iterator[Finding]:
-    """Whether so many non-members can show anything, to the audit and to this report."""
+def _few(document: Provenance, question: Question, level: float | None) -> str:
+    """What so few non-members can show, to the audit and to this report; empty where they can show anything."""
     power = power_of(question, document.settings.fdr)
     if power is None:
-        return
-    smallest = 1 / (power.non_members + 1)
-    if level is not None and smallest > level * (1 + 1e-9):
-        evidence = (
-            f"{power_words(power, document.settings.by)} A finding of this report takes {level:.2g} or less, for which at least "
-            f"{math.ceil(1 / (level * (1 + 1e-9))) - 1:,} non-members are needed."
+        return ""
+    evidence = power_words(power, document.settings.by)
+    needed = 0 if level is None else math.ceil(1 / (level * (1 + 1e-9))) - 1
+    if power.non_members < needed:
+        return (
+            f"{evidence} A finding of this report takes a p-value of {level:.2g} or less, and for that at least {needed:,} non-members."
         )
-        yield finding("CM616", "info", "found", evidence)
-    elif power.fewest != 1:
-        evidence = power_words(power, document.settings.by)
-        if power.fewest is not None:
-            evidence += f" It takes {power.needed_for_one:,} non-members to find one {document.settings.by} alone."
-        yield finding("CM616", "info", "found", evidence)
+    if power.fewest is None:
+        return evidence
+    if power.fewest == 1:
+        return ""
+    return f"{evidence} It takes {power.needed_for_one:,} non-members to find one {document.settings.by} alone."
 
 
 def _unmeasured(document: Provenance, question: Question) -> Iterator[Finding]:
