@@ -74,6 +74,7 @@ from coalmine.statistics.provenance.conformal import (
     conformal_p_values as conformal_p_values,
     fewest_shown as fewest_shown,
     non_members_needed as non_members_needed,
+    p_value_together as p_value_together,
     smallest_p_value as smallest_p_value,
 )
 from coalmine.statistics.provenance.detection import (

@@ -18,8 +18,8 @@ from coalmine.audits.provenance.results import (
 )
 from coalmine.audits.provenance.statistics import STATISTICS, Available, Statistic, deciding_statistic
 from coalmine.models.protocols import FloatArray
-from coalmine.statistics.multiple_tests import benjamini_hochberg, simes
-from coalmine.statistics.provenance.conformal import conformal_p_values, smallest_p_value
+from coalmine.statistics.multiple_tests import benjamini_hochberg
+from coalmine.statistics.provenance.conformal import conformal_p_values, p_value_together, smallest_p_value
 from coalmine.statistics.provenance.detection import measure_detection
 
 NO_TOKENS = "the texts have no token that the model knows"
@@ -137,10 +137,16 @@ def _facts(
         decides=decides,
         calibrated=judged.calibrated,
         found=sum(found) if found else None,
-        p_value=simes(judged.p_values[known].tolist()) if judged.calibrated == "non-members" else None,
+        p_value=_together(judged),
         non_member_scores=tuple(map(float, judged.non_members)),
         detection=truth,
     )
+
+
+def _together(judged: _Judged) -> float | None:
+    if judged.calibrated != "non-members":
+        return None
+    return p_value_together([float(one) for one in judged.p_values if not np.isnan(one)], len(judged.non_members))
 
 
 def _number(value: float) -> float | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, LogHistogram, Provenance, Question
-from coalmine.audits.provenance.table import question_title, strongest_first
+from coalmine.audits.provenance.table import ASKS, question_title, strongest_first
 from coalmine.evidence import figures as draw
 from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
@@ -26,6 +26,8 @@ _KINDS = {
     _NOT_DECIDED: draw.PALETTE[6],
     NON_MEMBERS: draw.PALETTE[0],
 }
+# What legends call the questions.
+_SHORT = {ASKS["texts"]: "these very texts", ASKS["user"]: "other texts by them"}
 _DECIDED = {"found": _FOUND, "not found": _NOT_FOUND, "not measured": _NOT_DECIDED}
 
 
@@ -147,19 +149,20 @@ def statistics_figure(document: Provenance) -> Figure | None:
 
 
 def _areas(points: Points) -> Spec:
-    questions = list(dict.fromkeys(point["question"] for point in points))
+    points = [{**point, "of": _SHORT[point["question"]]} for point in points]
+    questions = list(dict.fromkeys(point["of"] for point in points))
     statistics = list(dict.fromkeys(point["statistic"] for point in points))
     scale = {"domain": [min(0.4, *(point["low"] for point in points)), 1], "nice": False}
     x, low = (draw.axis(field, "AUC", scale=scale, axis={"tickCount": 6}) for field in ("AUC", "low"))
     y = draw.axis("statistic", "", "nominal", sort=statistics, axis={"labelLimit": 0})
     beside = {
         "y": y,
-        "yOffset": {"field": "question", "sort": questions},
-        "color": draw.colors_of(questions, None, "question"),
+        "yOffset": {"field": "of", "sort": questions},
+        "color": draw.colors_of(questions, None, "of"),
     }
     dashed = {"type": "rule", "strokeDash": [4, 4], "color": draw.RULE, "aria": False}
     shown = draw.tooltips("question", "statistic", "AUC", "low", "high", "users")
-    guessing = {"field": "at", "type": "quantitative"}
+    guessing = draw.axis("at", "AUC", scale=scale)
     layers = [
         draw.layer([{"at": 0.5}], dashed, x=guessing),
         draw.layer(points, draw.INTERVAL, x=low, x2="high", **beside),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from coalmine.audits.provenance.detection_checks import detection_problems
 from coalmine.audits.provenance.options import BY_DEFAULT
 from coalmine.records.contradictions import count_problems, in_range, same, share_problems, twice
-from coalmine.statistics.multiple_tests import benjamini_hochberg, simes
-from coalmine.statistics.provenance.conformal import conformal_p_values
+from coalmine.statistics.multiple_tests import benjamini_hochberg
+from coalmine.statistics.provenance.conformal import conformal_p_values, p_value_together
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.options import ProvenanceOptions
@@ -150,7 +150,7 @@ def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Judged:
             _spread(p_values, scores),
             _spread(tested.adjusted, scores),
             [None if flag is None else bool(flag) for flag in _spread(tested.shown, scores)],
-            simes(p_values),
+            p_value_together(p_values, len(one.non_member_scores)),
         )
     if one.name == _CLASSIFIER:
         return _Judged("shadows", nothing, nothing, [None if score is None else score > 0 for score in scores], None)

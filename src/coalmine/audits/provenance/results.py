@@ -59,7 +59,7 @@ class StatisticFacts(msgspec.Struct, frozen=True, kw_only=True):
     calibrated: Calibrated = "nothing"
     # How many users are found by it at the false-discovery rate of the audit.
     found: int | None = None
-    # The probability of scores as high, all taken together, if no suspect is in the training data (Simes).
+    # The probability of scores as high, all taken together, if no suspect is in the training data (`p_value_together`).
     p_value: float | None = None
     # The scores of non-members, in ascending order.
     non_member_scores: tuple[float, ...] = ()

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 # The most users that a terminal shows for each question.
 MOST_ROWS = 30
-_ASKS: dict[Asks, str] = {"texts": "Are these very texts in it?", "user": "Did these users take part, by other texts of theirs?"}
+ASKS: dict[Asks, str] = {"texts": "Are these very texts in it?", "user": "Did these users take part, by other texts of theirs?"}
 
 
 def question_title(question: Question) -> str:
     """What was asked, in words."""
-    return _ASKS[question.asks]
+    return ASKS[question.asks]
 
 
 def strongest_first(question: Question) -> list[UserRow]:

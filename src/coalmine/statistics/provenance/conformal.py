@@ -7,11 +7,13 @@ That is all that these p-values assume. (Vovk, Gammerman and Shafer, Algorithmic
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine.errors import InputError, ModelOutputError, NotMeasurableError
+from coalmine.statistics.exposure.order_tests import shared_order_test
 from coalmine.statistics.multiple_tests import TOLERANCE
 from coalmine.statistics.scores import FloatArray, checked_count, checked_fdr, number_row
 
@@ -34,6 +36,22 @@ def conformal_p_values(scores: ArrayLike, calibration: ArrayLike) -> FloatArray:
         )
     at_least = len(others) - np.searchsorted(np.sort(others), suspects, side="left")
     return np.asarray((1 + at_least) / (len(others) + 1), dtype=np.float64)
+
+
+def p_value_together(p_values: Sequence[float], non_members: int) -> float:
+    """The p-value of "no suspect was trained on", from the conformal p-values of all suspects against the same non-members.
+
+    If nobody was trained on and all were drawn alike, every order of suspects and non-members is equally likely. The k-th highest
+    suspect is compared with that, for k = 1, 2, 4, 8 and so on; half of the error is for the first. Many suspects above most
+    non-members are far stronger evidence than the smallest p-value of any of them, which 1 / (n + 1) bounds.
+
+    >>> round(p_value_together([0.01, 0.01, 0.02, 0.3], 99), 5)
+    0.00012
+    """
+    if not len(p_values):
+        raise InputError("a test of all suspects needs at least one p-value, got none")
+    above = [round(one * (checked_count(non_members, "non_members") + 1)) - 1 for one in p_values]
+    return shared_order_test(above, non_members).p_value
 
 
 def smallest_p_value(non_members: int) -> float:
