@@ -102,7 +102,9 @@ def blind(suspects, others, value=0.5, p_value=0.4):
     auc = area(value, (suspects, others))
     groups = (
         GroupResult(name="words", auc=auc, p_value=p_value),
-        GroupResult(name="dates", auc=Estimate.not_measured("blind baseline", "texts have no dates"), p_value=None),
+        GroupResult(
+            name="dates", auc=Estimate.not_measured("blind baseline", "texts have no dates"), p_value=None
+        ),
     )
     return BlindBaseline(
         auc=auc, p_value=p_value, groups=groups, suspects=suspects, non_members=others, orders=2_000
@@ -139,13 +141,16 @@ def overlap(first="suspects", second="non-members", *, users=0, texts=0):
 
 @functools.cache
 def differing_words():
-    return unknown_words({"suspects": ([1, 0, 2, 1] * 5, [100] * 20), "non-members": ([30, 25, 33, 31] * 5, [100] * 20)})
+    return unknown_words(
+        {"suspects": ([1, 0, 2, 1] * 5, [100] * 20), "non-members": ([30, 25, 33, 31] * 5, [100] * 20)}
+    )
 
 
 def same_words():
     share = {"unknown": 20, "tokens": 1_000, "share": 0.02, "mean_share": 0.02, "users": 10}
     return UnknownWords(
-        groups=(UnknownShare(group="suspects", **share), UnknownShare(group="non-members", **share)), difference=None
+        groups=(UnknownShare(group="suspects", **share), UnknownShare(group="non-members", **share)),
+        difference=None,
     )
 
 
@@ -167,7 +172,9 @@ def provenance(
     """The result of an audit of users with these scores; `others` are the scores of other texts by the same users."""
     options = ProvenanceOptions(**settings)
     there = available(options, classifier=classifier, reference=reference, moments=moments)
-    called = [f"person{place}@example.org" for place in range(1, len(suspects) + 1)] if names is None else names
+    called = (
+        [f"person{place}@example.org" for place in range(1, len(suspects) + 1)] if names is None else names
+    )
     own = numbers(suspects)
     calibration = numbers(non_members) if len(non_members) else None
     questions = [decided("texts", called, own, calibration, there, members)]
@@ -198,5 +205,7 @@ def provenance(
 def run_of(*documents, place=None):
     """A run with these results."""
     folder = Path("run") if place is None else place
-    located = tuple(Located(folder / f"{number}" / "provenance.json", one) for number, one in enumerate(documents))
+    located = tuple(
+        Located(folder / f"{number}" / "provenance.json", one) for number, one in enumerate(documents)
+    )
     return Run(paths=(folder,), name="run", documents={PROVENANCES: located})

@@ -169,7 +169,9 @@ def test_an_audit_that_is_absent_never_passes(run, tmp_path):
     for rule, what in found.items():
         if not rule.startswith(("exposure", "require exposure")):
             assert what == "not_shown", rule
-    required = checked(tmp_path, 'require = ["exposure", "extraction", "membership", "recitation", "provenance"]')
+    required = checked(
+        tmp_path, 'require = ["exposure", "extraction", "membership", "recitation", "provenance"]'
+    )
     assert list(outcomes(required).values()) == ["holds", *["not_shown"] * 4]
 
 

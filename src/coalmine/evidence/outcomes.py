@@ -145,7 +145,8 @@ def within_budget(rules: Sequence[RuleOutcome], level: float) -> tuple[RuleOutco
     judged = (one if one.chance is None else within(one, next(given)) for one in rules)
     # What would settle a rule if chance explained the evidence is not needed where it does not.
     return tuple(
-        msgspec.structs.replace(one, settle="") if one.outcome == "broken" and one.settle else one for one in judged
+        msgspec.structs.replace(one, settle="") if one.outcome == "broken" and one.settle else one
+        for one in judged
     )
 
 

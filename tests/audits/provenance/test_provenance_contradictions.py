@@ -95,7 +95,9 @@ scores = st.one_of(st.none(), st.floats(-5, 5).map(lambda score: round(score, 1)
 )
 def test_whatever_the_scores_are(suspects, non_members, fdr, members):
     names = [f"u{place}" for place in range(len(suspects))]
-    document = made.provenance(tuple(suspects), tuple(non_members), names=names, members=names[:members], fdr=fdr)
+    document = made.provenance(
+        tuple(suspects), tuple(non_members), names=names, members=names[:members], fdr=fdr
+    )
     assert problems_of(plain(document)) == []
 
 
@@ -219,7 +221,9 @@ def test_every_sentence_of_provenance(tmp_path):
     for path in places:
         changed = json.loads(json.dumps(document))
         one = at(changed, path)
-        if path[0] == "checks" or one["value"] is None:  # of a difference, whose sentence reports do not show; or of nothing
+        if (
+            path[0] == "checks" or one["value"] is None
+        ):  # of a difference, whose sentence reports do not show; or of nothing
             continue
         one["statement"] = other_number(one["statement"], 0)
         assert any("is described in a sentence" in problem for problem in problems_of(changed)), path
@@ -227,7 +231,9 @@ def test_every_sentence_of_provenance(tmp_path):
     assert changed_ones > 20
     PROVENANCES.save(tmp_path, whole())
     with resealed(tmp_path / "provenance.json") as changed:
-        changed["questions"][0]["statistics"][1]["detection"]["auc"]["statement"] = "AUC is 0.500, which is chance"
+        changed["questions"][0]["statistics"][1]["detection"]["auc"]["statement"] = (
+            "AUC is 0.500, which is chance"
+        )
     assert "is described in a sentence that its numbers contradict" in refused(tmp_path)
 
 

@@ -123,7 +123,11 @@ def test_the_answer_in_plain_words(parts, sentences):
 
 def test_every_figure_has_the_numbers_of_the_result():
     document = whole()
-    drawn = {figure.figure_id: figure for figure in figures.provenance_figures(made.run_of(document)) if figure is not None}
+    drawn = {
+        figure.figure_id: figure
+        for figure in figures.provenance_figures(made.run_of(document))
+        if figure is not None
+    }
     assert list(drawn) == [
         "provenance-scores",
         "provenance-statistics",
@@ -141,12 +145,17 @@ def test_every_figure_has_the_numbers_of_the_result():
     assert sum(row[4] for row in logs.rows if row[:2] == ("All other words", "suspects")) == pytest.approx(1)
     assert {(row[2], row[3]) for row in logs.rows} >= {(-0.5, 0.0), (-25.0, -24.5)}
     assert len(drawn["provenance-ablation"].rows) == 10
-    assert not any("person" in json.dumps([figure.rows, [panel.specs for panel in figure.panels]]) for figure in drawn.values())
+    assert not any(
+        "person" in json.dumps([figure.rows, [panel.specs for panel in figure.panels]])
+        for figure in drawn.values()
+    )
 
 
 def test_figures_without_numbers_are_left_out():
     document = made.provenance((None, None), ())
-    assert [figure for figure in figures.provenance_figures(made.run_of(document)) if figure is not None] == []
+    assert [
+        figure for figure in figures.provenance_figures(made.run_of(document)) if figure is not None
+    ] == []
     assert list(figures.provenance_figures(made.run_of())) == []
 
 

@@ -9,8 +9,8 @@ from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
 from coalmine.audits.provenance.figures import provenance_figures
-from coalmine.audits.provenance.fit_results import FITS
 from coalmine.audits.provenance.findings import CODES, provenance_findings, provenance_suspicions
+from coalmine.audits.provenance.fit_results import FITS
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
 from coalmine.audits.provenance.table import in_plain_words, question_title, strongest_first
@@ -40,7 +40,12 @@ def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
         if spoiled is not None and spoiled.severity == "medium":
             yield Reply(TRAINED_ON, _UNKNOWN, spoiled.evidence, "open")
             return
-    for code, answer in ((CODES["texts"], _NOBODY), (CODES["user"], _NOBODY), ("CM617", _UNKNOWN), ("CM618", _UNKNOWN)):
+    for code, answer in (
+        (CODES["texts"], _NOBODY),
+        (CODES["user"], _NOBODY),
+        ("CM617", _UNKNOWN),
+        ("CM618", _UNKNOWN),
+    ):
         one = first(findings, code, "not_measured")
         if one is not None:
             yield Reply(TRAINED_ON, answer, one.evidence, "open")
@@ -72,7 +77,17 @@ def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
         section=SECTION,
         title=question_title(question),
         note=" ".join(in_plain_words(document, question)),
-        columns=(by, "decision", "score", "p-value", "adjusted p-value", "texts", "tokens", "unknown words", "because"),
+        columns=(
+            by,
+            "decision",
+            "score",
+            "p-value",
+            "adjusted p-value",
+            "texts",
+            "tokens",
+            "unknown words",
+            "because",
+        ),
         rows=[
             (
                 names[row.user],
@@ -106,8 +121,20 @@ def _statistics(question: Question) -> Detail:
             rates = tuple(  # type: ignore[assignment]  # four of them
                 rate.statement for rate in (truth.auc, truth.accuracy, truth.precision, truth.recall)
             )
-        rows.append((one.name, one.decides, one.calibrated, one.found, one.p_value, *rates, one.not_applicable))
-    columns = ("statistic", "decides", "calibrated on", "found", "p-value of all", "AUC", "accuracy", "precision", "recall")
+        rows.append(
+            (one.name, one.decides, one.calibrated, one.found, one.p_value, *rates, one.not_applicable)
+        )
+    columns = (
+        "statistic",
+        "decides",
+        "calibrated on",
+        "found",
+        "p-value of all",
+        "AUC",
+        "accuracy",
+        "precision",
+        "recall",
+    )
     return Detail(
         section=SECTION,
         title=f"Statistics: {question_title(question)}",
@@ -121,7 +148,10 @@ def _blind(document: Provenance) -> Iterator[Detail]:
     blind = document.blind_baseline
     if blind is None:
         return
-    every = [("all together", blind.auc, blind.p_value), *((one.name, one.auc, one.p_value) for one in blind.groups)]
+    every = [
+        ("all together", blind.auc, blind.p_value),
+        *((one.name, one.auc, one.p_value) for one in blind.groups),
+    ]
     yield Detail(
         section=SECTION,
         title="Telling suspects from non-members without any model",

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from coalmine.audits.provenance.data_contradictions import data_problems
 from coalmine.audits.provenance.question_checks import question_problems
-from coalmine.records.contradictions import at_most, count_problems, in_range, level_problems, same, share_problems, twice
+from coalmine.records.contradictions import (
+    at_most,
+    count_problems,
+    in_range,
+    level_problems,
+    same,
+    share_problems,
+    twice,
+)
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.results import AblationPoint, LogHistogram, Provenance, WordGroup

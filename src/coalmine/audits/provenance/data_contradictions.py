@@ -159,7 +159,9 @@ def _needed_problems(found: UsersNeeded, texts: Question | None, fdr: float) -> 
     name = "what so many non-members can show"
     if not 0 < fdr < 1 or texts is None or not texts.rows:
         return
-    if (found.suspects, found.non_members) != (len(texts.rows), texts.non_members) or not same(found.fdr, fdr):
+    if (found.suspects, found.non_members) != (len(texts.rows), texts.non_members) or not same(
+        found.fdr, fdr
+    ):
         yield f"{name} is about other users, or another false-discovery rate, than the audit"
         return
     smallest = 1 / (found.non_members + 1)
@@ -168,6 +170,7 @@ def _needed_problems(found: UsersNeeded, texts: Question | None, fdr: float) -> 
         return
     expected = users_needed(found.suspects, found.non_members, fdr, smallest)
     if any(
-        getattr(found, field) != getattr(expected, field) for field in ("together", "needed_for_one", "needed_for_all")
+        getattr(found, field) != getattr(expected, field)
+        for field in ("together", "needed_for_one", "needed_for_all")
     ):
         yield f"{name} does not follow from their number"

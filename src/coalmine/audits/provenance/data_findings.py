@@ -44,13 +44,19 @@ def _blind(document: Provenance) -> Iterator[Finding]:
         yield finding("CM611", "info", "not_measured", evidence, title=title)
     else:
         clear = blind.auc.high <= HARMLESS_AUC
-        evidence = f"{blind.auc.statement[:1].upper()}{blind.auc.statement[1:]} (p = {blind.p_value or 1.0:.2g})."
+        evidence = (
+            f"{blind.auc.statement[:1].upper()}{blind.auc.statement[1:]} (p = {blind.p_value or 1.0:.2g})."
+        )
         title = "Suspects can hardly be told from non-members without a model"
         if not clear:
             title = "It is not shown that suspects can be told from non-members without a model"
             evidence += " With so few users, a difference may go unnoticed."
         yield finding(
-            "CM611", *(("pass", "clear") if clear else ("info", "not_measured")), evidence, estimates=estimates, title=title
+            "CM611",
+            *(("pass", "clear") if clear else ("info", "not_measured")),
+            evidence,
+            estimates=estimates,
+            title=title,
         )
 
 
@@ -92,7 +98,9 @@ def _unknown(document: Provenance) -> Iterator[Finding]:
         return
     shares = " and ".join(f"{100 * one.mean_share:.1f}% of those of {one.group}" for one in words.groups)
     chance = "" if words.difference is None else f" (p = {words.difference.p_value:.2g})"
-    yield finding("CM614", "low", "found", f"The model does not know {shares}, on average over users{chance}.")
+    yield finding(
+        "CM614", "low", "found", f"The model does not know {shares}, on average over users{chance}."
+    )
 
 
 def _overlaps(document: Provenance) -> Iterator[Finding]:

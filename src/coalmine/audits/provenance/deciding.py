@@ -146,7 +146,9 @@ def _facts(
 def _together(judged: _Judged) -> float | None:
     if judged.calibrated != "non-members":
         return None
-    return p_value_together([float(one) for one in judged.p_values if not np.isnan(one)], len(judged.non_members))
+    return p_value_together(
+        [float(one) for one in judged.p_values if not np.isnan(one)], len(judged.non_members)
+    )
 
 
 def _number(value: float) -> float | None:

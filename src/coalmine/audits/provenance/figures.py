@@ -106,7 +106,9 @@ def _drawn_words(points: Points) -> str:
 def _strips(points: Points, statistic: str) -> Spec:
     drawn = _thinned(points)
     kinds = [kind for kind in _KINDS if any(point["kind"] == kind for point in drawn)]
-    x = draw.axis("score", f"score ({statistic})", scale={"zero": False}, axis={"grid": False, "tickCount": 6})
+    x = draw.axis(
+        "score", f"score ({statistic})", scale={"zero": False}, axis={"grid": False, "tickCount": 6}
+    )
     y = draw.axis("kind", "", "nominal", sort=kinds, axis={"labelLimit": 0, "labels": False, "ticks": False})
     color = draw.color_channel({kind: _KINDS[kind] for kind in kinds}, None, "kind")
     shown = draw.tooltips("user", "kind", "score", "p-value", ("adjusted", "adjusted p-value"))
@@ -179,7 +181,9 @@ def words_figure(document: Provenance) -> Figure | None:
         for name, ranks in ((SUSPECTS, group.suspects), (NON_MEMBERS, group.non_members)):
             if ranks is not None:
                 mean, low, high = (draw.rounded(one, 2) for one in ranks)
-                points.append({"of": name, "place": group.frequency_rank, "rank": mean, "low": low, "high": high})
+                points.append(
+                    {"of": name, "place": group.frequency_rank, "rank": mean, "low": low, "high": high}
+                )
     if not points:
         return None
     x = draw.axis("place", "place in the table of word frequencies", axis={"format": "~%", "grid": False})
@@ -250,7 +254,9 @@ def _bars(found: LogHistogram, shares: tuple[float, ...], name: str) -> Points:
 
 
 def _histogram(points: Points) -> Spec:
-    x = draw.axis("from", "log2 probability (bits)", axis={"grid": False, "tickCount": 6}, bin={"binned": True})
+    x = draw.axis(
+        "from", "log2 probability (bits)", axis={"grid": False, "tickCount": 6}, bin={"binned": True}
+    )
     y = draw.axis("share", "share of words", axis={"format": "~%"}, stack=None)
     shown = draw.tooltips("of", ("from", "from (bits)"), ("to", "to (bits)"), "share")
     color = draw.color_channel(_COLORS, None, "of")
@@ -284,7 +290,9 @@ def ablation_figure(document: Provenance) -> Figure | None:
         title="Ablation",
         caption="How often the model predicts the next word of its training data while a random share of its hidden units is set to zero. "
         "What was memorized depends on single units, so its accuracy falls first.",
-        panels=(Panel(specs={"": draw.spec(layers, description="Accuracy by the share of units set to zero.")}),),
+        panels=(
+            Panel(specs={"": draw.spec(layers, description="Accuracy by the share of units set to zero.")}),
+        ),
         columns=("words", "share of units", "accuracy"),
         rows=draw.rows_of(points, "words", "share", "accuracy"),
     )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from coalmine.audits.provenance.catalog import finding
 from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
 from coalmine.audits.provenance.naming import counted, listed, names_of_users
-from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question, StatisticFacts, UserRow
+from coalmine.audits.provenance.results import (
+    PROVENANCES,
+    Asks,
+    Provenance,
+    Question,
+    StatisticFacts,
+    UserRow,
+)
 from coalmine.evidence.budget import Decisions, Key, Suspicion
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
@@ -52,7 +58,9 @@ def provenance_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
             key = _key(number, question)
             yield from _answer(document, question, reasons, decided.shown(KIND, *key))
             yield from _unmeasured(document, question)
-        few = {_few(document, one, decided.levels.get((KIND, _key(number, one)))) for one in document.questions}
+        few = {
+            _few(document, one, decided.levels.get((KIND, _key(number, one)))) for one in document.questions
+        }
         yield from (finding("CM616", "info", "found", evidence) for evidence in sorted(few - {""}))
 
 
@@ -80,9 +88,8 @@ def _judged(document: Provenance, question: Question, deciding: StatisticFacts, 
     share = _share(len(found), tested, f"found at {rate}", settings.by)
     truth = _truth(deciding)
     say = partial(finding, CODES[question.asks], estimates=[share, *truth], subject=said)
-    together = (
-        f"If {_DONE[question.asks]}, scores this high, all taken together, would occur with probability {deciding.p_value or 0.0:.2g}."
-    )
+    chance = f"{deciding.p_value or 0.0:.2g}"
+    together = f"If {_DONE[question.asks]}, scores this high, all taken together, would occur with probability {chance}."
     known = "".join(f" {one.statement[:1].upper()}{one.statement[1:]}." for one in truth)
     if found:
         evidence = f"{share.statement} {against}: {listed(said)}. {together}{known}"
@@ -92,9 +99,13 @@ def _judged(document: Provenance, question: Question, deciding: StatisticFacts, 
         return say("info", "not_measured", evidence, title=f"{_NOBODY[question.asks]} beyond chance")
     nobody = f"None of {counted(tested, settings.by)} is found at {rate} {against}"
     if shown:
-        return say("medium", "found", f"{nobody}. {together} So there is somebody, and nobody can be named.{known}")
+        return say(
+            "medium", "found", f"{nobody}. {together} So there is somebody, and nobody can be named.{known}"
+        )
     evidence = f"{nobody}; the smallest adjusted p-value is {_smallest(question):.2g}.{_power(document, question)} That does not show that "
-    return say("info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=_NOBODY[question.asks])
+    return say(
+        "info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=_NOBODY[question.asks]
+    )
 
 
 def _share(count: int, tested: int, what: str, by: str) -> Estimate:
@@ -112,7 +123,9 @@ def _share(count: int, tested: int, what: str, by: str) -> Estimate:
 
 
 def _smallest(question: Question) -> float:
-    return min((row.adjusted_p_value for row in question.rows if row.adjusted_p_value is not None), default=1.0)
+    return min(
+        (row.adjusted_p_value for row in question.rows if row.adjusted_p_value is not None), default=1.0
+    )
 
 
 def _truth(deciding: StatisticFacts) -> list[Estimate]:
@@ -160,16 +173,16 @@ def _few(document: Provenance, question: Question, level: float | None) -> str:
     if power is None:
         return ""
     evidence = power_words(power, document.settings.by)
-    needed = 0 if level is None else math.ceil(1 / (level * (1 + 1e-9))) - 1
+    needed = 0 if level is None else power.needed_for_all_together(level)
     if power.non_members < needed:
-        return (
-            f"{evidence} A finding of this report takes a p-value of {level:.2g} or less, and for that at least {needed:,} non-members."
-        )
+        return f"{evidence} A finding of this report takes a p-value of {level:.2g} or less, and for that at least {needed:,} non-members."
     if power.fewest is None:
         return evidence
     if power.fewest == 1:
         return ""
-    return f"{evidence} It takes {power.needed_for_one:,} non-members to find one {document.settings.by} alone."
+    return (
+        f"{evidence} It takes {power.needed_for_one:,} non-members to find one {document.settings.by} alone."
+    )
 
 
 def _unmeasured(document: Provenance, question: Question) -> Iterator[Finding]:
@@ -181,9 +194,7 @@ def _unmeasured(document: Provenance, question: Question) -> Iterator[Finding]:
     by_reason: dict[str, list[UserRow]] = {}
     for row in missing:
         by_reason.setdefault(row.why or "no reason is given", []).append(row)
-    told = "; ".join(
-        f"{listed([names[row.user] for row in rows])}: {why}" for why, rows in by_reason.items()
-    )
+    told = "; ".join(f"{listed([names[row.user] for row in rows])}: {why}" for why, rows in by_reason.items())
     yield finding(
         "CM618",
         "info",

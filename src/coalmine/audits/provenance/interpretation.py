@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coalmine.audits.provenance.overlaps import Overlap
 from coalmine.audits.provenance.naming import counted
 from coalmine.audits.provenance.options import By
+from coalmine.audits.provenance.overlaps import Overlap
 from coalmine.audits.provenance.results import Provenance, Question
-from coalmine.statistics.provenance.conformal import fewest_shown, non_members_needed, smallest_p_value
+from coalmine.statistics.provenance.conformal import (
+    fewest_shown,
+    non_members_needed,
+    p_value_together,
+    smallest_p_value,
+)
 
 # A few texts that everybody forwards change no score; above this share of texts, the groups are not apart.
 SHARED = 0.01
@@ -93,6 +99,17 @@ class Power(NamedTuple):
     def needed_for_any(self) -> int:
         """How many it takes to find anybody, if all suspects stand out."""
         return non_members_needed(self.suspects, self.fdr, shown=self.suspects)
+
+    def needed_for_all_together(self, level: float) -> int:
+        """How many it takes before the p-value of all suspects together can be at most `level`, if all of them stand out."""
+
+        def enough(others: int) -> bool:
+            return p_value_together([smallest_p_value(others)] * self.suspects, others) <= level * (1 + 1e-9)
+
+        most = 1
+        while not enough(most):
+            most *= 2
+        return 1 + bisect_left(range(1, most), True, key=enough)
 
 
 def power_of(question: Question, fdr: float) -> Power | None:

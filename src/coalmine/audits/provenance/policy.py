@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -91,7 +90,9 @@ def _outcome(document: Provenance, question: Question, asked: _Asked) -> RuleOut
             judged=len(tested),
             settle=_AGAIN,
             chance=deciding.p_value,
-            details=tuple(f"{names[row.user]}: adjusted p-value {row.adjusted_p_value or 0.0:.2g}" for row in found),
+            details=tuple(
+                f"{names[row.user]}: adjusted p-value {row.adjusted_p_value or 0.0:.2g}" for row in found
+            ),
         )
     unable = _unable(document, question, asked)
     if unable is not None:
@@ -119,13 +120,15 @@ def _unable(document: Provenance, question: Question, asked: _Asked) -> tuple[st
         return "nobody has a p-value", "give texts that the model can read"
     fewest, others = asked.rules.min_non_members, power.non_members
     if fewest is not None and others < fewest:
-        why = f"{counted(others, 'non-member')} were compared with, and the policy asks for at least {fewest:,}"
+        why = (
+            f"{counted(others, 'non-member')} were compared with, and the policy asks for at least {fewest:,}"
+        )
         return why, f"give at least {fewest:,} non-members"
     if power.fewest is None:
         return power_words(power, by).rstrip("."), f"give at least {power.needed_for_any:,} non-members"
-    needed = math.ceil(1 / (asked.level * (1 + 1e-9))) - 1
+    needed = power.needed_for_all_together(asked.level)
     if others < needed:
-        why = f"the gate breaks a rule at p-values up to {asked.level:.2g}, which {counted(others, 'non-member')} cannot give"
+        why = f"the gate breaks a rule at p-values of up to {asked.level:.2g}, which {counted(others, 'non-member')} cannot give"
         return why, f"give at least {needed:,} non-members"
     missing = sum(row.p_value is None for row in question.rows)
     if missing:
@@ -153,7 +156,8 @@ def settle_incomplete(run: Run) -> str:
 def _check(rules: ProvenanceRules) -> Iterator[Broken]:
     if rules.no_user_found is False:
         yield Broken(
-            "no_user_found", "provenance.no_user_found can only be true; leave it out where users may be found"
+            "no_user_found",
+            "provenance.no_user_found can only be true; leave it out where users may be found",
         )
     if rules.fdr is not None and not 0 < rules.fdr < 1:
         yield Broken("fdr", f"provenance.fdr must be above 0 and below 1, such as 0.05, got {rules.fdr}")

@@ -61,7 +61,11 @@ def _range_problems(name: str, question: Question) -> Iterator[str]:
     yield from in_range(f"{name}: the mean number of tokens", question.mean_tokens_per_text, 0)
     for place, row in enumerate(question.rows, 1):
         whose = f"{name}: row {place}"
-        for what, count in (("texts", row.texts), ("tokens", row.tokens), ("unknown tokens", row.unknown_tokens)):
+        for what, count in (
+            ("texts", row.texts),
+            ("tokens", row.tokens),
+            ("unknown tokens", row.unknown_tokens),
+        ):
             yield from count_problems(f"{whose}: the number of {what}", count)
         for score in (row.score, *row.scores.values()):
             yield from in_range(f"{whose}: a score", score)
@@ -153,7 +157,9 @@ def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Judged:
             p_value_together(p_values, len(one.non_member_scores)),
         )
     if one.name == _CLASSIFIER:
-        return _Judged("shadows", nothing, nothing, [None if score is None else score > 0 for score in scores], None)
+        return _Judged(
+            "shadows", nothing, nothing, [None if score is None else score > 0 for score in scores], None
+        )
     return _Judged("nothing", nothing, nothing, [None] * len(scores), None)
 
 

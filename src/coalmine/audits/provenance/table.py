@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 # The most users that a terminal shows for each question.
 MOST_ROWS = 30
-ASKS: dict[Asks, str] = {"texts": "Are these very texts in it?", "user": "Did these users take part, by other texts of theirs?"}
+ASKS: dict[Asks, str] = {
+    "texts": "Are these very texts in it?",
+    "user": "Did these users take part, by other texts of theirs?",
+}
 
 
 def question_title(question: Question) -> str:
@@ -37,10 +40,14 @@ def strongest_first(question: Question) -> list[UserRow]:
     return sorted(question.rows, key=place)
 
 
-def users_table(document: Provenance, question: Question, *, reveal: bool = False, most: int = MOST_ROWS) -> Table:
+def users_table(
+    document: Provenance, question: Question, *, reveal: bool = False, most: int = MOST_ROWS
+) -> Table:
     """The users with the strongest evidence, one row each; `more_users` says how many are left out."""
     names = names_of_users(document, reveal=reveal)
-    table = plain_table(document.settings.by, "decision", *rights("score", "p", "adjusted p", "texts", "tokens"), "")
+    table = plain_table(
+        document.settings.by, "decision", *rights("score", "p", "adjusted p", "texts", "tokens"), ""
+    )
     for row in strongest_first(question)[:most]:
         table.add_row(
             names[row.user],
@@ -67,7 +74,9 @@ def statistics_table(question: Question) -> Table:
     rates = ("AUC", "accuracy", "precision", "recall") if known else ()
     table = plain_table("statistic", Right("found"), *rights("p of all", *rates), "")
     for one in question.statistics:
-        table.add_row(one.name, _found(one, question), _p_value(one.p_value), *_rates(one, known=known), _remark(one))
+        table.add_row(
+            one.name, _found(one, question), _p_value(one.p_value), *_rates(one, known=known), _remark(one)
+        )
     return table
 
 
@@ -94,7 +103,11 @@ def _rate(estimate: Estimate | None) -> str:
 def _remark(one: StatisticFacts) -> str:
     if one.not_applicable is not None:
         return f"not applicable: {visible(one.not_applicable)}"
-    calibrated = {"non-members": "", "shadows": "calibrated on shadows", "nothing": "no non-members to compare with"}
+    calibrated = {
+        "non-members": "",
+        "shadows": "calibrated on shadows",
+        "nothing": "no non-members to compare with",
+    }
     said = [calibrated[one.calibrated], *(["decides"] if one.decides else [])]
     return ", ".join(part for part in said if part)
 
@@ -126,7 +139,9 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
             *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons),
         ]
     power = power_of(question, document.settings.fdr)
-    said = [f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}."]
+    said = [
+        f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}."
+    ]
     if found:
         said.append(f"On average, at most {rate} of such findings are wrong names.")
     said += [] if power is None else [power_words(power, by)]

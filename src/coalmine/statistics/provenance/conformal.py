@@ -46,7 +46,7 @@ def p_value_together(p_values: Sequence[float], non_members: int) -> float:
     non-members are far stronger evidence than the smallest p-value of any of them, which 1 / (n + 1) bounds.
 
     >>> round(p_value_together([0.01, 0.01, 0.02, 0.3], 99), 5)
-    0.00012
+    0.00457
     """
     if not len(p_values):
         raise InputError("a test of all suspects needs at least one p-value, got none")
