@@ -7,6 +7,7 @@ whose results are below it, or were measured with it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,10 @@ def _files_below(place: Path, kinds: Sequence[Document[Any]]) -> Iterator[Path]:
             for name in names:
                 refuse_circle(Path(directory) / name)
             # Sorted, so that the same files give the same report wherever they are.
-            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+            apart = _of_other_models(names, kinds)
+            folders[:] = sorted(
+                folder for folder in folders if not folder.startswith(".") and folder not in apart
+            )
             yield from (Path(directory) / name for name in sorted(names) if _kind_of(name, kinds) is not None)
     # Given the audit directory alone, what is known of the training is beside it; earlier results in there are not asked for.
     model = audited_model(place)
@@ -88,6 +92,18 @@ def _files_below(place: Path, kinds: Sequence[Document[Any]]) -> Iterator[Path]:
         for path in (model, *(model / name for name in (*of_training, WEIGHTS_FILE))):
             refuse_circle(path)
         yield from (model / name for name in of_training if (model / name).is_file())
+
+
+def _of_other_models(names: Sequence[str], kinds: Sequence[Document[Any]]) -> set[str]:
+    """Folders with models of their own, by the names of the files beside them: finished, or begun."""
+    return {
+        kind.other_models
+        for kind in kinds
+        if kind.other_models is not None
+        and any(
+            kind.is_named(name) or (kind.work_files and re.fullmatch(kind.work_files, name)) for name in names
+        )
+    }
 
 
 def _kind_of(name: str, kinds: Sequence[Document[Any]]) -> Document[Any] | None:

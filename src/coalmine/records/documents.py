@@ -166,6 +166,7 @@ class Document(Generic[Record]):
         verifies_companions: whether loading it verifies them; not for a corpus, nor for weights, which are verified when loaded.
         companion_names: a pattern of the names of such files, for telling what they are when the document is missing.
         work_files: a pattern of the files that a stopped command leaves until the document is written.
+        other_models: a folder beside it with models of their own, such as shadow models, which no report is about.
         keeps_work_files: whether such files are kept beside the finished document, to resume with a larger budget.
         written_by: the command that always leaves this document beside its run.json.
         preference: sorts several results about one model, the one to rely on first.
@@ -201,6 +202,7 @@ class Document(Generic[Record]):
     verifies_companions: bool = True
     companion_names: str | None = None
     work_files: str | None = None
+    other_models: str | None = None
     keeps_work_files: Callable[[Record], bool] | None = None
     written_by: str | None = None
     preference: Callable[[Record], Any] | None = None

@@ -6,11 +6,16 @@ import json
 import pytest
 from rich.console import Console
 
+from audits.provenance.small_users import SMALL, small_users
+from coalmine import findings_of, read_runs
 from coalmine.audits.provenance import figures, table
+from coalmine.audits.provenance.fit_results import FITS
+from coalmine.audits.provenance.fitting import fit_provenance
 from coalmine.audits.provenance.naming import masked_names, names_of_users
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
+from coalmine.training.record import TRAININGS
 from reports import provenance_runs as made
 
 MEMBERS = ("person1@example.org", "person3@example.org")
@@ -203,3 +208,19 @@ def test_the_page_has_the_tables_and_what_was_checked():
         "not applicable",
     ):
         assert part in page
+
+
+def test_shadow_models_are_no_part_of_the_report(tmp_path):
+    fit = fit_provenance(small_users(6), tmp_path / "fit", shadows=2, training={**SMALL, "epochs": 1}, bins=8)
+    made.provenance().save(tmp_path)
+    (shadow, *_) = (tmp_path / "fit" / one.location for one in fit.record.shadows)
+    assert (shadow / "training.json").is_file()
+    document = tmp_path / "fit" / "provenance-fit.json"
+    # The same where the fit is not finished: what it resumes from is there in place of its document.
+    for place in (document, document.with_name("unfinished.units")):
+        document.rename(place)
+        (run,) = read_runs(tmp_path)
+        assert (run.all(TRAININGS), len(run.all(FITS))) == ((), int(place == document))
+        assert not [one for one in findings_of(run) if one.code == "CM505"]
+    # A model that is named itself is read.
+    assert read_runs(shadow)[0].training is not None

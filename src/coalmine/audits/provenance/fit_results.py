@@ -138,6 +138,7 @@ FITS = Document(
     companions=lambda record: {shadow.ranks: shadow.ranks_sha256 for shadow in record.shadows},
     companion_names=r"ranks-\d+\.npz",
     work_files=WORK_FILES,
+    other_models=SHADOWS_FOLDER,
 )
 
 
