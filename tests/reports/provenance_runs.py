@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from coalmine import Estimate
+from coalmine.audits import PROVENANCES, Provenance, ProvenanceOptions, Run
 from coalmine.audits.provenance.asking import FREQUENCY_GROUPS, LOG_BINS, Numbers
 from coalmine.audits.provenance.blind_baseline import BlindBaseline, GroupResult
 from coalmine.audits.provenance.data_checks import (
@@ -18,14 +20,12 @@ from coalmine.audits.provenance.data_checks import (
     users_needed,
 )
 from coalmine.audits.provenance.deciding import decided
-from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.overlaps import Overlap
-from coalmine.audits.provenance.results import PROVENANCES, AblationPoint, Provenance
+from coalmine.audits.provenance.results import AblationPoint
 from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.views import View
 from coalmine.audits.provenance.words import log_histogram, word_groups
-from coalmine.evidence.run import Located, Run
-from coalmine.records import Estimate
+from coalmine.evidence.run import Located
 from coalmine.statistics.roc import area_interval
 
 TOKENS = 100

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audits.test_result_statements import at, other_number, refused, statements_in
+from coalmine.audits import PROVENANCES, Provenance
 from coalmine.audits.provenance.contradictions import provenance_problems
-from coalmine.audits.provenance.results import PROVENANCES, Provenance
 from coalmine.errors import ContradictionError
 from reports import provenance_runs as made
 from resealing import resealed

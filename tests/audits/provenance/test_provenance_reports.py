@@ -7,10 +7,9 @@ import pytest
 from rich.console import Console
 
 from audits.provenance.small_users import SMALL, small_users
-from coalmine import findings_of, read_runs
+from coalmine import findings_of, fit_provenance, read_runs
 from coalmine.audits.provenance import figures, table
 from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.fitting import fit_provenance
 from coalmine.audits.provenance.naming import masked_names, names_of_users
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
