@@ -124,7 +124,7 @@ def test_every_other_model_was_really_loaded(watched):
     ]
     kinds += ["index over causal", "index over adapter-with-tokenizer", "endpoint with causal"]
     kinds += [name for name in found if name.startswith("reference-")]
-    assert len([name for name in kinds if name.startswith("reference-")]) == 6
+    assert len([name for name in kinds if name.startswith("reference-")]) == 8
     assert {name: found[name]["said"] for name in kinds if name not in loaded} == {}
 
 

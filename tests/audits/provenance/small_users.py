@@ -1,6 +1,6 @@
 """Users with a vocabulary of their own each, and small models that can be trained on them in a second."""
 
-from coalmine.audits.provenance.users import User, UserText
+from coalmine.audits import User, UserText
 from coalmine.randomness import arrays
 
 COMMON = [f"w{number}" for number in range(30)]

@@ -8,16 +8,17 @@ import pytest
 
 from audits.provenance import own_trainers
 from audits.provenance.small_users import SMALL, files_below, small_users
-from coalmine import load_model
+from cli import in_process
+from coalmine import fit_provenance, load_model
+from coalmine.audits import User, UserText, load_fit, read_runs
 from coalmine.audits.provenance.classifier import fit_classifier
 from coalmine.audits.provenance.fit_results import FITS
-from coalmine.audits.provenance.fitting import fit_provenance, load_fit
 from coalmine.audits.provenance.shadow_ranks import read_ranks
-from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
 from coalmine.errors import AlteredError, ContradictionError, InputError, ModelError
-from coalmine.statistics.provenance.rank_histograms import RankHistogram
+from coalmine.statistics import RankHistogram
+from coalmine.training.trainer import train_documents
 
 USERS = small_users(8)
 FIT = {"shadows": 4, "training": SMALL, "bins": 8}
@@ -133,8 +134,6 @@ def test_a_classifier_for_a_few_queries_sees_those_texts_only(made):
 
 
 def test_the_target_s_own_recipe_and_words(tmp_path):
-    from coalmine.training.trainer import train_documents
-
     options = {**SMALL, "epochs": 2}
     texts = [text.text for user in small_users(4, seed=9) for text in user.texts]
     train_documents(texts, out=tmp_path / "target", preset="provenance-words", **options)
@@ -252,3 +251,24 @@ class TestWrongInput:
             load_fit(tmp_path)
         with pytest.raises(InputError, match="damaged"):
             read_ranks(tmp_path / "ranks-1.npz")
+
+
+def test_reports_take_shadows_for_no_models_of_their_own_while_they_are_trained(tmp_path):
+    def stopped(documents):
+        train_documents(
+            [document.text for document in documents],
+            out=tmp_path / "fit" / "shadows" / "one",
+            **{**SMALL, "epochs": 1},
+        )
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_provenance(USERS, tmp_path / "fit", shadows=2, bins=4, train=stopped)
+    assert (tmp_path / "fit" / "shadows" / "one" / "training.json").exists()
+    with pytest.raises(InputError, match="no result was found"):
+        read_runs(tmp_path / "fit")
+    fit_provenance(USERS, tmp_path / "fit", shadows=2, bins=4, training={**SMALL, "epochs": 1})
+    [run] = read_runs(tmp_path / "fit")
+    assert [len(these) for these in run.documents.values() if these] == [1]
+    told = in_process.run("verify", tmp_path / "fit")
+    assert told.code == 0, told.said

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from audits.provenance.small_users import SMALL, files_below, small_users
 from coalmine import load_model
+from coalmine.audits import User, UserText
 from coalmine.audits.provenance.shadows import (
     MISMATCHED_SIZES,
     Recipe,
@@ -24,7 +25,6 @@ from coalmine.audits.provenance.shadows import (
     train_shadows,
     varied,
 )
-from coalmine.audits.provenance.users import User, UserText
 from coalmine.engines.engine import open_engine
 from coalmine.errors import InputError
 from coalmine.models import WordTokenizer

@@ -36,6 +36,10 @@ class Overlap(NamedTuple):
 class Fit:
     """Shadow models and audit classifier, from `fit_provenance` or `load_fit`.
 
+    >>> fit = load_fit("fit/")  # doctest: +SKIP
+    >>> len(fit.shadows), fit.record.classifier.examples  # doctest: +SKIP
+    (10, 3000)
+
     Attributes:
         record: what is in provenance-fit.json.
         directory: where it is.

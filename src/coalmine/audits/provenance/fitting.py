@@ -103,7 +103,8 @@ def fit_provenance(
         _refuse_another(folder, given, digest, how)
         shadows = _Shadows(reference, trained_on, folder, digest, given.seed)
         ledger = Ledger(folder, seconds_between_saves=snapshot_seconds)
-        ledger.begin(_RUN)
+        # Created before the first training, so that reports see by it what the models in `shadows` are.
+        ledger.begin(_RUN, instead=not os.path.lexists(folder / UNITS_FILE))
         with open_engine(engine) as opened:
             if isinstance(how, OwnTraining):
                 found = list(shadows.trained_by(how, ledger, progress or Silent()))
@@ -120,7 +121,11 @@ def fit_provenance(
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """A fit that was written before: its directory, or the provenance-fit.json in it."""
+    """A fit that was written before: its directory, or the provenance-fit.json in it.
+
+    >>> load_fit("fit/").overlap(suspects).users  # doctest: +SKIP
+    ()
+    """
     place = Path(path)
     record = FITS.load(place)
     return Fit(record, place if place.is_dir() else place.parent)
