@@ -20,8 +20,9 @@ import msgspec
 
 from coalmine import load_model, recite, train
 from coalmine.audits import Recitation
-from coalmine.audits.recitation.curves import recitation_chart
+from coalmine.audits.recitation.figures import recitation_chart
 from coalmine.corpus import build_index, deduplicate, embedded_documents
+from coalmine.evidence.drawing import save_drawing
 from coalmine.randomness import arrays
 from coalmine.storage.files import PUBLIC, whole_file, write_bytes, write_json
 
@@ -138,8 +139,7 @@ def main() -> None:
         },
         mode=PUBLIC,
     )
-    with whole_file(FIGURES / "recitation.svg") as temporary:
-        recitation_chart(family).save(str(temporary), format="svg")
+    save_drawing(recitation_chart(family), FIGURES / "recitation.svg", title="Recitation", mode=PUBLIC)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ WARM = (
         "rich.table",
         "rich._emoji_codes",
         "httpcore",
-        "altair",
         "vl_convert",
         "pydivsufsort",
         "rensa",

@@ -160,7 +160,7 @@ def _no_figures():
     """Figures take a second to draw."""
     import sys
 
-    sys.modules["altair"] = None
+    sys.modules["vl_convert"] = None
 
 
 def _small_batches():

@@ -239,7 +239,7 @@ def _audits():
         ("recite", "model-0", *recite),
         unfinished=("unfinished*",),
         pairs=(("recitation.json", "sequences.parquet"),),
-        without=("altair",),
+        without=("vl_convert",),
     )
 
 

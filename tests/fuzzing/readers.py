@@ -25,9 +25,8 @@ from coalmine import (
 )
 from coalmine.audits import compare_runs, read_extraction
 from coalmine.audits.comparison.sources import given_utility
-from coalmine.audits.membership.score_files import read_scores
+from coalmine.audits.membership.score_files import read_score_file, read_scores
 from coalmine.cli.count import _lines
-from coalmine.cli.membership import read_score_file
 from coalmine.cli.options import words_from
 from coalmine.corpus import (
     CorpusIndex,

@@ -14,7 +14,7 @@ from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError
 from coalmine.models.reference.checkpoint import save_model
-from coalmine.storage.guarded_files import guarded_file, read_guarded, write_guarded
+from coalmine.storage.guarded_files import guarded_file, read_guarded
 from models.random_networks import random_model
 
 CONTENT = bytes(range(256)) * 3
@@ -47,7 +47,8 @@ def test_what_was_not_written_is_not_read(tmp_path, damage):
 
 def test_any_single_bit_is_noticed(tmp_path):
     path = tmp_path / "unfinished"
-    write_guarded(path, b"a short one")
+    with guarded_file(path) as stream:
+        stream.write(b"a short one")
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
         changed = bytearray(whole)

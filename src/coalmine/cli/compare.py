@@ -53,18 +53,14 @@ def command(given: Compare) -> int:
     """
     with given.printing.output() as output:
         from coalmine.audits.comparison.figures import save_figure
-        from coalmine.audits.comparison.sources import (
-            RESULTS_FILE,
-            compare_runs,
-            labeled_runs,
-            save_comparison,
-        )
+        from coalmine.audits.comparison.results import COMPARISONS
+        from coalmine.audits.comparison.sources import compare_runs, labeled_runs, save_comparison
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.storage.files import check_place, check_places
         from coalmine.visible import visible
 
         clock = RunClock()
-        check_places(given.out, RESULTS_FILE, RUN_FILE)
+        check_places(given.out, COMPARISONS.file, RUN_FILE)
         if given.figure is not None:
             check_place(given.figure)
         labels, paths = labeled_runs(given.runs)

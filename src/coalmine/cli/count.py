@@ -68,16 +68,10 @@ def command(given: Count) -> int:
 def _lines(path: Path | None) -> list[str]:
     if path is None:
         return []
-    from coalmine.storage.files import read_bytes
+    from coalmine.storage.files import read_text
 
-    try:
-        # As corpora are read: neither a byte order mark nor carriage returns belong to a text.
-        content = read_bytes(path, "the list of texts").decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"the list of texts {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
-        ) from None
-    lines = (line.removesuffix("\r") for line in content.split("\n"))
+    # As corpora are read: neither a byte order mark nor carriage returns belong to a text.
+    lines = (line.removesuffix("\r") for line in read_text(path, "the list of texts").split("\n"))
     return [line for line in lines if line]
 
 
@@ -103,19 +97,12 @@ def _rows(opened: CorpusIndex, asked: list[str], *, places: int, longest: bool) 
 
 
 def _table(rows: list[dict[str, Any]], *, longest: bool) -> Any:
-    from rich.table import Table
-
+    from coalmine.evidence.tables import Right, plain_table
     from coalmine.visible import visible
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("count", justify="right")
-    table.add_column("text")
-    if longest:
-        table.add_column("longest part", no_wrap=False)
-        table.add_column("tokens", justify="right")
     shows_places = any("places" in row for row in rows)
-    if shows_places:
-        table.add_column("document:offset")
+    parts = ("longest part", Right("tokens")) if longest else ()
+    table = plain_table(Right("count"), "text", *parts, *(["document:offset"] if shows_places else []))
     for row in rows:
         cells = [f"{row['count']:,}", visible(row["text"])]
         if longest:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.cli.model_argument import Loading, Where, open_model, results_directory
+from coalmine.cli.model_argument import Loading, Where, model_run
 from coalmine.cli.options import Printing, out_option
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments, takes
 from coalmine.engines.options import EngineOptions
 from coalmine.records.options import Option
-from coalmine.storage.files import no_empty_directory
-from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
     from coalmine.audits.exposure.results import Exposures
@@ -50,38 +47,33 @@ def command(given: Expose) -> int:
     with the reason, and the others are still measured. Writes exposure.json, scores.parquet and run.json, readable by you
     only. Run the same command again to resume a run that was stopped.
     """
-    place = results_directory(given.model, given.out, "exposure")
-    with given.printing.output() as output, no_empty_directory(place), ExitStack() as held:
-        from coalmine.audits.exposure.measuring import expose
-        from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock, identity_of
-        from coalmine.corpus.planting.manifest import CanarySet
-        from coalmine.engines.ledger import Ledger
-        from coalmine.storage.files import check_places
+    from coalmine.audits.exposure.measuring import expose
+    from coalmine.audits.exposure.results import RESULTS_FILE, SCORES_FILE
+    from coalmine.corpus.planting.manifest import CanarySet
 
-        clock = RunClock()
-        check_places(place, RESULTS_FILE, SCORES_FILE, RUN_FILE)
-        loaded, directory = open_model(given.model, given.out, "exposure", given.loading)
+    files = (RESULTS_FILE, SCORES_FILE)
+    with (
+        given.printing.output() as output,
+        model_run(given.model, given.out, "exposure", given.loading, given.running, *files) as run,
+    ):
         chosen = CanarySet.load(given.canaries)
-        held.enter_context(sole_use(directory))
-        ledger, engine = Ledger(directory), held.enter_context(given.running.opened())
         results = expose(
-            loaded, chosen, given.options, engine=engine, resume=ledger, progress=output.progress()
+            run.model,
+            chosen,
+            given.options,
+            engine=run.engine,
+            resume=run.ledger,
+            progress=output.progress(),
         )
-        results.save(directory)
-        clock.save(
-            directory,
+        results.save(run.directory)
+        run.record(
             seed=given.options.seed,
             model=results.model,
             manifest_sha256=chosen.sha256,
             expansions=results.expansions,
             choices=results.choices,
-            engine=given.running.engine,
-            threads=given.running.threads,
-            **identity_of(loaded),
         )
-        ledger.forget()
-        _show(results, directory, chosen if given.reveal else (), output)
+        _show(results, run.directory, chosen if given.reveal else (), output)
     return 0
 
 

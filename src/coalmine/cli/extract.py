@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coalmine.audits.extraction.options import ExtractionOptions
-from coalmine.cli.model_argument import Loading, Where, model_alone, open_model, results_directory
+from coalmine.cli.model_argument import Loading, ModelRun, Where, model_alone, model_run
 from coalmine.cli.options import Printing, Seed, Words, out_option, words_from
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments, takes
 from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.records.options import Option
-from coalmine.storage.files import no_empty_directory
-from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
     from coalmine.audits.extraction.results import Extraction
-    from coalmine.cli.run_record import RunClock
-    from coalmine.engines.engine import Engine
-    from coalmine.engines.ledger import Ledger
     from coalmine.formats.format import Format
 
 
@@ -79,78 +73,43 @@ def command(given: Extract) -> int:
             "--source-format says what each member's own source is, but --verify takes that from the manifest and --source holds one "
             "source fixed; leave --source-format out"
         )
-    place = results_directory(given.model, given.out, "extraction")
-    with given.printing.output() as output, no_empty_directory(place), ExitStack() as held:
-        from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.engines.ledger import Ledger
-        from coalmine.storage.files import check_places
+    from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
 
-        clock = RunClock()
-        check_places(place, RESULTS_FILE if given.verify is None else VERIFIED_FILE, RUN_FILE)
-        loaded, directory = open_model(given.model, given.out, "extraction", given.loading)
-        held.enter_context(sole_use(directory))
-        engine = held.enter_context(given.running.opened())
-        run = _Run(loaded, given, directory, Ledger(directory), engine, output, clock)
+    file = RESULTS_FILE if given.verify is None else VERIFIED_FILE
+    with (
+        given.printing.output() as output,
+        model_run(given.model, given.out, "extraction", given.loading, given.running, file) as run,
+    ):
         if given.verify is not None:
-            _verify(run, given.verify)
+            _verify(run, given, given.verify, output)
         else:
-            _extract(run, given.format or "")
+            _extract(run, given, given.format or "", output)
     return 0
 
 
-class _Run(NamedTuple):
-    """What both ways to extract need."""
-
-    loaded: Any
-    given: Extract
-    directory: Path
-    ledger: Ledger
-    engine: Engine
-    output: Output
-    clock: RunClock
-
-    def record(self, *, expansions: int, **facts: Any) -> None:
-        """Write run.json, after which what the run kept is no longer needed."""
-        from coalmine.cli.run_record import identity_of
-
-        running = self.given.running
-        self.clock.save(
-            self.directory,
-            model=self.loaded.describe(),
-            expansions=expansions,
-            engine=running.engine,
-            threads=running.threads,
-            **facts,
-            **identity_of(self.loaded),
-        )
-        self.ledger.forget()
-
-
-def _extract(run: _Run, template: str) -> None:
+def _extract(run: ModelRun, given: Extract, template: str, output: Output) -> None:
     """Search one format, write what comes out, and show it."""
     from coalmine.audits.extraction.measuring import extract
     from coalmine.formats.format import Format
     from coalmine.models.protocols import PairModel
 
-    given, loaded = run.given, run.loaded
-    if given.source_format is not None and not isinstance(loaded, PairModel):
+    if given.source_format is not None and not isinstance(run.model, PairModel):
         raise InputError(
-            f"--source-format is for models of pairs, and {loaded.name!r} reads one text at a time; leave it out"
+            f"--source-format is for models of pairs, and {run.model.name!r} reads one text at a time; leave it out"
         )
     form = Format(template, words=words_from(given.words))
     result = extract(
-        loaded,
+        run.model,
         form,
         given.options,
         source_format=given.source_format,
         engine=run.engine,
         resume=run.ledger,
-        progress=run.output.progress(),
+        progress=output.progress(),
     )
     path = result.save(run.directory)
-    run.record(expansions=result.certificate.expansions)
-    _show(result, form, path, run.output, reveal=given.reveal)
+    run.record(model=run.model.describe(), expansions=result.certificate.expansions)
+    _show(result, form, path, output, reveal=given.reveal)
 
 
 def _show(result: Extraction, form: Format, path: Path, output: Output, *, reveal: bool) -> None:
@@ -162,7 +121,7 @@ def _show(result: Extraction, form: Format, path: Path, output: Output, *, revea
     output.document(shown)
 
 
-def _verify(run: _Run, canaries: Path) -> None:
+def _verify(run: ModelRun, given: Extract, canaries: Path, output: Output) -> None:
     """Search the formats of canaries, write which come out, and show it."""
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import extraction_file, save_verification
@@ -171,20 +130,20 @@ def _verify(run: _Run, canaries: Path) -> None:
     from coalmine.storage.files import check_places
     from coalmine.visible import visible
 
-    chosen, directory, output = CanarySet.load(canaries), run.directory, run.output
+    chosen, directory = CanarySet.load(canaries), run.directory
     check_places(directory, *(extraction_file(format_id) for format_id in chosen.formats))
     results, extractions = verify_extraction(
-        run.loaded,
+        run.model,
         chosen,
-        run.given.options,
+        given.options,
         engine=run.engine,
         resume=run.ledger,
         progress=output.progress(),
     )
-    model = run.loaded.describe()
+    model = run.model.describe()
     save_verification(directory, results, extractions, manifest_sha256=chosen.sha256, model=model)
     expansions = sum(one.certificate.expansions for one in extractions.values())
-    run.record(expansions=expansions, manifest_sha256=chosen.sha256)
+    run.record(model=model, expansions=expansions, manifest_sha256=chosen.sha256)
     output.say(
         verification_table(results, extractions),
         *certificates_in_words(extractions),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,10 +120,10 @@ def _of_results(results: Path, given: MembershipArguments) -> Membership:
 
 def _of_scores(in_scores: Path, out_scores: Path, given: MembershipArguments) -> Membership:
     from coalmine.audits.membership.measuring import membership_of_scores
+    from coalmine.audits.membership.score_files import read_score_file
 
-    return membership_of_scores(
-        read_score_file(in_scores), read_score_file(out_scores), given.options, copies=given.copies
-    )
+    ins, outs = read_score_file(in_scores), read_score_file(out_scores)
+    return membership_of_scores(ins, outs, given.options, copies=given.copies)
 
 
 def _of_file(scores: Path, given: MembershipArguments) -> Membership:
@@ -167,45 +166,3 @@ def _default_directory(results: Path) -> Path:
     if (results / RESULTS_FILE).is_file():
         return results
     return (results if audited_model(results) is not None else audit_directory(results)) / "membership"
-
-
-def read_score_file(path: Path) -> list[float]:
-    """The scores of a CSV: one number per line, or the column `score` under a header."""
-    from coalmine.storage.files import read_bytes
-
-    try:
-        text = read_bytes(path, "the file of scores").decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise InputError(f"{path} is not UTF-8 ({problem.reason} at byte {problem.start})") from None
-    try:
-        rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines()), 1) if row]
-    except csv.Error as problem:
-        raise InputError(f"{path} is not a CSV ({problem}); give one number per line") from None
-    column, width = 0, 1
-    if rows and not (len(rows[0][1]) == 1 and _is_number(rows[0][1][0])):
-        header = [name.strip() for name in rows[0][1]]
-        if "score" not in header:
-            raise InputError(
-                f"{path} must have one number per line or a column named score, and its first line is neither; correct it"
-            )
-        column, width, rows = header.index("score"), len(header), rows[1:]
-    scores = []
-    for number, row in rows:
-        # A comma for the decimal point would otherwise cut a number in two, and half of it would count.
-        if len(row) != width:
-            raise InputError(f"line {number} of {path} has {len(row)} columns, where {width} should be")
-        cell = row[column]
-        if not _is_number(cell):
-            raise InputError(
-                f"line {number} of {path} has something else than a number where the score should be; correct it"
-            )
-        scores.append(float(cell))
-    return scores
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

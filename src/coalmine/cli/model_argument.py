@@ -1,16 +1,24 @@
-"""The model that a command asks, wherever it is, and where the results go."""
+"""The model that a command asks, wherever it is, where the results go, and the record of the run beside them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from coalmine.cli.taking import Arguments, Part
+from coalmine.engines.options import EngineOptions
 from coalmine.errors import InputError
 from coalmine.models.options import LoadOptions
 from coalmine.records.options import Option
+
+if TYPE_CHECKING:
+    from coalmine.cli.run_record import RunClock
+    from coalmine.engines.engine import Engine
+    from coalmine.engines.ledger import Ledger
 
 ANSWERS_FILE = "answers.sqlite"
 
@@ -37,6 +45,50 @@ class LoadingAsTrained(Loading, frozen=True, kw_only=True):
     """How a model is loaded that reads texts in its own context."""
 
     options: Annotated[LoadOptions, Part(("kind", "device", "precision"))]
+
+
+class ModelRun(NamedTuple):
+    """A command that asks one model, while it runs."""
+
+    model: Any
+    # For the results.
+    directory: Path
+    ledger: Ledger
+    engine: Engine
+    options: EngineOptions
+    clock: RunClock
+
+    def record(self, **facts: Any) -> None:
+        """Write run.json, after which what the run kept is no longer needed."""
+        from coalmine.cli.run_record import identity_of
+
+        self.clock.save(
+            self.directory,
+            **facts,
+            engine=self.options.engine,
+            threads=self.options.threads,
+            **identity_of(self.model),
+        )
+        self.ledger.forget()
+
+
+@contextlib.contextmanager
+def model_run(
+    where: str, out: Path | None, folder: str, loading: Loading, running: EngineOptions, *files: str
+) -> Iterator[ModelRun]:
+    """Open the model and the engine, with the sole use of the directory for results, once `files` can be written there."""
+    from coalmine.cli.run_record import RUN_FILE, RunClock
+    from coalmine.engines.ledger import Ledger
+    from coalmine.storage.files import check_places, no_empty_directory
+    from coalmine.storage.unfinished import sole_use
+
+    place = results_directory(where, out, folder)
+    with no_empty_directory(place):
+        clock = RunClock()
+        check_places(place, *files, RUN_FILE)
+        model, directory = open_model(where, out, folder, loading)
+        with sole_use(directory), running.opened() as engine:
+            yield ModelRun(model, directory, Ledger(directory), engine, running, clock)
 
 
 def results_directory(where: str, out: Path | None, folder: str) -> Path:

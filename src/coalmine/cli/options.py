@@ -11,7 +11,6 @@ import typer
 from coalmine.cli.output import Output
 from coalmine.cli.taking import Arguments
 from coalmine.corpus.files.kinds import KINDS, suffixes_in_words
-from coalmine.errors import InputError
 from coalmine.records.options import SEED, Option
 
 if TYPE_CHECKING:
@@ -96,12 +95,6 @@ def words_from(path: Path | None) -> list[str] | None:
         from coalmine.models.reference.checkpoint import vocabulary_words
 
         return vocabulary_words(path)
-    from coalmine.storage.files import read_bytes
+    from coalmine.storage.files import read_text
 
-    try:
-        text = read_bytes(path, "the list of words").decode()
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"the list of words {path} is not UTF-8 ({problem.reason} at byte {problem.start})"
-        ) from None
-    return [word for line in text.splitlines() if (word := line.strip())]
+    return [word for line in read_text(path, "the list of words").splitlines() if (word := line.strip())]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from coalmine.grouped import grouped
 from coalmine.statistics.multiple_tests import holm
 
 # The maximum probability of any finding of severity low or worse in a report about a model that memorized nothing. A gate may err as
@@ -66,9 +67,7 @@ def decide(
     True
     """
     # Of two results about one thing, such as two searches for one canary, the smaller p-value counts for both.
-    given: dict[tuple[str, Key], list[float]] = {}
-    for one in suspicions:
-        given.setdefault((one.kind, one.key), []).append(one.p_value)
+    given = grouped(((one.kind, one.key), one.p_value) for one in suspicions)
     names = list(given)
     many = Counter(kind for kind, _ in names)
     p_values = [min(1.0, len(given[name]) * min(given[name])) for name in names]

@@ -9,6 +9,7 @@ import msgspec
 
 from coalmine.evidence.words import times_in_words
 from coalmine.formats.naming import format_name
+from coalmine.grouped import grouped
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 # Colors that readers with red-green color blindness can distinguish. All colors of figures keep a contrast of 3 on light and dark paper.
@@ -117,6 +118,27 @@ def spec(layers: Sequence[Spec], *, description: str, height: int = HEIGHT, **pa
     }
 
 
+def side_by_side(drawings: Sequence[Spec], *, columns: int, width: int = 250, height: int = 200) -> Spec:
+    """Several drawings of `spec` as one on white paper, each of this size in px, `columns` of them in a row.
+
+    >>> point = layer([{"x": 1}], dots(60), x=axis("x", "broken toys"))
+    >>> one = spec([point], description="Broken toys.")
+    >>> [panel["width"] for panel in side_by_side([one, one], columns=2)["concat"]]
+    [250, 250]
+    """
+    config = drawings[0]["config"]
+    # Below the drawings, where names of any length have room.
+    legend = config["legend"] | {"orient": "bottom"}
+    return {
+        "$schema": SCHEMA,
+        "description": " ".join(one["description"] for one in drawings),
+        "config": {**config, "background": "white", "legend": legend},
+        "concat": [{"width": width, "height": height, "layer": one["layer"]} for one in drawings],
+        "columns": columns,
+        "spacing": 24,
+    }
+
+
 def data(rows: Sequence[dict[str, Any]]) -> Spec:
     """Rows inside the specification itself.
 
@@ -126,13 +148,17 @@ def data(rows: Sequence[dict[str, Any]]) -> Spec:
     return {"values": list(rows)}
 
 
-def layer(rows: Sequence[dict[str, Any]] | str, mark: Spec, *filters: str, **channels: Any) -> Spec:
+def layer(rows: Sequence[dict[str, Any]] | str | None, mark: Spec, *filters: str, **channels: Any) -> Spec:
     """Marks for rows, which are given, or are in the `datasets` of the panel by this name; a channel may be just a field.
+
+    With None, they are those of the whole drawing.
 
     >>> layer("points", dots(60), x=axis("at", "parameters"), y2="high")["encoding"]["y2"]
     {'field': 'high'}
     """
-    found: Spec = {"data": {"name": rows} if isinstance(rows, str) else data(rows)}
+    found: Spec = {}
+    if rows is not None:
+        found["data"] = {"name": rows} if isinstance(rows, str) else data(rows)
     if filters:
         found["transform"] = [{"filter": one} for one in filters]
     encoding = {name: {"field": one} if isinstance(one, str) else one for name, one in channels.items()}
@@ -165,10 +191,7 @@ def tooltips(*fields: str | tuple[str, str]) -> list[Spec]:
 
 def by_format(points: Points) -> dict[str, Points]:
     """Points by the name of their format, in the order in which the formats come."""
-    found: dict[str, Points] = {}
-    for point in points:
-        found.setdefault(str(point["format"]), []).append(point)
-    return found
+    return grouped((str(point["format"]), point) for point in points)
 
 
 def rows_of(points: Points, *fields: str) -> tuple[tuple[Cell, ...], ...]:

@@ -18,6 +18,7 @@ from coalmine.audits.watching.results import WATCHES, WatchedTraining, read_watc
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import CoalmineError, InputError
 from coalmine.formats.naming import format_name
+from coalmine.grouped import grouped
 from coalmine.records import Canary
 from coalmine.records.watching import Moment, When
 
@@ -155,10 +156,8 @@ def metrics_of(seen: Sequence[dict[str, Any]], canaries: CanarySet) -> dict[str,
     """
     of_id = {canary.canary_id: canary for canary in canaries}
     endings = _endings(canaries)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for entry in seen:
-        canary = of_id[entry["canary_id"]]
-        groups.setdefault(f"{_group_of(canary)}{endings[canary.format_id]}", []).append(entry)
+    pairs = ((of_id[entry["canary_id"]], entry) for entry in seen)
+    groups = grouped((f"{_group_of(one)}{endings[one.format_id]}", entry) for one, entry in pairs)
     metrics: dict[str, float] = {}
     for group, entries in groups.items():
         known = [entry for entry in entries if entry["status"] != "not_measured"]

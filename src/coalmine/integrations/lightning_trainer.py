@@ -10,6 +10,7 @@ from typing import Any
 
 import coalmine
 from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.audits.watching.options import WatchOptions
 from coalmine.audits.watching.results import WATCHES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
@@ -37,15 +38,13 @@ class LightningExposureCallback(Callback):
         self,
         canaries: CanarySet | str | os.PathLike[str],
         tokenizer: Any,
+        options: WatchOptions | None = None,
         *,
-        every: int = 100,
         out: str | os.PathLike[str] | None = None,
         network: Callable[[Any], Any] | None = None,
-        method: str = "references",
-        samples: int = 2_000,
-        seed: int = 0,
+        **changes: Any,
     ) -> None:
-        watch = ExposureWatch(canaries, every=every, method=method, samples=samples, seed=seed)
+        watch = ExposureWatch(canaries, options, **changes)
         self.tokenizer, self.out, self.network = tokenizer, out, network or _only_model
         self.log_of_exposure = ExposureLog(
             watch, trainer=f"lightning {lightning.__version__}, coalmine {coalmine.__version__}"

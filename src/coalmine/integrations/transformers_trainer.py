@@ -9,6 +9,7 @@ from typing import Any
 
 import coalmine
 from coalmine.audits.watching.measuring import ExposureWatch
+from coalmine.audits.watching.options import WatchOptions
 from coalmine.audits.watching.results import WATCHES
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.errors import MissingExtraError, ModelError
@@ -36,23 +37,21 @@ class ExposureCallback(TrainerCallback):
     Args:
         canaries: the manifest of the planted corpus, or the set of canaries.
         tokenizer: that of the model; None uses the trainer's own.
-        every: the number of optimizer steps between two measurements.
+        options: how to watch; the fields of `WatchOptions` can be given as keywords, instead of a record or on top of one. `every`
+            counts optimizer steps.
         out: the file to write; it has mode 0600.
-        method, samples, seed: as for `ExposureWatch`.
     """
 
     def __init__(
         self,
         canaries: CanarySet | str | os.PathLike[str],
         tokenizer: Any = None,
+        options: WatchOptions | None = None,
         *,
-        every: int = 100,
         out: str | os.PathLike[str] | None = None,
-        method: str = "references",
-        samples: int = 2_000,
-        seed: int = 0,
+        **changes: Any,
     ) -> None:
-        watch = ExposureWatch(canaries, every=every, method=method, samples=samples, seed=seed)
+        watch = ExposureWatch(canaries, options, **changes)
         self.tokenizer, self.out = tokenizer, out
         self.log = ExposureLog(
             watch, trainer=f"transformers {transformers.__version__}, coalmine {coalmine.__version__}"

@@ -57,11 +57,8 @@ class Gate(NamedTuple):
         if len(first) > MOST_HEAD_BYTES:
             yield 414, "too_large", "the first line of the request is too long; ask with POST"
         if len(rest) > MOST_HEAD_BYTES or head.count(b"\n") > MOST_HEADERS + 2:
-            yield (
-                431,
-                "too_large",
-                f"a head may have {MOST_HEADERS} headers and {MOST_HEAD_BYTES:,} bytes; send less",
-            )
+            most = f"{MOST_HEADERS} headers and {MOST_HEAD_BYTES:,} bytes"
+            yield 431, "too_large", f"a head may have {most}; send less"
         if not whole:
             if ended:
                 yield 400, "incomplete", "the request ended before its head was complete; send all of it"
@@ -92,22 +89,16 @@ class Gate(NamedTuple):
         """What a page of another site, or someone without the key, sends."""
         host = headers["host"].lower()
         if self.hosts is not None and host not in self.hosts:
-            yield (
-                403,
-                "wrong_host",
-                f"the Host header must name this server: {' or '.join(sorted(self.hosts))}",
-            )
+            names = " or ".join(sorted(self.hosts))
+            yield 403, "wrong_host", f"the Host header must name this server: {names}"
         schemes = ("http",) if self.hosts is not None else ("http", "https")
         own_origin = headers.get("origin", f"http://{host}").lower() in {f"{one}://{host}" for one in schemes}
         site = headers.get("sec-fetch-site") or "none"  # as a browser says of an address that was typed in
         if not own_origin or site.lower() not in {"same-origin", "none"}:
             yield 403, "foreign_origin", "a page of another site sent this request; ask from a program"
         if method == "OPTIONS":
-            yield (
-                405,
-                "method_not_allowed",
-                "this server allows pages of other sites nothing; ask from a program",
-            )
+            said = "this server allows pages of other sites nothing; ask from a program"
+            yield 405, "method_not_allowed", said
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             yield 415, "wrong_content_type", "send application/json (with curl: --json in place of -d)"

@@ -1,19 +1,28 @@
-"""Answers to completion requests: a queue in which they wait for each other, and the one thread that asks the model."""
+"""Completions: choices while they are written, and the one thread that asks the model, for all requests that wait together."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import math
 import queue
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import product
 from typing import Any
 
-from coalmine.errors import NotMeasurableError
-from coalmine.models.protocols import Lister, Model, Scorer, Stepper, TokenSequence
-from coalmine.serving.generation import Choice, TokenTexts, check_bits, generate
+import numpy as np
+
+from coalmine.errors import ModelOutputError, NotMeasurableError
+from coalmine.models.endpoints.token_texts import TokenTexts
+from coalmine.models.inference.sampling import continue_prompts, draw
+from coalmine.models.protocols import FloatArray, Lister, Model, Scorer, Stepper, TokenSequence
+from coalmine.randomness import arrays
 from coalmine.serving.requests import Completion
+
+ABOVE_ZERO_BITS = 1e-3  # what rounding may make of a log-probability of 0
+NATS = math.log(2)  # in a bit
 
 Answered = tuple[list[dict[str, Any]], int]
 _Waiting = tuple[Completion, "Future[Answered]"]
@@ -83,36 +92,119 @@ class Batcher:
 def _complete(model: Any, texts: TokenTexts, requests: Sequence[Completion]) -> list[Answered]:
     """The answers to several requests, which are computed together."""
     rows = [
-        [Choice(request, *which, texts) for which in product(range(len(request.prompts)), range(request.n))]
+        [Draft(request, *which, texts) for which in product(range(len(request.prompts)), range(request.n))]
         for request in requests
     ]
     choices = [choice for its in rows for choice in its]
     if writing := [choice for choice in choices if choice.request.max_tokens]:
-        generate(model, writing)
-    scored = _texts_of(model, (choice for choice in choices if choice.request.logprobs is not None))
-    listed = _texts_of(model, (choice for choice in choices if choice.request.logprobs))
-    most = max((choice.request.logprobs or 0 for choice in choices), default=0)
-    for text, score in zip(scored, model.score(list(scored)) if scored else (), strict=True):
-        check_bits(score.log2_probabilities)
-        for choice in scored[text]:
-            choice.bits = score.log2_probabilities.tolist()
-    for text, tops in zip(listed, model.likeliest(list(listed), k=most) if listed else (), strict=True):
-        for choice in listed[text]:
-            choice.listed = tops
-    return [
-        (
-            [choice.answer(index) for index, choice in enumerate(its)],
-            sum(len(choice.written) for choice in its),
+        end = model.context[-1] if model.context else None
+        continue_prompts(
+            model,
+            [choice.prompt for choice in writing],
+            lambda row, log2: writing[row].extend(log2, end),
+            length=max(choice.request.max_tokens for choice in writing),
         )
+    scored = [choice for choice in choices if choice.shown and choice.request.logprobs is not None]
+    if scored:
+        for choice, score in zip(scored, model.score([one.text(model) for one in scored]), strict=True):
+            _check_bits(score.log2_probabilities)
+            choice.bits = score.log2_probabilities.tolist()
+    if listed := [choice for choice in scored if choice.request.logprobs]:
+        most = max(choice.request.logprobs or 0 for choice in listed)
+        tops = model.likeliest([choice.text(model) for choice in listed], k=most)
+        for choice, its in zip(listed, tops, strict=True):
+            choice.listed = its
+    return [
+        ([one.answer(index) for index, one in enumerate(its)], sum(len(one.written) for one in its))
         for its in rows
     ]
 
 
-def _texts_of(model: Model, choices: Iterable[Choice]) -> dict[TokenSequence, list[Choice]]:
-    """What the choices show, after all that comes before it; a text that several choices show is there once."""
-    texts: dict[TokenSequence, list[Choice]] = {}
-    for choice in choices:
-        before = model.context if choice.request.echo else model.context + choice.prompt
-        if choice.shown:
-            texts.setdefault(TokenSequence(before, tuple(choice.shown)), []).append(choice)
-    return texts
+class Draft:
+    """One choice while it is written: its tokens, and the text that they make."""
+
+    def __init__(self, request: Completion, prompt: int, number: int, texts: TokenTexts) -> None:
+        """Choice `number` for prompt number `prompt` of a request."""
+        self.request, self.prompt = request, request.prompts[prompt]
+        self.written: list[int] = []
+        self.shown: list[int] = []
+        self.bits: list[float] = []  # the log2 probability of each token that is shown
+        self.listed: list[list[tuple[int, float]]] = []  # the likeliest tokens in its place, with theirs
+        self._offsets: list[int] = []  # where each token begins in the text, in characters
+        self._text, self._finish_reason = "", "length"
+        self._texts, self._begins = texts, request.echo or not self.prompt
+        # A character whose last byte has not come yet is not in the text yet.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # A stream of its own, so that what is sampled here does not depend on any other choice, prompt or request.
+        self._random = arrays(request.seed, "serve", prompt, number)
+        for token in self.prompt if request.echo else ():
+            self._show(token)
+        self._echoed, self._start = len(self.shown), len(self._text)
+
+    def extend(self, log2_probabilities: FloatArray, end: int | None) -> int | None:
+        """Choose the next token; `end` is the token that ends a document. Returns it if more are to come."""
+        request = self.request
+        _check_bits(log2_probabilities.max())  # NaN where any is; minus infinity is allowed elsewhere
+        token = draw(log2_probabilities, request.temperature, request.top_p, self._random.random())
+        if token == end:
+            self._finish_reason = "stop"
+            return None
+        self.written.append(token)
+        self._show(token)
+        found = [self._text.find(stop, self._start) for stop in request.stop]
+        if places := [place for place in found if place >= 0]:
+            self._stop(min(places))
+        return None if places or len(self.written) == request.max_tokens else token
+
+    def text(self, model: Model) -> TokenSequence:
+        """What is shown, after all that comes before it."""
+        before = model.context if self.request.echo else model.context + self.prompt
+        return TokenSequence(before, tuple(self.shown))
+
+    def answer(self, index: int) -> dict[str, Any]:
+        """In OpenAI's shape."""
+        tops = [self._top(place, listed) for place, listed in enumerate(self.listed)]
+        logprobs = {
+            "tokens": [self._spelled(place, token) for place, token in enumerate(self.shown)],
+            "token_logprobs": [bits * NATS for bits in self.bits],
+            "top_logprobs": tops if self.request.logprobs else None,
+            "text_offset": self._offsets,
+        }
+        return {
+            "text": self._text + self._decoder.decode(b"", final=True),
+            "index": index,
+            "finish_reason": self._finish_reason,
+            "logprobs": None if self.request.logprobs is None else logprobs,
+        }
+
+    def _show(self, token: int) -> None:
+        piece = self._texts.piece(token, first=self._begins and not self.shown)
+        self.shown.append(token)
+        self._offsets.append(len(self._text))
+        self._text += self._decoder.decode(piece)
+
+    def _stop(self, length: int) -> None:
+        """Keep the first `length` characters, and the tokens that begin within them."""
+        kept = max(self._echoed, sum(offset < length for offset in self._offsets))
+        del self.shown[kept:], self._offsets[kept:]
+        self._text, self._finish_reason = self._text[:length], "stop"
+        self._decoder.reset()
+
+    def _spelled(self, place: int, token: int) -> str:
+        return self._texts.written(token, first=self._begins and place == 0)
+
+    def _top(self, place: int, listed: list[tuple[int, float]]) -> dict[str, float]:
+        """The most likely tokens in one place and the token that is there, with the same number as it has alone."""
+        own, bits, top = self.shown[place], self.bits[place], dict[str, float]()
+        for token, its in [*listed[: self.request.logprobs], (own, bits)]:
+            # Of two tokens with the same text the more likely is listed; impossible ones have no number in JSON.
+            if math.isfinite(its):
+                top.setdefault(self._spelled(place, token), (bits if token == own else its) * NATS)
+        return top
+
+
+def _check_bits(bits: FloatArray) -> None:
+    """Refuse numbers that are not the log-probabilities of something possible."""
+    if not (np.isfinite(bits) & (bits <= ABOVE_ZERO_BITS)).all():
+        said = "the model gave a log-probability that is not a finite number below 0, so there is no answer"
+        raise ModelOutputError(said)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import threading
-from functools import partial
 from typing import Any, Self
 
 import h11
@@ -15,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coalmine.serving.admission import MOST_HEAD_BYTES, Gate
 from coalmine.serving.application import Application
-from coalmine.serving.requests import RefusedError, error_response
+from coalmine.serving.requests import RefusedError
 
 MOST_CONNECTIONS = 512
 IDLE_SECONDS = 120
@@ -52,8 +51,9 @@ class StrictConnection(H11Protocol):
 
     conn: _StrictReader
 
-    def __init__(self, application: Application, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        application: Any = self.config.app
         self.conn, self._log = _StrictReader(application.gate), application.log
         self.logger, self.access_log = _SILENT, False
         self._refused = False
@@ -107,7 +107,7 @@ class StrictConnection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            answer = error_response(refusal)
+            answer = refusal.response
             headers = [*answer.raw_headers, (b"connection", b"close")]
             head = h11.Response(status_code=refusal.status, headers=headers)
             for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
@@ -124,7 +124,7 @@ class Server(uvicorn.Server):
     def __init__(self, application: Application, listening: socket.socket) -> None:
         config = uvicorn.Config(
             application,
-            http=partial(StrictConnection, application),  # type: ignore[arg-type]  # uvicorn only calls it
+            http=StrictConnection,
             ws="none",
             lifespan="off",
             loop="asyncio",

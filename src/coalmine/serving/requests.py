@@ -24,6 +24,14 @@ class RefusedError(InputError):
         super().__init__(message)
         self.status, self.code = status, code
 
+    @property
+    def response(self) -> Response:
+        """The answer that says so, in OpenAI's shape."""
+        fault = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = _ERROR_TYPES.get(self.status, fault)
+        error = {"message": str(self), "type": kind, "code": self.code}
+        return json_response({"error": error}, self.status, _MORE_HEADERS.get(self.status))
+
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for completions, and what is meant by a field that is absent."""
@@ -70,13 +78,11 @@ def read_tokenize(body: bytes, model: Model, name: str) -> list[int]:
     return model.tokenizer.encode(_checked(_fields(body, name), _Tokenize).prompt)
 
 
-def error_response(refusal: RefusedError) -> Response:
-    """The answer to a request that is refused, in OpenAI's shape."""
-    status = refusal.status
-    kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    error = {"message": str(refusal), "type": kind, "code": refusal.code}
-    content = msgspec.json.encode({"error": error})
-    return Response(content, status, _MORE_HEADERS.get(status), "application/json")
+def json_response(
+    document: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """An answer."""
+    return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
 def _fields(body: bytes, name: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import ipaddress
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coalmine.errors import InputError, MissingExtraError
+from coalmine.models.endpoints.address import is_loopback
 from coalmine.models.protocols import MaskedModel, Model, PairModel
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def serve(
     listening = _listen(host, port, key)
     address, own_port = listening.getsockname()[:2]
     # Requests may call the server by its own names; if other machines can reach it, it may have any.
-    hosts = own_hosts(address.partition("%")[0], own_port) if _is_loopback(address) else None
+    hosts = own_hosts(address.partition("%")[0], own_port) if is_loopback(address) else None
     gate = Gate(hosts, None if key is None else key.encode())
     log = log or (lambda _: None)
     application = Application(model, gate, name=name or model.name, seed=seed, batch=batch, log=log)
@@ -80,7 +80,7 @@ def check_address(host: str, port: int, key: str | None) -> tuple[socket.Address
         raise InputError(f"{host!r} port {port} is not an address of this machine; use 127.0.0.1") from None
     address = (str(found[0]), int(found[1]))
     # An empty host is resolved to this machine's own address, while a socket takes it for all addresses.
-    if key is None and not (host and _is_loopback(address[0])):
+    if key is None and not (host and is_loopback(address[0])):
         raise InputError(
             f"other machines can reach {host!r}, so a key is needed; name the environment variable that holds one with "
             "--key-variable"
@@ -98,7 +98,3 @@ def _listen(host: str, port: int, key: str | None) -> socket.socket:
     # Connections inherit it; without it, the body of an answer would wait for the acknowledgment of its head.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

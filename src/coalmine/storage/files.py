@@ -324,6 +324,15 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         raise ReadError(f"{what}: {unreadable(path, error)}") from error
 
 
+def read_text(path: str | os.PathLike[str], what: str) -> str:
+    """The text of a file of UTF-8, without its byte order mark, or an InputError that calls the file `what`."""
+    try:
+        return read_bytes(path, what).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        where = f"{problem.reason} at byte {problem.start}"
+        raise InputError(f"{what} {path} is not UTF-8 ({where}); save it as UTF-8") from None
+
+
 def read_written(path: str | os.PathLike[str], what: str) -> bytes:
     """The bytes of a file that coalmine writes; a pipe in its place, which would be waited for forever, is rejected."""
     try:

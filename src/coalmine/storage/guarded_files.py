@@ -44,12 +44,6 @@ def guarded_file(path: Path) -> Iterator[io.RawIOBase]:
         file.write(stream.digest.digest())
 
 
-def write_guarded(path: Path, content: bytes) -> None:
-    """Write a work file."""
-    with guarded_file(path) as stream:
-        stream.write(content)
-
-
 def read_guarded(path: Path, what: str, *, advice: str = "remove it to start over") -> bytes:
     """The content of a work file; an InputError that names the file if it is not what was written."""
     check_replaceable(path)  # it will be replaced, and opening a pipe would wait forever

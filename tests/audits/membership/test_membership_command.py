@@ -8,7 +8,8 @@ import typer
 from audits.membership.test_membership import DIGITS, model_with_memory, planted_set
 from coalmine import Canary, CanarySet, Format, ScriptedModel, expose
 from coalmine.audits import read_membership
-from coalmine.cli.membership import command, read_score_file
+from coalmine.audits.membership.score_files import read_score_file
+from coalmine.cli.membership import command
 from coalmine.errors import CoalmineError
 
 

@@ -15,9 +15,10 @@ MOST_PAIRS = 20
 
 def _across(runs: Sequence[Run]) -> AcrossRuns | None:
     # Comparing reads runs, which needs the registry that this module is imported by.
-    from coalmine.audits.comparison.utility_figure import compared, utility_figure
+    from coalmine.audits.comparison.figures import utility_figure
+    from coalmine.audits.comparison.sources import compare_exposed
 
-    comparison = compared(runs)
+    comparison = compare_exposed(runs)
     if comparison is None:
         return None
     figure = utility_figure(comparison)

@@ -1,129 +1,92 @@
-"""The figure of `coalmine compare`: utility against exposure with the Pareto frontier, as a Vega-Lite specification."""
+"""The figure of utility against exposure with the Pareto frontier, for the page of a report and as a file of its own.
+
+After Figure 5 of The Secret Sharer, Carlini, Liu, Erlingsson, Kos and Song, 2019, arXiv:1802.08232.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from coalmine.audits.comparison.results import Comparison
 from coalmine.errors import InputError
+from coalmine.evidence import figures as draw
 from coalmine.evidence.drawing import save_drawing
+from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.words import format_names
 from coalmine.storage.files import PUBLIC, to_json, write_bytes
 
 KINDS = (".svg", ".html", ".png", ".json")
-ON_FRONTIER = "on the frontier"
 # Distinct for readers with red-green color blindness.
-_ON, _BEATEN = "#0072B2", "#D55E00"
+_COLORS = {"on the frontier": "#0072B2", "beaten": "#D55E00"}
+_LOSS, _EXPOSURE = "validation loss (bits per token)", "median exposure (bits)"
+_COLUMNS = {
+    "format": "format",
+    "run": "run",
+    "utility": _LOSS,
+    "exposure": _EXPOSURE,
+    "low": "low",
+    "high": "high",
+    "canaries": "canaries",
+}
 
 
-def comparison_figure(comparison: Comparison, *, width: int = 420, height: int = 320) -> dict[str, Any]:
+def utility_figure(comparison: Comparison) -> Figure | None:
+    """Loss against the median exposure of each run, or None if fewer than two can be placed; the warnings of the comparison say why."""
+    points = _points(comparison)
+    names = draw.short_names([str(point["run"]) for point in points])
+    points = [
+        {**point, "name": names[str(point["run"])], "utility": draw.rounded(point["utility"])}
+        for point in points
+    ]
+    panels = {name: own for name, own in draw.by_format(points).items() if len(own) > 1}
+    if not panels:
+        return None
+    x = draw.axis("utility", _LOSS, scale={"zero": False, "padding": 14}, axis={"grid": False})
+    y = draw.axis("exposure", _EXPOSURE)
+    color = draw.colors_of(list(names.values()), None, "name")
+    words = "Median exposure against validation loss of each run."
+    return Figure(
+        figure_id="utility-and-exposure",
+        title="Utility against exposure",
+        caption="Lower is better on both axes. The dashed line is the Pareto frontier of single trainings: no other run is better in one "
+        "and no worse in the other. Intervals are those of the median over canaries; losses have none, because those of single documents "
+        "are not kept.",
+        panels=tuple(
+            Panel(
+                title=name,
+                note=_frontier_in_words(own),
+                specs={"": draw.spec(_layers(own, x, y, color), description=words, height=280)},
+            )
+            for name, own in panels.items()
+        ),
+        columns=tuple(_COLUMNS.values()),
+        rows=draw.rows_of([point for own in panels.values() for point in own], *_COLUMNS),
+    )
+
+
+def comparison_figure(comparison: Comparison, *, width: int = 420, height: int = 320) -> Spec:
     """The figure as Vega-Lite 6, one drawing per format; a run without a place in it is left out."""
-    points = points_of(comparison)
-    formats = list(dict.fromkeys(point["format"] for point in points))
-    x = {
-        "field": "utility",
-        "type": "quantitative",
-        "title": comparison.utility_name,
-        "axis": {"tickCount": 6},
-        "scale": {"zero": False, "padding": 20, "reverse": comparison.higher_is_better},
-    }
-    y = {
-        "field": "exposure",
-        "type": "quantitative",
-        "title": "median exposure (bits)",
-        "scale": {"zero": True},
-    }
-    drawing: dict[str, Any] = {"width": width, "height": height, "layer": _layers(x, y)}
+    points = _points(comparison)
+    formats = list(draw.by_format(points))
+    scale = {"zero": False, "padding": 20, "reverse": comparison.higher_is_better}
+    x = draw.axis("utility", comparison.utility_name, axis={"tickCount": 6}, scale=scale)
+    y = draw.axis("exposure", _EXPOSURE, scale={"zero": True})
+    names = draw.layer(None, {"type": "text", "align": "left", "dx": 8, "dy": -8}, x=x, y=y, text="run")
+    layers = [*_layers(None, x, y, draw.color_channel(_COLORS, None, "frontier")), names]
+    drawing: Spec = {"width": width, "height": height, "layer": layers}
     if len(formats) > 1:
         # Exposures in spaces of different size are not on one axis.
         facet = {"field": "format", "type": "nominal", "title": None, "sort": formats}
-        drawing = {
-            "facet": facet,
-            "columns": 1,
-            "spec": drawing,
-            "resolve": {"scale": {"y": "independent"}},
-        }
+        apart = {"scale": {"y": "independent"}}
+        drawing = {"facet": facet, "columns": 1, "spec": drawing, "resolve": apart}
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "$schema": draw.SCHEMA,
         "description": "Utility of each training against the exposure of its canaries; lower and further left is better.",
-        "data": {"values": points},
+        "data": draw.data(points),
         **drawing,
     }
-
-
-def _layers(x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
-    """The frontier, the intervals of both axes, the points and their names."""
-    return [
-        {
-            # The frontier goes from the best utility down to the least exposure, in steps: between two points nothing is known. It is
-            # that of single trainings; of several, the means are compared, which have no point here.
-            "transform": [{"filter": "datum.alone && datum.frontier == '" + ON_FRONTIER + "'"}],
-            "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 3], "color": _ON},
-            "encoding": {"x": x, "y": y, "order": {"field": "order", "type": "quantitative"}},
-        },
-        {
-            "mark": {"type": "rule", "opacity": 0.6},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.utility_low)"}],
-            "mark": {"type": "rule", "opacity": 0.6},
-            "encoding": {"x": {**x, "field": "utility_low"}, "x2": {"field": "utility_high"}, "y": y},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": {
-                    "field": "frontier",
-                    "type": "nominal",
-                    "title": None,
-                    "scale": {"domain": [ON_FRONTIER, "beaten"], "range": [_ON, _BEATEN]},
-                },
-                "tooltip": [
-                    {"field": name} for name in ("run", "utility", "exposure", "low", "high", "canaries")
-                ],
-            },
-        },
-        {
-            "mark": {"type": "text", "align": "left", "dx": 8, "dy": -8},
-            "encoding": {"x": x, "y": y, "text": {"field": "run"}},
-        },
-    ]
-
-
-def points_of(comparison: Comparison) -> list[dict[str, Any]]:
-    """Each run that can be placed in the figure, for each format."""
-    points = []
-    templates = dict.fromkeys(run.template for run in comparison.runs)
-    names = format_names({str(place): template for place, template in enumerate(templates)})
-    by_template = dict(zip(templates, names.values(), strict=True))
-    of_first = [run for run in comparison.runs if run.template == comparison.runs[0].template]
-    sides = Counter(run.side or run.name for run in of_first)
-    for run in comparison.runs:
-        if run.on_frontier is None or run.utility is None or run.utility.value is None:
-            continue
-        points.append(
-            {
-                "run": run.name,
-                "format": by_template[run.template],
-                "utility": run.utility.value,
-                "utility_low": run.utility.low,
-                "utility_high": run.utility.high,
-                "exposure": run.exposure.value,
-                "low": run.exposure.low,
-                "high": run.exposure.high,
-                "canaries": run.canaries,
-                "alone": sides[run.side or run.name] == 1,
-                "frontier": ON_FRONTIER if run.on_frontier else "beaten",
-                "order": -run.utility.value if comparison.higher_is_better else run.utility.value,
-            }
-        )
-    return points
 
 
 def save_figure(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
@@ -139,3 +102,59 @@ def save_figure(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
         return target
     save_drawing(figure, target, title=f"{comparison.utility_name} against exposure", mode=PUBLIC)
     return target
+
+
+def _points(comparison: Comparison) -> Points:
+    """Each run that can be placed in the figure, for each format."""
+    templates = dict.fromkeys(run.template for run in comparison.runs)
+    names = format_names({str(place): template for place, template in enumerate(templates)})
+    by_template = dict(zip(templates, names.values(), strict=True))
+    of_first = [run for run in comparison.runs if run.template == comparison.runs[0].template]
+    sides = Counter(run.side or run.name for run in of_first)
+    return [
+        {
+            "run": run.name,
+            "format": by_template[run.template],
+            "utility": run.utility.value,
+            "utility_low": run.utility.low,
+            "utility_high": run.utility.high,
+            "exposure": draw.rounded(run.exposure.value),
+            "low": draw.rounded(run.exposure.low),
+            "high": draw.rounded(run.exposure.high),
+            "canaries": run.canaries,
+            "frontier": "on the frontier" if run.on_frontier else "beaten",
+            # The line is that of single trainings; of several, the means are compared, which have no point here.
+            "in_line": run.on_frontier and sides[run.side or run.name] == 1,
+            "order": -run.utility.value if comparison.higher_is_better else run.utility.value,
+        }
+        for run in comparison.runs
+        if run.on_frontier is not None and run.utility is not None and run.utility.value is not None
+    ]
+
+
+def _layers(rows: Points | None, x: Spec, y: Spec, color: Spec) -> list[Spec]:
+    """The frontier, the intervals of both axes, and the points."""
+    # From the best utility down to the least exposure, in steps: between two points nothing is known.
+    steps = {"type": "line", "interpolate": "step-after", "strokeDash": [5, 4], "aria": False}
+    order = {"field": "order", "type": "quantitative"}
+    low, utility_low = {**y, "field": "low"}, {**x, "field": "utility_low"}
+    shown = draw.tooltips("run", ("utility", x["title"]), ("exposure", _EXPOSURE), "low", "high", "canaries")
+    return [
+        draw.layer(rows, {**steps, "color": draw.RULE}, "datum.in_line", x=x, y=y, order=order),
+        draw.layer(rows, draw.INTERVAL, x=x, y=low, y2="high", color=color),
+        draw.layer(
+            rows,
+            draw.INTERVAL,
+            "isValid(datum.utility_low)",
+            x=utility_low,
+            x2="utility_high",
+            y=y,
+            color=color,
+        ),
+        draw.layer(rows, draw.dots(90), x=x, y=y, color=color, tooltip=shown),
+    ]
+
+
+def _frontier_in_words(points: Points) -> str:
+    best = [str(point["run"]) for point in sorted(points, key=lambda one: one["order"]) if point["in_line"]]
+    return f"On the frontier: {', '.join(best)}." if best else ""

@@ -34,6 +34,7 @@ from coalmine.audits.comparison.sides import (
 from coalmine.audits.exposure.results import ExposureResult
 from coalmine.errors import InputError
 from coalmine.formats.naming import format_name
+from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.statistics.differences import (
     SAME_RUNS,
@@ -211,10 +212,7 @@ def _warnings(strategies: Sequence[Strategy], runs: Sequence[ComparedRun], *, si
             f"the canaries of {', '.join(shared)} were compared with fewer than ten references or samples for each: all of them share "
             "the error of those, which widens the intervals; draw more, or measure by the exact or guided method"
         )
-    about: dict[str, list[str]] = {}
-    for one in strategies:
-        for warning in one.exposure.warnings:
-            about.setdefault(warning, []).append(one.name)
+    about = grouped((warning, one.name) for one in strategies for warning in one.exposure.warnings)
     found += [f"{', '.join(names)}: {warning}" for warning, names in about.items()]
     if single and any(run.utility is not None and run.utility.low is None for run in runs):
         found.append(
@@ -347,7 +345,7 @@ def _difference(
         test = partial(paired_difference, _values(one), _values(other))
         parts = ([1 / len(one)] * len(one), [-1 / len(one)] * len(one))
     else:
-        sides = [_by_repetitions(one), _by_repetitions(other)]
+        sides = [grouped((r.repetitions, r) for r in side) for side in (one, other)]
         common = sorted(sides[0].keys() & sides[1].keys())
         if not common:
             return (
@@ -369,13 +367,6 @@ def _difference(
 
 def _values(results: Sequence[ExposureResult]) -> list[float]:
     return [r.exposure or 0.0 for r in results]
-
-
-def _by_repetitions(results: Sequence[ExposureResult]) -> dict[int, list[ExposureResult]]:
-    strata: dict[int, list[ExposureResult]] = {}
-    for r in results:
-        strata.setdefault(r.repetitions, []).append(r)
-    return strata
 
 
 def _parts(first: Sequence[int], second: Sequence[int]) -> tuple[list[float], list[float]]:

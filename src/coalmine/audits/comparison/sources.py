@@ -16,7 +16,7 @@ import numpy as np
 
 from coalmine.audits.comparison.measuring import compare
 from coalmine.audits.comparison.options import ComparisonOptions
-from coalmine.audits.comparison.results import Comparison, Strategy, UtilityMeasure
+from coalmine.audits.comparison.results import COMPARISONS, Comparison, Strategy, UtilityMeasure
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.audits.exposure.results import EXPOSURES
@@ -26,12 +26,10 @@ from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
 from coalmine.evidence.directories import audited_model
 from coalmine.evidence.run import Run, names_of
 from coalmine.records import Estimate
-from coalmine.records.documents import write_sealed
 from coalmine.statistics.scores import checked_confidence
-from coalmine.storage.files import read_bytes, sha256_of_file, to_json
+from coalmine.storage.files import read_text, sha256_of_file, to_json
 from coalmine.storage.links import real_path
 
-RESULTS_FILE = "comparison.json"
 # In place of a utility: take the validation loss of the run's own training.json.
 OWN = "own"
 
@@ -76,6 +74,17 @@ def compare_runs(
         strategies.append(Strategy(name, exposure, measure, scored_others(run), side, digest))
     _check_seeds(strategies)
     return compare(strategies, asked)
+
+
+def compare_exposed(runs: Sequence[Run]) -> Comparison | None:
+    """A comparison of those runs that have exposures of planted canaries; None if there are fewer than two."""
+    strategies = [
+        Strategy(name, exposure, own_utility(run), scored_others(run))
+        for name, run in zip(names_of(runs), runs, strict=True)
+        if (exposure := run.first(EXPOSURES)) is not None
+        and any(result.planted for result in exposure.results)
+    ]
+    return compare(strategies) if len(strategies) > 1 else None
 
 
 def labeled_runs(given: Sequence[str]) -> tuple[list[str | None], list[Path]]:
@@ -133,9 +142,7 @@ def scored_others(run: Run) -> dict[str, CandidateScores]:
 
 def save_comparison(comparison: Comparison, directory: str | os.PathLike[str]) -> Path:
     """Write comparison.json, which holds no secret; returns its path."""
-    path = Path(directory) / RESULTS_FILE
-    write_sealed(path, comparison)
-    return path
+    return COMPARISONS.save(directory, comparison)
 
 
 def own_utility(run: Run) -> UtilityMeasure | None:
@@ -195,10 +202,10 @@ def _without_interval(value: float, method: str, statement: str) -> Estimate:
 def _of_documents(path: Path, confidence: float) -> UtilityMeasure:
     from scipy.special import stdtrit
 
+    text = read_text(path, "the file of utilities")
     try:
-        text = read_bytes(path, "the file of utilities").decode()
         numbers = [float(row[0]) for row in csv.reader(text.splitlines()) if row]
-    except (UnicodeDecodeError, ValueError, csv.Error):
+    except (ValueError, csv.Error):
         raise InputError(
             f"{path} must have one number per line, one for each document, and has something else; leave out headers and names"
         ) from None

@@ -143,7 +143,9 @@ def _tie_problems(facts: FormatFacts, results: list[ExposureResult]) -> Iterator
     places = sorted(
         (one.known_log_perplexity_bits, one.rank, one.canary_id)
         for one in results
-        if one.method == "exact" and one.rank is not None and one.known_log_perplexity_bits is not None
+        if estimator_of(one.method).keeps == "member"
+        and one.rank is not None
+        and one.known_log_perplexity_bits is not None
     )
     for (bits, rank, name), (more, worse, other) in itertools.pairwise(places):
         if bits == more and rank != worse:

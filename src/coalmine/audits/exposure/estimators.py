@@ -22,6 +22,7 @@ from coalmine.audits.exposure.result_checks import (
     check_sampled,
     check_splitting,
 )
+from coalmine.grouped import grouped
 
 if TYPE_CHECKING:
     from coalmine.audits.exposure.question import Measured, Question
@@ -200,10 +201,7 @@ def automatic(case: Automatic) -> Estimator:
 
 def samples_in_words() -> str:
     """How many members each estimator draws, those with the same number together."""
-    drawing: dict[tuple[int, bool], list[str]] = {}
-    for one in ESTIMATORS:
-        if one.draws:
-            drawing.setdefault((one.samples, one.begins_with), []).append(f"`{one.name}`")
+    drawing = grouped(((one.samples, one.begins_with), f"`{one.name}`") for one in ESTIMATORS if one.draws)
     return ", ".join(
         f"{number:,} by {' and '.join(names)}{' to begin with' if begins else ''}"
         for (number, begins), names in drawing.items()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.estimators import REFERENCES, SAMPLED
+from coalmine.audits.exposure.estimators import REFERENCES, SAMPLED, estimator_of
 from coalmine.errors import InputError
 from coalmine.records import Estimate
 from coalmine.records.contradictions import another_interval, at_most, same
@@ -44,9 +44,8 @@ def score_problems(document: Exposures, kept: Sequence[CandidateScores]) -> Iter
             if one.estimate.status != "not_measured" and one.known_log_perplexity_bits is not None
         ]
         if "member" in scores:
-            yield from _rank_problems(
-                facts, [one for one in known if one.method == "exact"], scores["member"]
-            )
+            ranked = [one for one in known if estimator_of(one.method).keeps == "member"]
+            yield from _rank_problems(facts, ranked, scores["member"])
         for question in _recomputed(document, facts):
             if question.kind in scores:
                 answered = [one for one in known if one.method == question.method]

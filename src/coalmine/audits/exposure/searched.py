@@ -21,7 +21,7 @@ from coalmine.search.walks.guided import (
     DrawnBelow,
     DrawPlan,
     Draws,
-    Followed,
+    FollowedDraws,
     follow_draws,
 )
 from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
@@ -63,7 +63,7 @@ class _Searched(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Searching(MembersWork):
+class RankSearching(MembersWork):
     """A bounded search for the ranks of canaries; its result is the finished search as `snapshot` gives it."""
 
     thresholds: NDArray[np.float64]
@@ -114,7 +114,7 @@ def _searched(question: Question) -> Course[_Searched]:
     """The bounded search, run until it is settled or its budget is spent."""
     compared = yield from compare_walked(question)
     budget = question.options.budget
-    work = Searching(question.members, compared.costs, compared.margins, compared.indices, budget)
+    work = RankSearching(question.members, compared.costs, compared.margins, compared.indices, budget)
     task = f"Proving ranks, at most {budget:,} expansions"
     found = yield from one_result(Step(work, [Unit("search", size=0)], task))
     search = work.search()
@@ -181,7 +181,7 @@ def _drawn(question: Question, search: BoundedSearch) -> Course[Draws]:
     search.frontier.expansions += sum(int(one["expansions"]) for one in found)
     return plan.draws(
         [
-            Followed(whole_integers(one["indices"], tree.index_type), one["costs"], one["log2_guided"])
+            FollowedDraws(whole_integers(one["indices"], tree.index_type), one["costs"], one["log2_guided"])
             for one in found
         ]
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from coalmine.audits.exposure.estimators import estimator_of
 from coalmine.records.contradictions import hits_of, same
 from coalmine.records.statements import statement_problems
 
@@ -68,7 +69,7 @@ def sentence_problems(name: str, result: ExposureResult, size: int) -> Iterator[
     for rank, limit in (("least", estimate.high), ("most", estimate.low)):
         if limit is not None and math.log2(size) - limit < _MOST_BITS:
             known[rank] = 2.0 ** (math.log2(size) - limit)
-    if result.method == "references" and result.rank is not None:
+    if estimator_of(result.method).among == "references" and result.rank is not None:
         known["hits"] = result.rank - 1
     elif estimate.value is not None and not same(estimate.value, math.log2(size)):
         # A value that a small space limits says nothing about the count.

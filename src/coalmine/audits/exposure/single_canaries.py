@@ -10,6 +10,7 @@ from coalmine.audits.exposure.results import EXPOSURES
 from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified
 from coalmine.evidence.budget import Suspicion
 from coalmine.evidence.run import Located, Run
+from coalmine.grouped import grouped
 
 
 class FoundPlace(NamedTuple):
@@ -25,11 +26,8 @@ def canary_suspicions(run: Run) -> Iterator[Suspicion]:
     """One test per canary that was trained on; its exposure and its extraction are one question."""
     document = run.first(EXPOSURES)
     exposures = {one.result.canary_id: one for one in (judged(document) if document else ())}
-    places: dict[str, list[float]] = {}
-    for located in run.all(VERIFIED):
-        for one in places_of(run, located):
-            if one.repetitions > 0:
-                places.setdefault(one.canary_id, []).append(one.p_value)
+    placed = (one for located in run.all(VERIFIED) for one in places_of(run, located))
+    places = grouped((one.canary_id, one.p_value) for one in placed if one.repetitions > 0)
     trained = [name for name, one in exposures.items() if one.result.repetitions > 0]
     for name in dict.fromkeys((*trained, *places)):
         found = places.get(name, [])

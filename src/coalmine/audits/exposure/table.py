@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from coalmine.audits.exposure.results import ExposureResult, Exposures
 from coalmine.evidence.tables import plain_table, rights
 from coalmine.evidence.words import format_names, times_in_words
+from coalmine.grouped import grouped
 from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.visible import visible
 
@@ -82,10 +83,7 @@ def interval_in_words(result: ExposureResult) -> str:
 
 def exposure_warnings(results: Exposures) -> list[str]:
     """Each different warning once, with the canaries it is about."""
-    about: dict[str, list[str]] = {}
-    for result in results:
-        for warning in result.estimate.warnings:
-            about.setdefault(warning, []).append(result.canary_id)
+    about = grouped((text, result.canary_id) for result in results for text in result.estimate.warnings)
     lines = [f"Warning: {visible(warning)}." for warning in results.warnings]
     for warning, names in about.items():
         lines.append(f"Warning ({visible(_some(names))}): {visible(warning)}.")
@@ -94,10 +92,8 @@ def exposure_warnings(results: Exposures) -> list[str]:
 
 def not_measured_in_words(results: Exposures) -> list[str]:
     """Each reason why a number is missing, once, with the canaries that have none."""
-    about: dict[str, list[str]] = {}
-    for result in results:
-        if result.estimate.status == "not_measured":
-            about.setdefault(result.estimate.statement, []).append(result.canary_id)
+    missing = [result for result in results if result.estimate.status == "not_measured"]
+    about = grouped((result.estimate.statement, result.canary_id) for result in missing)
     return [f"Not measured ({visible(_some(names))}): {visible(why)}." for why, names in about.items()]
 
 

@@ -13,7 +13,7 @@ from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.prompting import prompted
 from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extraction, words_sha256
 from coalmine.audits.extraction.spent import SpentSearch
-from coalmine.audits.extraction.works import Beams, Searching, Trying, Unaided, cheapest, found_members
+from coalmine.audits.extraction.works import Beaming, Searching, Trying, Unaided, cheapest, found_members
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.engines.courses import Course, Step, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
@@ -65,7 +65,7 @@ def extract(
     asked = ExtractionOptions.of(options, changes)
     secret = format if isinstance(format, Format) else Format(format)
     sources = Format(source_format, words=secret.words) if isinstance(source_format, str) else source_format
-    (found,) = _extractions(model, [_Asked(secret, sources)], asked, engine, resume, progress)
+    (found,) = _extractions(model, [_Sought(secret, sources)], asked, engine, resume, progress)
     return found
 
 
@@ -96,7 +96,7 @@ def verify_extraction(
             "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
             "or compare them by `coalmine membership`"
         )
-    formats = [_Asked(form, chosen.source_formats.get(name)) for name, form in chosen.formats.items()]
+    formats = [_Sought(form, chosen.source_formats.get(name)) for name, form in chosen.formats.items()]
     found = _extractions(model, formats, asked, engine, resume, progress)
     extractions = dict(zip(chosen.formats, found, strict=True))
     return _of_canaries(chosen, extractions), extractions
@@ -122,7 +122,7 @@ def _of_canaries(chosen: CanarySet, extractions: dict[str, Extraction]) -> list[
     return results
 
 
-class _Asked(NamedTuple):
+class _Sought(NamedTuple):
     """A format to search, and that of the sources of its members."""
 
     secret: Format
@@ -137,7 +137,7 @@ class _Asked(NamedTuple):
 
 def _extractions(
     model: Model,
-    formats: Sequence[_Asked],
+    formats: Sequence[_Sought],
     asked: ExtractionOptions,
     engine: Engine | str | None,
     resume: Resume,
@@ -165,7 +165,7 @@ class _Found(NamedTuple):
     certificate: Certificate
 
 
-def _extraction(model: Model, of: _Asked, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
+def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Ledger) -> Course[Extraction]:
     """The extraction of one format."""
     if asked.method == "prompt":
         return prompted(model, of.secret, of.sources, asked.given)
@@ -181,7 +181,7 @@ def _extraction(model: Model, of: _Asked, asked: ExtractionOptions, ledger: Ledg
     else:
         width = 1 if asked.method == "greedy" else asked.width
         arrays = yield from one_result(
-            Step(Beams(members), [Unit((asked.top, width))], "Following a beam", 1)
+            Step(Beaming(members), [Unit((asked.top, width))], "Following a beam", 1)
         )
         found = _Found(found_members(arrays), Certificate(False, int(arrays["expansions"]), None, None))
     tree = members.tree

@@ -97,7 +97,7 @@ class Trying(MembersWork):
         }
 
 
-class Beams(MembersWork):
+class Beaming(MembersWork):
     """The cheapest members that a beam finds; the input of a unit is how many, and the width of the beam."""
 
     name = "beam/1"

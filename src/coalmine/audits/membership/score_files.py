@@ -25,6 +25,8 @@ from coalmine.corpus.planting.foreign_files import (
     Side,
     Table,
     copies_of,
+    csv_table,
+    is_number,
     number_of,
     number_of_copies,
     read_foreign,
@@ -33,6 +35,7 @@ from coalmine.corpus.planting.foreign_files import (
 )
 from coalmine.errors import InputError
 from coalmine.statistics.scores import membership_scores
+from coalmine.storage.files import read_text
 
 # Columns whose name implies a direction; `score` is higher for members by the convention of all three tools.
 HIGHER = (
@@ -164,6 +167,14 @@ def read_scores(
         if not any((row.side == "in") == (side == "in") for row in found.rows):
             raise InputError(f"{place} has nothing {what}, and membership compares both; add it")
     return found
+
+
+def read_score_file(path: Path) -> list[float]:
+    """The scores of a CSV: one number per line, or the column `score` under a header."""
+    text = read_text(path, "the file of scores")
+    table = csv_table(path, text, ("score",) if is_number(text.partition("\n")[0]) else ())
+    column = table.needed(("score",), "the scores")
+    return [number_of(row, column, path) for row in table.rows]
 
 
 def _from_table(table: Table, column: str | None) -> ScoreFile:

@@ -11,6 +11,7 @@ import msgspec
 from coalmine.audits.membership.results import EpsilonBound, Membership, Population, times_in_words
 from coalmine.evidence.tables import plain_table
 from coalmine.evidence.words import format_name
+from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.statistics.roc import RateEstimate
@@ -256,10 +257,8 @@ def _ceiling_words(one: Population) -> str:
 
 
 def _missing_epsilon(result: Membership, single: Sequence[Population]) -> list[str]:
-    reasons: dict[str, list[str]] = {}
-    for one in single:
-        if one.best.canary.status == "not_measured":
-            reasons.setdefault(one.best.canary.statement, []).append(one.name)
+    missing = [one for one in single if one.best.canary.status == "not_measured"]
+    reasons = grouped((one.best.canary.statement, one.name) for one in missing)
     return [
         f"Epsilon is not measured ({_which(names, result)}): {visible(reason)}."
         for reason, names in reasons.items()

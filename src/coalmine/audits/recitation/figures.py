@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coalmine.audits.recitation.results import RECITATIONS, Group, Recitation
+from coalmine.audits.recitation.results import RECITATIONS, Group, Recitation, RecitationTrend
 from coalmine.evidence import figures as draw
 from coalmine.evidence.figures import Figure, Panel, Points, Spec
 from coalmine.evidence.run import Run
@@ -27,14 +27,29 @@ _AXES: dict[By, tuple[str, str]] = {
 def recitation_figures(run: Run) -> list[Figure]:
     """One figure for each quantity of which at least two values were tried."""
     document = run.first(RECITATIONS)
-    found = [] if document is None else [_figure(document, by) for by in _AXES]
-    return [figure for figure in found if figure is not None]
+    curves = {} if document is None else _curves(document)
+    return [_figure(document, by, points) for by, points in curves.items() if document is not None]
 
 
-def _figure(document: Recitation, by: By) -> Figure | None:
-    points = [point for group in document.groups if (point := _point(document, group, by)) is not None]
-    if len({point["x"] for point in points}) < 2:
-        return None
+def recitation_chart(document: Recitation, *, columns: int = 3) -> Spec:
+    """The same as one drawing for a file, on logarithmic axes; where no quantity has two values, the share by repetitions."""
+    models = [model.name for model in document.models]
+    at = "" if document.main_context is None else f", at {document.main_context} tokens of context"
+    drawings = []
+    for by, points in (_curves(document) or {"repetitions": _points(document, "repetitions")}).items():
+        title = _AXES[by][1] + (at if by == "repetitions" else "")
+        places = _apart(points, models, "log", apart=by != "size")
+        drawings.append(_drawing(places, _lines(document, by, points), models, title, "log"))
+    return draw.side_by_side(drawings, columns=columns)
+
+
+def _curves(document: Recitation) -> dict[By, Points]:
+    """The points of each quantity of which at least two values were tried."""
+    found = {by: _points(document, by) for by in _AXES}
+    return {by: points for by, points in found.items() if len({point["x"] for point in points}) > 1}
+
+
+def _figure(document: Recitation, by: By, points: Points) -> Figure:
     lines = _lines(document, by, points)
     models = [model.name for model in document.models if any(p["model"] == model.name for p in points)]
     title, x_title = _AXES[by]
@@ -68,6 +83,11 @@ def _figure(document: Recitation, by: By) -> Figure | None:
     )
 
 
+def _points(document: Recitation, by: By) -> Points:
+    """The shares that were measured, each at its place."""
+    return [point for group in document.groups if (point := _point(document, group, by)) is not None]
+
+
 def _point(document: Recitation, group: Group, by: By) -> dict[str, Any] | None:
     if group.recited.status != "measured" or group.length is not None:
         return None
@@ -97,38 +117,33 @@ def _place(document: Recitation, group: Group, by: By) -> float | None:
     return None if facts is None or facts.role == "baseline" else facts.parameters
 
 
+def _trends(document: Recitation, by: By) -> list[RecitationTrend]:
+    """The fits of this quantity: at the main context, unless it is the context that changes."""
+    return [
+        one
+        for one in document.trends
+        if one.by == by
+        and one.trend.intercept is not None
+        and (by == "context" or one.context == document.main_context)
+    ]
+
+
 def _lines(document: Recitation, by: By, points: Points) -> Points:
     drawn = []
-    for one in document.trends:
-        if one.by != by or (by == "repetitions" and one.context != document.main_context):
-            continue
-        if by == "size" and one.context != document.main_context:
-            continue
+    for one in _trends(document, by):
         own = [point["x"] for point in points if one.model is None or point["model"] == one.model]
-        if not own or one.trend.intercept is None:
-            continue
-        for x in np.logspace(np.log10(min(own)), np.log10(max(own)), 30):
+        for x in np.logspace(np.log10(min(own)), np.log10(max(own)), 30) if own else ():
             rate = one.trend.rate_at(float(x))
             if rate is not None and 0.0 <= rate <= 1.0:
-                drawn.append(
-                    {
-                        "model": one.model or "all models",
-                        "at": draw.rounded(x, 4),
-                        "share": draw.rounded(rate, 6),
-                    }
-                )
+                place, share = draw.rounded(x, 4), draw.rounded(rate, 6)
+                drawn.append({"model": one.model or "all models", "at": place, "share": share})
     return drawn
 
 
 def _fit_words(document: Recitation, by: By) -> Iterator[str]:
-    for one in document.trends:
-        if (
-            one.by == by
-            and one.trend.intercept is not None
-            and (by == "context" or one.context == document.main_context)
-        ):
-            fit = "" if one.trend.r_squared is None else f" (R² {one.trend.r_squared:.2f})"
-            yield f"{one.model or 'All models'}: {one.trend.slope.statement}{fit}."
+    for one in _trends(document, by):
+        fit = "" if one.trend.r_squared is None else f" (R² {one.trend.r_squared:.2f})"
+        yield f"{one.model or 'All models'}: {one.trend.slope.statement}{fit}."
 
 
 def _apart(points: Points, models: list[str], scale: str, *, apart: bool) -> Points:

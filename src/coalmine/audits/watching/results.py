@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from coalmine.audits.exposure.estimators import AUTO, estimator_of
 from coalmine.errors import InputError
 from coalmine.formats.format import Format
 from coalmine.records.documents import Document, Origin
@@ -45,7 +46,8 @@ def _format_problems(record: WatchedTraining) -> Iterator[str]:
         with contextlib.suppress(InputError):
             sizes[format_id] = math.log2(Format(template).size)
     # References are members too, but the upper limit among them does not know the size of the space.
-    in_the_space = record.watch.get("method") not in {"references", "auto"}
+    method = str(record.watch.get("method"))
+    in_the_space = method != AUTO and estimator_of(method).among != "references"
 
     def limits_of(one: SeenCanary) -> Limits | None:
         bits = sizes.get(one.format_id or "")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isqrt
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -18,7 +16,6 @@ from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models.protocols import IntArray
 from coalmine.progress import Progress, Silent
 from coalmine.randomness import arrays, child_seed
-from coalmine.storage.files import PRIVATE, whole_file
 
 LENGTHS = tuple(range(50, 501, 50))
 PER_BUCKET = 1000
@@ -93,6 +90,7 @@ def normalized_sample(
         progress: gets the tokens that were scanned.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from coalmine.corpus import build_index
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
@@ -129,6 +127,7 @@ def uniform_sample(index: CorpusIndex, *, length: int, size: int, seed: int = 0)
         seed: the seed of the draw.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from coalmine.corpus import build_index
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("banana\n")
@@ -166,6 +165,7 @@ def repeated_sequences(
     r"""Every sequence of `length` tokens that occurs at least `at_least` times in the corpus, in sorted order.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from coalmine.corpus import build_index
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("banana\nbandana\n")
@@ -181,16 +181,6 @@ def repeated_sequences(
         for place, count in zip(runs.firsts, runs.counts.tolist(), strict=True):
             [first] = index.occurrences_at(np.array([place]))
             yield Repeated(index.sequences_at(np.array([place]), length)[0], count, first)
-
-
-def save_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> Path:
-    """Write samples as JSON Lines, readable by you only; the same samples give the same bytes."""
-    encoder = msgspec.json.Encoder()
-    with whole_file(path, mode=PRIVATE) as temporary, open(temporary, "wb") as out:
-        for sample in samples:
-            row = {**msgspec.structs.asdict(sample), "tokens": sample.tokens.tolist()}
-            out.write(encoder.encode(row) + b"\n")
-    return Path(path)
 
 
 class _SmallestKeys:

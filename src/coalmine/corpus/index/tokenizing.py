@@ -16,6 +16,7 @@ from coalmine.errors import InputError, MissingExtraError, ModelError
 from coalmine.models.offline import offline
 from coalmine.models.plugins import is_plugin, plugin_model
 from coalmine.models.protocols import IntArray
+from coalmine.models.reference.checkpoint import saved_tokenizer
 from coalmine.models.reference.tokens import (
     CharacterTokenizer,
     ReferenceTokenizer,
@@ -23,11 +24,9 @@ from coalmine.models.reference.tokens import (
     tokenizer_from_dict,
 )
 from coalmine.models.transformers.libraries import as_model_error
-from coalmine.models.transformers.model_files import TOKENIZER_FILE, check_json, read_object
+from coalmine.models.transformers.model_files import TOKENIZER_FILE, check_json
 from coalmine.models.transformers.subwords import SubwordTokenizer, encoded
 from coalmine.models.transformers.token_ids import check_ids, check_vocabulary, check_written_ids
-from coalmine.records.documents import check_seal, is_sealed
-from coalmine.storage.files import read_bytes
 
 
 class IndexTokenizer(Protocol):
@@ -214,16 +213,9 @@ def _from_directory(directory: Path) -> IndexTokenizer:
         raise InputError(
             f"tokenizer not found: {directory} is not a directory; name a model's directory, or the word 'bytes'"
         )
-    config = directory / "config.json"
-    document = read_object(config) if config.exists() else {}
-    if isinstance(document.get("tokenizer"), dict):
-        content = read_bytes(config, "the model's config")
-        if is_sealed(content):
-            check_seal(config, content, "the model")
-        try:
-            return ReferenceTokens(tokenizer_from_dict(document["tokenizer"]))
-        except KeyError as missing:
-            raise ModelError(f"{config} is damaged (no {missing}); train the model again") from None
+    trained_here = saved_tokenizer(directory)
+    if trained_here is not None:
+        return ReferenceTokens(trained_here)
     if not (directory / TOKENIZER_FILE).is_file():
         raise ModelError(
             f"{directory} has neither a config.json of `coalmine train` nor a tokenizer.json; name a model's directory, or 'bytes'"

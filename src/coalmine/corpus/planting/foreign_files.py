@@ -13,7 +13,7 @@ import msgspec
 
 from coalmine.errors import InputError
 from coalmine.storage.decoding import UndecodableError, decode_python_json, without_values
-from coalmine.storage.files import read_bytes
+from coalmine.storage.files import read_text
 
 # More copies than any corpus holds.
 MOST_COPIES = 10**12
@@ -78,12 +78,7 @@ class Table(NamedTuple):
 
 def read_foreign(path: Path, what: str) -> Any:
     """The content of a file: a `Table` for CSV, JSON Lines and a JSON list of objects, and otherwise the JSON value."""
-    try:
-        text = read_bytes(path, what).decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{path} is not UTF-8 ({problem.reason} at byte {problem.start}); save it as UTF-8"
-        ) from None
+    text = read_text(path, what)
     if path.suffix == ".jsonl":
         numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         rows = [
@@ -95,7 +90,7 @@ def read_foreign(path: Path, what: str) -> Any:
         if isinstance(value, list):
             return _table(path, [(f"entry {number}", entry) for number, entry in enumerate(value)])
         return value
-    return _table(path, list(_csv_rows(path, text)))
+    return csv_table(path, text)
 
 
 def side_of(row: Row, column: str, path: Path) -> Side:
@@ -116,11 +111,7 @@ def copies_of(row: Row, column: str | None, path: Path) -> int:
     """How often a row was trained on, or was meant to be; 1 where the file does not say so."""
     if column is None:
         return 1
-    value = row.cells[column]
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = _as_number(row.cells[column])
     if not (1 <= number <= MOST_COPIES and number == math.floor(number)):
         raise InputError(
             f"{row.where} of {path} has something other than a whole number of copies of at least 1 in the column {column}, which is "
@@ -131,16 +122,24 @@ def copies_of(row: Row, column: str | None, path: Path) -> int:
 
 def number_of(row: Row, column: str, path: Path) -> float:
     """A number that is finite."""
-    value = row.cells[column]
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = _as_number(row.cells[column])
     if not math.isfinite(number):
         raise InputError(
             f"{row.where} of {path} has something other than a finite number in the column {column}; leave out what could not be scored"
         )
     return number
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell holds a number, and not a name or a text."""
+    return not math.isnan(_as_number(value))
+
+
+def _as_number(value: Any) -> float:
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def shaped(path: Path, document: Any, shape: type[Shape], what: str) -> Shape:
@@ -167,15 +166,20 @@ def _json(path: Path, where: str, content: bytes) -> Any:
         raise InputError(f"{where}{path} is not JSON ({problem}); export it again") from None
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
+def csv_table(path: Path, text: str, names: Sequence[str] = ()) -> Table:
+    """The rows of a CSV; `names` are those of its columns where its first line does not name them."""
+    return _table(path, list(_csv_rows(path, text, names)))
+
+
+def _csv_rows(path: Path, text: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error as problem:
         raise InputError(f"{path} is not CSV ({problem}); export it again") from None
     if not lines:
         raise InputError(f"{path} is empty; export it again, with a line of column names first")
-    header = lines[0]
-    for number, cells in enumerate(lines[1:], 2):
+    header, rows = (names, lines) if names else (lines[0], lines[1:])
+    for number, cells in enumerate(rows, 1 if names else 2):
         # A comma for the decimal point would otherwise cut a number in two, and half of it would count.
         if len(cells) != len(header):
             raise InputError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from coalmine.grouped import grouped
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -78,9 +80,7 @@ class OccurrenceSearch:
 
 def search_for(canaries: CanarySet) -> OccurrenceSearch:
     """A search for all canaries and references of a set."""
-    groups: dict[str, list[str]] = {}
-    for _, format_id, text in canaries.named_texts():
-        groups.setdefault(format_id, []).append(text)
+    groups = grouped((format_id, text) for _, format_id, text in canaries.named_texts())
     return OccurrenceSearch(groups.values())
 
 

@@ -101,17 +101,22 @@ def key_from_environment(variable: str, url: str) -> Key:
             f"the environment variable {variable} holds spaces or characters that no key has; set it to the key alone"
         )
     parts = urlsplit(url)
-    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise InputError(
             f"{variable} is set, and the key in it would go to {parts.hostname} unencrypted; use https, or unset the variable"
         )
     return Key(value)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; a name other than localhost may lead anywhere.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1%lo"), is_loopback("example.org")
+    (True, True, False)
+    """
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False

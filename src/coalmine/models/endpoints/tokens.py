@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import ClassVar
 
 from coalmine.errors import InputError, MissingExtraError, ModelError, ModelOutputError
 from coalmine.models.endpoints.echo import Piece
+from coalmine.models.endpoints.token_texts import TokenTexts, piece_of
 from coalmine.models.offline import offline
 from coalmine.models.transformers.libraries import as_model_error
 from coalmine.models.transformers.model_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_object
@@ -110,12 +110,7 @@ class LocalTokenizer(SubwordTokenizer):
 
     def id_of(self, text: str) -> int:
         """The id of a token that the server wrote."""
-        raw = text.encode("utf-8", "surrogatepass")
-        if text.startswith("bytes:"):
-            # A server that writes something else there has no such token.
-            with contextlib.suppress(UnicodeError):
-                raw = text[len("bytes:") :].encode("ascii").decode("unicode_escape").encode("latin-1")
-        token = self._by_bytes.get(raw)
+        token = self._by_bytes.get(piece_of(text))
         token = self._named.get(text) if token is None else token
         if token is None:
             raise ModelOutputError(
@@ -125,11 +120,8 @@ class LocalTokenizer(SubwordTokenizer):
 
     def check_cut(self, asked: Sequence[int], pieces: Sequence[Piece]) -> None:
         """Check that the server cut the text where this tokenizer does, token for token."""
-        texts = self.pieces(first=False)
-        own = [texts[token] or b"" for token in asked]
-        # Some schemes mark the first word with a space that is not in the text.
-        if own and self.pieces(first=True)[asked[0]] is not None:
-            own[0] = self.pieces(first=True)[asked[0]] or b""
+        texts = TokenTexts(self)
+        own = [texts.piece(token, first=place == 0) for place, token in enumerate(asked)]
         place = 0
         for piece in pieces:
             part = own[place : place + piece.tokens]

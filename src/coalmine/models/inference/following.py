@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coalmine.errors import InputError, ModelOutputError
+from coalmine.errors import InputError
 from coalmine.models.inference.reading import BoolArray, Places, Reader
+from coalmine.models.inference.token_scores import check_numbers
 from coalmine.models.protocols import FloatArray, Followed, IntArray, Sampling, TokenSequence
 from coalmine.models.reference.networks import State
 
@@ -110,7 +111,7 @@ def _judge(
         judged = reader.projection.judge(
             reader.at(hidden, some), np.arange(len(asked)), asked, temperatures=temperatures
         )
-        _check_numbers(bool(np.isfinite(judged.highest).all()))
+        check_numbers(bool(np.isfinite(judged.highest).all()))
         hits[some], log2s[some] = judged.is_argmax, judged.log2
         return hits, log2s
     # The likeliest tokens are not known before all logits are.
@@ -118,13 +119,6 @@ def _judge(
         own = torch.from_numpy(tokens[places]).to(logits.device)
         hits[places], log2s[places] = _judge_logits(logits, own, samplings)
     return hits, log2s
-
-
-def _check_numbers(finite: bool) -> None:
-    if not finite:
-        raise ModelOutputError(
-            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
-        )
 
 
 def _judge_logits(
@@ -139,7 +133,7 @@ def _judge_logits(
     logits.scatter_(1, tokens[:, None], -torch.inf)
     others = logits.amax(dim=1, keepdim=True)
     highest = torch.maximum(own, others)
-    _check_numbers(bool(torch.isfinite(highest).all()))
+    check_numbers(bool(torch.isfinite(highest).all()))
     hits = (own > others)[:, 0]
     tied = (own == others)[:, 0]
     hits[tied] = tokens[tied] < logits[tied].argmax(dim=1)

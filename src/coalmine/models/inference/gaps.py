@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.grouped import grouped
 from coalmine.models.inference.local import LocalModel
-from coalmine.models.inference.token_scores import TokenScores, log2_softmax
+from coalmine.models.inference.token_scores import TokenScores, check_numbers, log2_softmax
 from coalmine.models.protocols import IntArray, SequenceScore, TokenSequence
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.randomness import integers
@@ -107,26 +108,15 @@ class GapScorer(LocalModel[SubwordTokenizer]):
 
     def _batches(self, lengths: Sequence[int], *, answers: int) -> Iterator[list[int]]:
         """The indices of rows, in batches of rows of one length: nothing is padded, so no padding can leak into a score."""
-        groups: dict[int, list[int]] = {}
-        for i, length in enumerate(lengths):
-            groups.setdefault(length, []).append(i)
-        for length, group in sorted(groups.items()):
+        for length, group in sorted(grouped((length, i) for i, length in enumerate(lengths)).items()):
             most = max(1, NUMBERS_AT_A_TIME // self._numbers(length, answers))
             for start in range(0, len(group), most):
                 yield group[start : start + most]
 
     def _row(self, sequence: TokenSequence) -> NDArray[np.int32]:
         """A sequence as the model reads it, with nothing hidden."""
-        if not sequence.context:
-            raise NotMeasurableError(
-                "a text cannot be scored after nothing: give the model's context before it"
-            )
-        row = sequence.context + sequence.target
-        if min(row) < 0 or max(row) >= self._tokenizer.size:
-            raise ModelError(
-                f"token ids must be in [0, {self._tokenizer.size}), got {min(row)} to {max(row)}"
-            )
-        return np.array(row + self._closing, dtype=np.int32)
+        self._check_sequences([sequence])
+        return np.array(sequence.context + sequence.target + self._closing, dtype=np.int32)
 
     def _as_chosen(self) -> contextlib.AbstractContextManager[Any]:
         """The model with or without its adapter, for the duration of a pass."""
@@ -135,9 +125,6 @@ class GapScorer(LocalModel[SubwordTokenizer]):
             if self._adapter
             else cast("contextlib.AbstractContextManager[Any]", self._model.disable_adapter())
         )
-
-    def _tensor(self, array: IntArray) -> Tensor:
-        return torch.from_numpy(np.asarray(array, dtype=np.int64)).to(self._device)
 
 
 def hidden_places(tokens: Sequence[int], *, share: float, seed: int) -> list[int]:
@@ -175,10 +162,7 @@ def check_gaps(gaps: Sequence[int], length: int) -> None:
 
 def likeliest(logits: Tensor) -> Tensor:
     """The token with the highest logit, and the lowest id among equals; NaN is refused, because it hides a failure."""
-    if bool(torch.isnan(logits).any()):
-        raise ModelOutputError(
-            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
-        )
+    check_numbers(not bool(torch.isnan(logits).any()))
     return logits.argmax(dim=-1)
 
 

@@ -15,7 +15,7 @@ from coalmine.errors import ModelError, NotMeasurableError
 from coalmine.models.contexts import Context, Contexts
 from coalmine.models.inference.following import follow_all
 from coalmine.models.inference.likeliest import list_likeliest
-from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.local import LocalModel, check_ids
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.reading import Reader
 from coalmine.models.inference.scoring import Scoring, shared_length
@@ -131,24 +131,14 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     ) -> list[Followed]:
         """Whether greedy decoding writes each target, and how likely sampling does, in one pass over the true text."""
         self._check_at_rest()
-        for sequence in sequences:
-            self._check(sequence.context + sequence.target)
-            if not sequence.context:
-                raise NotMeasurableError(
-                    "a text cannot be followed after nothing: give the model's context before it"
-                )
+        self._check_sequences(sequences)
         return follow_all(self._reader, sequences, samplings=samplings, stop_at_miss=stop_at_miss)
 
     @torch.inference_mode()
     def likeliest(self, sequences: Sequence[TokenSequence], *, k: int) -> list[list[list[tuple[int, float]]]]:
         """The k likeliest tokens at each position of each target with their log2 probabilities; among equals, the lower id first."""
         self._check_at_rest()
-        for sequence in sequences:
-            self._check(sequence.context + sequence.target)
-            if not sequence.context:
-                raise NotMeasurableError(
-                    "a model cannot be asked what follows nothing: give its context before the text"
-                )
+        self._check_sequences(sequences)
         return list_likeliest(self._reader, sequences, k)
 
     @property
@@ -171,12 +161,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def _scores(self, sequences: Sequence[TokenSequence], asked: Asked) -> list[TokenScores]:
         self._check_at_rest()
-        for context, target, _ in sequences:
-            self._check(context + target)
-            if not context:
-                raise NotMeasurableError(
-                    "a text cannot be scored after nothing: give the model's context before it"
-                )
+        self._check_sequences(sequences)
         if not sequences:
             return []
         scoring = Scoring(
@@ -211,8 +196,8 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         self, states: State, parents: IntArray, tokens: IntArray, *, columns: IntArray | None = None
     ) -> Step:
         """Gather, advance, and predict the next token."""
-        state = self._network.select(states, self._tensor(np.asarray(parents, dtype=np.int64)))
-        read = self._tensor(np.asarray(tokens, dtype=np.int64)[:, None])
+        state = self._network.select(states, self._tensor(parents))
+        read = self._tensor(tokens)[:, None]
         hidden, state = self._network.read_hidden(read, state, 1)
         return Step(state, self._log2(hidden[:, 0], columns))
 
@@ -224,11 +209,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @torch.inference_mode()
     def gather(self, parts: Sequence[tuple[State, IntArray]]) -> State:
         """Rows of several batches as one batch."""
-        picked = [
-            self._network.select(state, self._tensor(np.asarray(rows, dtype=np.int64)))
-            for state, rows in parts
-        ]
-        return self._network.join(picked)
+        return self._network.join([self._network.select(state, self._tensor(rows)) for state, rows in parts])
 
     def state_bytes(self, states: State) -> int:
         """The bytes of its tensors."""
@@ -278,7 +259,7 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     def _read_last(self, rows: Sequence[Sequence[int]], state: State | None = None) -> tuple[Tensor, State]:
         """The (rows, width) hidden numbers after rows of one length, and the state there."""
         for row in rows:
-            self._check(row)
+            check_ids(row, self._tokenizer.size)
         if state is None:
             state = self._network.initial_state(len(rows))
         hidden, state = self._network.read_hidden(self._tensor(np.array(rows, dtype=np.int64)), state, 1)
@@ -329,15 +310,6 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     @property
     def _projection(self) -> Projection:
         return Projection(self._network, whole_at_a_time=LOGITS_AT_A_TIME)
-
-    def _tensor(self, array: IntArray) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
-
-    def _check(self, tokens: Sequence[int]) -> None:
-        if tokens and not (min(tokens) >= 0 and max(tokens) < self._tokenizer.size):
-            raise ModelError(
-                f"token ids must be in [0, {self._tokenizer.size}), got {min(tokens)} to {max(tokens)}"
-            )
 
 
 def _by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coalmine.errors import ModelOutputError
 from coalmine.models.inference.reading import Reader
-from coalmine.models.inference.token_scores import log2_softmax
+from coalmine.models.inference.token_scores import check_numbers, log2_softmax
 from coalmine.models.protocols import TokenSequence
 
 Listed = list[tuple[int, float]]
@@ -40,10 +39,7 @@ def list_likeliest(reader: Reader, sequences: Sequence[TokenSequence], k: int) -
 
 def _likeliest(logits: Tensor, k: int) -> list[Listed]:
     """The k highest of each row of (n, vocabulary) logits, in order; of equals, the lower ids."""
-    if not bool(torch.isfinite(logits.amax(dim=1)).all()):
-        raise ModelOutputError(
-            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
-        )
+    check_numbers(bool(torch.isfinite(logits.amax(dim=1)).all()))
     lowest = torch.topk(logits, min(k, logits.shape[1]), dim=1).values[:, -1:]
     # All that are as high as the last of them, so that chance does not decide which of equals are left out.
     rows, ids = torch.nonzero(logits >= lowest, as_tuple=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from coalmine.errors import ModelError
-from coalmine.models.protocols import Tokenizer
+from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.protocols import IntArray, Tokenizer, TokenSequence
 from coalmine.models.resolution import PRECISION_BITS
 
 _Tokenizer = TypeVar("_Tokenizer", bound=Tokenizer)
@@ -62,6 +64,17 @@ class LocalModel(Generic[_Tokenizer]):
                 f"{self._name!r} is in training mode, in which dropout changes its numbers; call .eval() on it first"
             )
 
+    def _check_sequences(self, sequences: Iterable[TokenSequence], what: str = "token ids") -> None:
+        """Reject what would be scored after nothing, and ids that the tokenizer does not have."""
+        for sequence in sequences:
+            if not sequence.context:
+                said = "a text cannot be scored after nothing: give the model's context before it"
+                raise NotMeasurableError(said)
+            check_ids(sequence.context + sequence.target, self._tokenizer.size, what)
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(np.asarray(array, dtype=np.int64)).to(self._device)
+
     def _facts(self) -> dict[str, Any]:
         """What the record of a run has of every such model; the facts of its origin come last."""
         coarser = PRECISION_BITS[self._computed_in] > PRECISION_BITS[self._precision]
@@ -71,3 +84,9 @@ class LocalModel(Generic[_Tokenizer]):
             **({"computed_in": self._computed_in} if coarser else {}),
             **self._origin,
         }
+
+
+def check_ids(tokens: Sequence[int], size: int, what: str = "token ids") -> None:
+    """Reject ids that a tokenizer of this size does not have; messages call them `what`."""
+    if tokens and not (min(tokens) >= 0 and max(tokens) < size):
+        raise ModelError(f"{what} must be in [0, {size}), got {min(tokens)} to {max(tokens)}")

@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.errors import NotMeasurableError
 from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulModel
-from coalmine.models.inference.local import LocalModel
+from coalmine.models.inference.local import LocalModel, check_ids
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.scoring import judge_tokens
 from coalmine.models.inference.token_scores import Asked, TokenScores
 from coalmine.models.protocols import (
     DistributionScore,
-    IntArray,
     SequenceScore,
     Tokenizer,
     TokenSequence,
@@ -184,7 +183,8 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         """The model with the source of all sequences, if they have one in common; all of them are checked."""
         self._check_at_rest()
         for sequence in sequences:
-            self._check(sequence)
+            self._check_source(sequence.source)
+        self._check_sequences(sequences, "ids of target tokens")
         sources = {sequence.source for sequence in sequences}
         return self.given_tokens(sources.pop()) if len(sources) == 1 else None
 
@@ -239,29 +239,13 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             padded[place, : len(row)] = row
         return self._tensor(padded)
 
-    def _tensor(self, array: IntArray) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
-
-    def _check(self, sequence: TokenSequence) -> None:
-        self._check_source(sequence.source)
-        if not sequence.context:
-            raise NotMeasurableError(
-                "a target cannot be scored after nothing: give the model's context before it"
-            )
-        _check_ids(sequence.context + sequence.target, self._tokenizer.size, "target")
-
     def _check_source(self, source: tuple[int, ...]) -> None:
         if not source:
             raise NotMeasurableError(
                 f"{self._name!r} is a model of pairs, and a target cannot be scored without its source; give the source, or hold "
                 "one fixed with given(source)"
             )
-        _check_ids(source, self._source_tokenizer.size, "source")
-
-
-def _check_ids(tokens: Sequence[int], size: int, side: str) -> None:
-    if min(tokens) < 0 or max(tokens) >= size:
-        raise ModelError(f"ids of {side} tokens must be in [0, {size}), got {min(tokens)} to {max(tokens)}")
+        check_ids(source, self._source_tokenizer.size, "ids of source tokens")
 
 
 def _lengths(sequence: TokenSequence) -> tuple[int, int]:

@@ -20,10 +20,10 @@ from coalmine.models.inference.ranking import Ranks
 from coalmine.models.inference.vocabulary_sums import Moments, Normalizer
 from coalmine.models.protocols import FloatArray, IntArray
 
-__all__ = ["ROWS", "WIDTH", "Judged", "Projection"]
+__all__ = ["ROWS", "WIDTH", "JudgedTokens", "Projection"]
 
 
-class Judged(NamedTuple):
+class JudgedTokens(NamedTuple):
     """What the logits of a position say of one token; one entry per question."""
 
     log2: FloatArray  # (questions, temperatures), in bits
@@ -84,7 +84,7 @@ class Projection:
         temperatures: Sequence[float] = (1.0,),
         ranks: bool = False,
         moments: bool = False,
-    ) -> Judged:
+    ) -> JudgedTokens:
         """For each of q questions, what position rows[i] of (n, width) hidden numbers says of the token tokens[i].
 
         The log2 probabilities are those at each temperature. A rank is 1 plus the number of tokens with a higher logit. Moments are those
@@ -112,7 +112,7 @@ class Projection:
         for place, (temperature, total) in enumerate(zip(temperatures, totals, strict=True)):
             shifted = (found.logits.double() - highs[position]) / temperature
             log2[:, place] = _bits(shifted - total.log_above(highs)[position])
-        judged = Judged(
+        judged = JudgedTokens(
             log2,
             found.are_argmax(highest),
             np.asarray(highs[position].cpu().numpy()),

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import DistributionScore, FloatArray, IntArray, SequenceScore
 
 
@@ -19,6 +20,14 @@ class Asked(NamedTuple):
 
     ranks: bool = False
     moments: bool = False
+
+
+def check_numbers(finite: bool) -> None:
+    """Refuse what a model gave, unless it is `finite`: anything else hides a failure."""
+    if not finite:
+        raise ModelOutputError(
+            "the model gave values that are not numbers; nothing can be concluded from it: check the weights, or use float32"
+        )
 
 
 class TokenScores(NamedTuple):

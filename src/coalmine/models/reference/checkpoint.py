@@ -256,6 +256,24 @@ def _read_config(path: Path) -> ModelConfig:
         raise ModelError(f"{path} is damaged ({problem}); train the model again") from None
 
 
+def saved_tokenizer(directory: Path) -> ReferenceTokenizer | None:
+    """The tokenizer of a model that `coalmine train` wrote, without its weights; None if there is no such model."""
+    from coalmine.models.reference.tokens import tokenizer_from_dict
+    from coalmine.models.transformers.model_files import read_object
+
+    path = directory / CONFIG_FILE
+    described = read_object(path).get("tokenizer") if path.exists() else None
+    if not isinstance(described, dict):
+        return None
+    content = read_bytes(path, "the model's config")
+    if is_sealed(content):
+        check_seal(path, content, "the model")
+    try:
+        return tokenizer_from_dict(described)
+    except KeyError as missing:
+        raise ModelError(f"{path} is damaged (no {missing}); train the model again") from None
+
+
 def vocabulary_words(path: str | os.PathLike[str]) -> list[str]:
     """The words that a word model knows, for {word:n}; needs no torch."""
     config = Path(path) / CONFIG_FILE

@@ -40,6 +40,15 @@ def head_of(layer: nn.Module, bent: Callable[[Tensor], object] | None = None) ->
     return Head(layer.weight, layer.bias, bent)
 
 
+def check_shape(config: Any, *sizes: str) -> None:
+    """Reject a network with a size below 1, or with a dropout that leaves nothing."""
+    for name in sizes:
+        if getattr(config, name) < 1:
+            raise InputError(f"{name} must be at least 1, got {getattr(config, name)}")
+    if not 0 <= config.dropout < 1:
+        raise InputError(f"dropout must be in [0, 1), got {config.dropout}")
+
+
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a network; an architecture ignores the fields that it does not use."""
 
@@ -53,11 +62,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     heads: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "embedding", "hidden", "layers", "kernel", "heads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
+        check_shape(self, "vocabulary", "embedding", "hidden", "layers", "kernel", "heads")
         if self.architecture not in NETWORKS:
             raise InputError(f"unknown architecture {self.architecture!r}: known are {', '.join(NETWORKS)}")
         if self.architecture == "transformer" and self.hidden % (2 * self.heads):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from coalmine.errors import InputError
 from coalmine.models.inference.pairs import PairNetwork
 from coalmine.models.protocols import IntArray
-from coalmine.models.reference.networks import Head, Network, SplitNetwork, State, head_of
+from coalmine.models.reference.networks import Head, Network, SplitNetwork, State, check_shape, head_of
 from coalmine.models.reference.tokens import ReferenceTokenizer
 
 
@@ -32,11 +32,7 @@ class PairNetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "embedding", "hidden", "layers"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
+        check_shape(self, "vocabulary", "embedding", "hidden", "layers")
         if self.architecture not in PAIR_NETWORKS:
             raise InputError(
                 f"unknown architecture of pairs {self.architecture!r}: known are {', '.join(PAIR_NETWORKS)}"

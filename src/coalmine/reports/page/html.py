@@ -15,6 +15,7 @@ from coalmine.evidence.figures import Figure
 from coalmine.evidence.findings import Finding, FindingStatus
 from coalmine.evidence.pages import all_visible, content_policy, drawing_script, templates
 from coalmine.evidence.run import Run
+from coalmine.grouped import grouped
 from coalmine.records import Estimate
 from coalmine.reports.conclusion import Conclusion
 from coalmine.reports.figures import figures_of
@@ -107,10 +108,8 @@ def _across(runs: Sequence[Run]) -> tuple[AcrossRuns, ...]:
 
 
 def _part(one: ReportedRun, prefix: str, *, reveal: bool) -> RunPart:
-    details: dict[str, list[Detail]] = {}
-    for audit in audits():
-        for detail in audit.details(one.run, reveal):
-            details.setdefault(detail.section, []).append(detail)
+    shown = (detail for audit in audits() for detail in audit.details(one.run, reveal))
+    details = grouped((detail.section, detail) for detail in shown)
     return RunPart(
         prefix=prefix,
         name=one.name,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from coalmine.errors import ModelError
 from coalmine.formats.format import Format
+from coalmine.grouped import grouped
 from coalmine.models.protocols import Tokenizer
 from coalmine.models.transformers.subwords import SubwordTokenizer
 from coalmine.randomness import integers
@@ -212,9 +213,7 @@ def wrong_path(
         if not _has_path(states, tokenizer.encode(text)):
             return text
     edges = [(state, edge) for state in range(len(states)) for edge in range(len(states[state].edges))]
-    arriving: dict[int, list[tuple[int, int]]] = {}
-    for state, edge in edges:
-        arriving.setdefault(states[state].edges[edge][1], []).append((state, edge))
+    arriving = grouped((states[state].edges[edge][1], (state, edge)) for state, edge in edges)
     if len(edges) > EDGES_TRIED:
         edges = generator.sample(edges, EDGES_TRIED)
     for state, edge in edges:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coalmine.errors import InputError
+from coalmine.grouped import grouped
 from coalmine.models.protocols import FloatArray, IntArray, Stepper
 from coalmine.search.walks.frontier import Frontier, Nodes
 from coalmine.search.walks.shortest_path import FoundMember
@@ -77,9 +78,7 @@ def free_beam(model: Stepper, prompts: Sequence[Sequence[int]], *, length: int, 
         raise InputError(f"a beam needs a width and a length of at least 1, got {width} and {length}")
     check_width(model, width)
     results: list[Beams | None] = [None] * len(prompts)
-    groups: dict[int, list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        groups.setdefault(len(prompt), []).append(place)
+    groups = grouped((len(prompt), place) for place, prompt in enumerate(prompts))
     most = max(1, NUMBERS_AT_A_TIME // (width * model.tokenizer.size))
     for group in groups.values():
         for begin in range(0, len(group), most):

@@ -102,7 +102,7 @@ class DrawnBelow(NamedTuple):
     log2_guided: NDArray[np.float64]  # (nodes,), the log2 probability with which a guided draw starts there
 
 
-class Followed(NamedTuple):
+class FollowedDraws(NamedTuple):
     """Where draws ended, in their order; each array is (draws,). `log2_guided` is the log2 probability of a guided draw of the member."""
 
     indices: NDArray[Any]
@@ -137,7 +137,7 @@ class DrawPlan:
         nodes = as_nodes(self._starts[places])
         return DrawnBelow(self._seeds[begin:end], rows, nodes, -nodes.costs - self._log2_mass)
 
-    def draws(self, parts: Sequence[Followed]) -> Draws:
+    def draws(self, parts: Sequence[FollowedDraws]) -> Draws:
         """All draws, of which `parts` are consecutive."""
         indices, costs, log2_guided = (np.concatenate(column) for column in zip(*parts, strict=True))
         log2_q = np.logaddexp2(
@@ -153,7 +153,7 @@ class DrawPlan:
         )
 
 
-def follow_draws(frontier: Frontier, drawn: DrawnBelow, limit: float) -> Followed:
+def follow_draws(frontier: Frontier, drawn: DrawnBelow, limit: float) -> FollowedDraws:
     """Follow draws to their ends; the states of the nodes that they start from are computed from the start of the text.
 
     Draws that exceed `limit` (bits) count for no threshold up to it, and are not followed further.
@@ -169,7 +169,7 @@ def follow_draws(frontier: Frontier, drawn: DrawnBelow, limit: float) -> Followe
             arrivals += _walk(frontier, block, walkers.select(here), chance, limit)
     draws, indices, costs, log2_guided = (np.concatenate(column) for column in zip(*arrivals, strict=True))
     order = np.argsort(draws)
-    return Followed(indices[order], costs[order], log2_guided[order])
+    return FollowedDraws(indices[order], costs[order], log2_guided[order])
 
 
 def draw_members(

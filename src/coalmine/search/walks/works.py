@@ -116,7 +116,7 @@ class CutTree(MembersWork):
         }
 
 
-class Parts(NamedTuple):
+class TreeParts(NamedTuple):
     """A tree in parts.
 
     Attributes:
@@ -130,13 +130,13 @@ class Parts(NamedTuple):
     expansions: int
 
 
-def cut_tree(members: Members) -> Course[Parts]:
+def cut_tree(members: Members) -> Course[TreeParts]:
     """The parts of a tree that are walked one by one: a tree of at most `enumeration.UNIT_MEMBERS` is one part."""
     tree, most = members.tree, enumeration.UNIT_MEMBERS
     if tree.size <= most:
         none = np.empty(0, dtype=np.int64)
         above = Nodes(none, np.empty(0), none.astype(tree.index_type), none, none, none)
-        return Parts([Unit("all", size=tree.size)], above, 0)
+        return TreeParts([Unit("all", size=tree.size)], above, 0)
     found = yield from one_result(Step(CutTree(members), [Unit(most)], "Cutting the tree"))
     below = nodes_from_arrays(found, "part", tree.index_type)
     units = []
@@ -144,7 +144,7 @@ def cut_tree(members: Members) -> Course[Parts]:
         node = below.select([row])
         size = int(tree.members[node.states[0]])
         units.append(Unit((str(node.indices[0]), int(node.depths[0]), float(node.costs[0])), node, size))
-    return Parts(units, nodes_from_arrays(found, "above", tree.index_type), int(found["expansions"]))
+    return TreeParts(units, nodes_from_arrays(found, "above", tree.index_type), int(found["expansions"]))
 
 
 def score_in_batches(
