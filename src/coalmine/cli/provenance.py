@@ -25,6 +25,7 @@ from coalmine.storage.unfinished import sole_use
 
 if TYPE_CHECKING:
     from coalmine.audits.provenance.fit import Fit
+    from coalmine.audits.provenance.repetition import IndexedCorpus
     from coalmine.audits.provenance.results import Provenance
     from coalmine.audits.provenance.users import User
     from coalmine.cli.output import Output
@@ -209,6 +210,9 @@ class Audited(Arguments, frozen=True, kw_only=True):
     reference_model: Annotated[
         str | None, Option("A model without the suspects' texts, such as the base of a fine-tuned one.")
     ] = None
+    index: Annotated[
+        Path | None, Option("An index of one of these corpora, to find texts inside those of other users.")
+    ] = None
     options: ProvenanceOptions
     columns: UserFields
 
@@ -344,6 +348,7 @@ def _audit(given: Audit, fitted: Fit | None, reference: list[User], output: Outp
             progress=output.progress(),
             record=record,
             data_sha256=hashes,
+            indexed=_indexed(asked.index, hashes),
         )
         _show(result, output, directory, reveal=given.reveal)
     return 0
@@ -353,6 +358,13 @@ def _users(path: Path | None, asked: Audited, what: str) -> list[User]:
     from coalmine.audits.provenance.users import read_users
 
     return [] if path is None else read_users(path, asked.columns.fields(), by=asked.options.by, what=what)
+
+
+def _indexed(path: Path | None, hashes: dict[str, str]) -> IndexedCorpus | None:
+    from coalmine.audits.provenance.repetition import IndexedCorpus
+    from coalmine.corpus.index.queries import CorpusIndex
+
+    return None if path is None else IndexedCorpus.of(CorpusIndex.open(path), hashes)
 
 
 def _names(path: Path) -> set[str]:

@@ -15,14 +15,15 @@ from coalmine.audits.provenance.data_checks import (
     Groups,
     check_data,
     overlaps,
-    repeated_texts,
     time_ranges,
     unknown_words,
     users_needed,
 )
+from coalmine.audits.provenance.repetition import IndexedCorpus, repeated_texts
 from coalmine.audits.provenance.text_hashes import OwnedTexts, normalized
 from coalmine.corpus import CorpusIndex, Fields, build_index
 from coalmine.errors import InputError
+from coalmine.storage.files import sha256_of_file
 
 LONG = "a text that is long enough to be compared, number {}"
 
@@ -80,7 +81,7 @@ def test_repeated_texts_are_those_of_a_dictionary(rows):
         for text in texts:
             owners[" ".join(text.split())].add(name)
     repeated = {text: who for text, who in owners.items() if len(who) > 1}
-    found = repeated_texts(users, shortest=1)
+    found = repeated_texts({"suspects": users}, shortest=1)
     assert found.texts == len(owners)
     assert found.repeated == len(repeated)
     assert found.users == len({name for name, _ in rows})
@@ -91,10 +92,11 @@ def test_repeated_texts_are_those_of_a_dictionary(rows):
 
 def test_short_texts_are_left_out():
     users = [user("ann", "thank you"), user("bob", "thank you")]
-    found = repeated_texts(users)
+    found = repeated_texts({"suspects": users})
     assert (found.texts, found.repeated, found.share, found.most_users) == (0, 0, None, 1)
-    assert repeated_texts(users, shortest=9).repeated == 1
-    assert repeated_texts([user("ann", "谢谢" * 5), user("bob", "谢谢" * 5)]).repeated == 1  # 30 bytes
+    assert repeated_texts({"suspects": users}, shortest=9).repeated == 1
+    users = [user("ann", "谢谢" * 5), user("bob", "谢谢" * 5)]  # 30 bytes
+    assert repeated_texts({"suspects": users}).repeated == 1
 
 
 def test_pairs_are_the_same_if_both_sides_are():
@@ -103,7 +105,7 @@ def test_pairs_are_the_same_if_both_sides_are():
         User(name, (UserText(yes, source=source),))
         for name, source in (("ann", "Did he?"), ("bob", "Did  he?"), ("eve", "Was it?"))
     ]
-    found = repeated_texts(users)
+    found = repeated_texts({"suspects": users})
     assert (found.texts, found.repeated, found.affected_users) == (2, 1, 2)
 
 
@@ -121,11 +123,20 @@ def test_an_index_also_finds_texts_inside_those_of_others(tmp_path):
     path.write_text("".join(json.dumps({"by": by, "text": text}) + "\n" for by, text in rows))
     users = read_users(path, Fields(user="by"))
     build_index(path, tmp_path / "index")
-    found = repeated_texts(users, index=CorpusIndex.open(tmp_path / "index"))
+    index = CorpusIndex.open(tmp_path / "index")
+    indexed = IndexedCorpus.of(index, {"reference": "another", "suspects": sha256_of_file(path)})
+    assert indexed.group == "suspects"
+    found = repeated_texts({"suspects": users}, indexed=indexed)
     assert found.repeated == 1
     assert found.quoted == 3  # Ann's, and the template of both
-    with pytest.raises(InputError, match="have no line or row there"):
-        repeated_texts([user("ann", said)], index=CorpusIndex.open(tmp_path / "index"))
+    carl = [user("carl", said.removeprefix("we will "), "what only Carl has ever written")]
+    assert repeated_texts({"suspects": users, "non-members": carl}, indexed=indexed).quoted == 4
+    with pytest.raises(InputError, match="of another corpus than those of the audit"):
+        IndexedCorpus.of(index, {"suspects": "another"})
+    groups = Groups(suspects=read_users(path, by="document"))
+    # Every document is then a user of its own: hers is quoted by two, and the template is in two.
+    found = check_data(groups, fdr=0.05, by="document", indexed=indexed).repeated_texts
+    assert (found.users, found.repeated, found.quoted) == (6, 1, 3)
 
 
 def test_a_million_texts_take_sixteen_bytes_each():

@@ -46,6 +46,7 @@ def test_by_document_each_is_a_user_of_its_own(tmp_path, suffix):
     path = tmp_path / f"mail{suffix}"
     path.write_bytes(compressed(content_of(["a", "b"], suffix), suffix))
     users = read_users(path, by="document")
+    assert users == read_users(path, Fields(user="whatever"), by="document")
     unit = "row" if suffix == ".parquet" else "line"
     assert [user.texts[0].text for user in users] == ["a", "b"]
     assert [user.name for user in users] == [f"{unit} {user.texts[0].number}" for user in users]

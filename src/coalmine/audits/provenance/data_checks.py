@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -23,15 +23,13 @@ from coalmine.audits.provenance.overlaps import (
     Overlap,
     overlaps,
 )
-from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, OwnedTexts, long_enough
+from coalmine.audits.provenance.repetition import IndexedCorpus, RepeatedTexts, repeated_texts
+from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT
 from coalmine.audits.provenance.users import By, User
 from coalmine.errors import InputError
 from coalmine.statistics.differences import Difference, unpaired_difference
 from coalmine.statistics.provenance.conformal import non_members_needed, smallest_p_value
 from coalmine.statistics.scores import FloatArray
-
-if TYPE_CHECKING:
-    from coalmine.corpus.index.queries import CorpusIndex
 
 __all__ = [
     "DIFFERENT_TEXTS",
@@ -39,6 +37,7 @@ __all__ = [
     "DataChecks",
     "Group",
     "Groups",
+    "IndexedCorpus",
     "KnowsReference",
     "Overlap",
     "RepeatedTexts",
@@ -57,8 +56,6 @@ __all__ = [
 
 # Of the dates of a group: the texts outside of them are few, and one wrong date does not make the range long.
 CENTRAL = (0.01, 0.99)
-# Copies of one text that are looked at.
-MOST_COPIES = 1_000
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,26 +85,6 @@ class TimeRanges(msgspec.Struct, frozen=True, kw_only=True):
     def share(self) -> float:
         """The smaller of the two shares: 0 where the ranges do not overlap."""
         return min(self.suspects_within, self.non_members_within)
-
-
-class RepeatedTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many texts occur under several users, such as quotations, forwarded mail or templates; texts of fewer bytes are left out."""
-
-    shortest: int
-    # Different texts, those of them that several users have, and users with such a text.
-    texts: int
-    repeated: int
-    users: int
-    affected_users: int
-    # How many users have the text that most of them have.
-    most_users: int
-    # Also inside longer texts of other users, which takes an index of the corpus; None without one.
-    quoted: int | None = None
-
-    @property
-    def share(self) -> float | None:
-        """The share of texts that several users have; None where no text is long enough."""
-        return self.repeated / self.texts if self.texts else None
 
 
 class UnknownShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +147,7 @@ def check_data(
     *,
     fdr: float,
     by: By = "user",
-    index: CorpusIndex | None = None,
+    indexed: IndexedCorpus | None = None,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> DataChecks:
@@ -182,7 +159,7 @@ def check_data(
         unknown: as `counts` of `unknown_words`.
         fdr: the false-discovery rate that is asked for.
         by: documents have no names, so that only their texts are compared, also short ones.
-        index: of the one corpus file that all users of `groups` were read from.
+        indexed: an index of the corpus that one of the groups was read from.
         confidence: of the interval of the difference in unknown words.
         seed: of the exchanges behind it.
     """
@@ -192,16 +169,16 @@ def check_data(
     if asked and groups.non_members:
         non_members = len(groups.non_members)
         needed = users_needed(len(asked), non_members, fdr, smallest_p_value(non_members))
-    everyone = [user for users in groups for user in users]
+    there = groups.named()
     if by == "document":  # the lines of several files have the same names
-        everyone = [
-            user._replace(name=f"{name} {user.name}")
-            for name, users in groups.named().items()
-            for user in users
-        ]
+        there = {
+            name: [user._replace(name=f"{name} {user.name}") for user in users]
+            for name, users in there.items()
+        }
+    repeated = repeated_texts(there, shortest=shortest, indexed=indexed) if there else None
     return DataChecks(
         time_ranges=time_ranges(asked, groups.non_members),
-        repeated_texts=repeated_texts(everyone, shortest=shortest, index=index) if everyone else None,
+        repeated_texts=repeated,
         unknown_words=None if unknown is None else unknown_words(unknown, confidence=confidence, seed=seed),
         overlaps=overlaps(groups, fit, named=by == "user", shortest=shortest),
         users_needed=needed,
@@ -238,36 +215,6 @@ def time_ranges(suspects: Sequence[User], non_members: Sequence[User]) -> TimeRa
         suspects_within=_share_within(first, second),
         non_members_within=_share_within(second, first),
         disjoint=bool(first.max() < second.min() or second.max() < first.min()),
-    )
-
-
-def repeated_texts(
-    users: Sequence[User], *, shortest: int = SHORTEST_TEXT, index: CorpusIndex | None = None
-) -> RepeatedTexts:
-    """Which texts occur under several users, after normalization of white space; users of the same name are one.
-
-    Args:
-        users: of all groups.
-        shortest: texts below this many bytes of UTF-8 are left out.
-        index: of the corpus file that all of these users were read from; it also finds texts inside longer ones.
-
-    >>> from coalmine.audits.provenance.users import UserText
-    >>> both = UserText("Please find attached the minutes of the meeting.")
-    >>> found = repeated_texts([User("ann", (both, UserText("My own words, and nobody else's."))), User("bob", (both,))])
-    >>> found.repeated, found.texts, found.affected_users
-    (1, 2, 2)
-    """
-    found = OwnedTexts.of(users, shortest=shortest)
-    shared = found.shared()
-    copies = np.unique(found.texts[shared], return_counts=True)[1]
-    return RepeatedTexts(
-        shortest=shortest,
-        texts=len(np.unique(found.texts)),
-        repeated=len(copies),
-        users=len({user.name for user in users}),
-        affected_users=len(np.unique(found.owners[shared])),
-        most_users=int(copies.max()) if len(copies) else 1,
-        quoted=None if index is None else _quoted(users, index, shortest),
     )
 
 
@@ -354,22 +301,3 @@ def _seconds(users: Sequence[User]) -> tuple[FloatArray, int]:
 def _share_within(dates: FloatArray, of: FloatArray) -> float:
     low, high = np.quantile(of, CENTRAL)
     return float(np.mean((dates >= low) & (dates <= high)))
-
-
-def _quoted(users: Sequence[User], index: CorpusIndex, shortest: int) -> int:
-    """How many texts occur in the text of another user of the corpus that an index is of, also as a part of it."""
-    owners = {text.number: user.name for user in users for text in user.texts}
-    if any(number < 1 for number in owners):
-        raise InputError(
-            "an index can be asked about texts that were read from its corpus; these have no line or row there"
-        )
-    found = 0
-    for user in users:
-        texts = list(dict.fromkeys(text.text for text, _ in long_enough(user.texts, shortest)))
-        if not texts:
-            continue
-        for text, count in zip(texts, index.counts(texts).tolist(), strict=True):
-            if count > 1:
-                places = index.locate(text, limit=MOST_COPIES)
-                found += any(owners.get(place.document, user.name) != user.name for place in places)
-    return found

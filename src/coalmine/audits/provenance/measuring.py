@@ -24,6 +24,7 @@ from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.overlaps import Group, Groups
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
+from coalmine.audits.provenance.repetition import IndexedCorpus
 from coalmine.audits.provenance.results import Asks, Provenance, Question
 from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.users import User
@@ -71,6 +72,7 @@ def audit_provenance(
     progress: Progress | None = None,
     record: Callable[[Provenance], None] | None = None,
     data_sha256: dict[str, str] | None = None,
+    indexed: IndexedCorpus | None = None,
     **changes: Any,
 ) -> Provenance:
     """Ask a model about the texts of users, and decide for each suspect whether they were used to train it.
@@ -91,12 +93,13 @@ def audit_provenance(
         progress: is advanced by texts.
         record: is called with the result when it is written to `out`, and before what was kept to resume is removed.
         data_sha256: hashes of the corpora that the users come from, by role, for the record.
+        indexed: an index of the corpus that one of the groups was read from, which finds texts inside those of other users too.
         changes: fields of `ProvenanceOptions`.
     """
     given = ProvenanceOptions.of(options, changes)
     given.check()
     _check_users(users)
-    audit = _Audit(model, users, given, fit, reference_model)
+    audit = _Audit(model, users, given, fit, reference_model, indexed)
     folder = None if out is None else Path(out)
     ledger = Ledger(folder)
     ledger.begin(audit.fingerprint())
@@ -124,7 +127,9 @@ class _Audit:
         options: ProvenanceOptions,
         fit: Fit | None,
         reference: Model | None,
+        indexed: IndexedCorpus | None,
     ) -> None:
+        self._indexed = indexed
         self._model, self._users, self._options, self._fit, self._reference = (
             model,
             users,
@@ -233,6 +238,7 @@ class _Audit:
             unknown if self._work.view.reads_unknown else None,
             fdr=options.fdr,
             by=options.by,
+            indexed=self._indexed,
             confidence=options.confidence,
             seed=options.seed,
         )

@@ -72,6 +72,8 @@ def read_users(
             f"the {what} in {path} have no users, because no user field was named; name the field that says whose text it is, or ask "
             "about each document by itself (by document)"
         )
+    if by == "document":  # whose it is does not matter, so the field need not be there
+        fields = msgspec.structs.replace(fields, user=None)
     documents = _dated(Path(path), fields)
     unit = kind_of(path).unit
     if by == "document":
