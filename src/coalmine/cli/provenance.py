@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from coalmine.audits.provenance.fit_options import FitOptions
-from coalmine.audits.provenance.options import ProvenanceOptions
+from coalmine.audits.provenance.options import By, ProvenanceOptions
 from coalmine.cli.model_argument import Loading, Where, model_alone, open_model, results_directory
 from coalmine.cli.options import Printing, TextFields, out_option
 from coalmine.cli.taking import Arguments, Part, takes
@@ -122,6 +122,7 @@ class Fitting(Arguments, frozen=True, kw_only=True):
             "A model of `coalmine train`, usually the target: shadows are trained as it was, with its vocabulary."
         ),
     ] = None
+    by: Annotated[By, Option("user, or document: each document is then a user of its own.")] = "user"
     trainings: Trainings
     counting: Annotated[FitOptions, Part(("bins", "scaling", "top", "seed"))]
     columns: UserFields
@@ -143,7 +144,9 @@ def fit(given: Fitting) -> int:
 
         clock = RunClock()
         check_places(given.out, RUN_FILE)
-        users = _reference_users(given.reference, given.columns, given.trainings, given.counting.seed)
+        users = _reference_users(
+            given.reference, given.columns, given.trainings, given.counting.seed, given.by
+        )
         engine = held.enter_context(given.running.opened())
         found = _fitted(given, users, given.out, engine, output)
         clock.save(given.out, seed=given.counting.seed, reference_sha256=sha256_of_file(given.reference))
@@ -175,11 +178,11 @@ def _fitted(
     return fit_provenance(users, out, options, like=named, engine=engine, progress=output.progress(), **asked)
 
 
-def _reference_users(path: Path, columns: UserFields, trainings: Trainings, seed: int) -> list[User]:
+def _reference_users(path: Path, columns: UserFields, trainings: Trainings, seed: int, by: By) -> list[User]:
     from coalmine.audits.provenance.users import artificial_users, read_texts, read_users
 
     if trainings.artificial_users is None:
-        return read_users(path, columns.fields(), what="reference users")
+        return read_users(path, columns.fields(), by=by, what="reference users")
     return artificial_users(read_texts(path, columns.fields()), trainings.artificial_users, seed)
 
 
@@ -245,13 +248,9 @@ def audit(given: Audit) -> int:
     """
     with given.printing.output() as output:
         from coalmine.audits.provenance.fitting import load_fit
-        from coalmine.audits.provenance.users import read_users
 
         fitted = None if given.fit is None else load_fit(given.fit)
-        fields = given.audited.columns.fields()
-        reference = (
-            [] if given.reference is None else read_users(given.reference, fields, what="reference users")
-        )
+        reference = _users(given.reference, given.audited, "reference users")
         return _audit(given, fitted, reference, output)
 
 
@@ -277,7 +276,7 @@ def both(given: Both) -> int:
         options = given.audited.options
         if given.reference is not None:
             reference = _reference_users(
-                given.reference, given.audited.columns, given.trainings, options.seed
+                given.reference, given.audited.columns, given.trainings, options.seed, options.by
             )
             if fitted is None:
                 place = results_directory(given.model, given.out, "provenance") / FIT_FOLDER
@@ -320,6 +319,7 @@ def _audit(given: Audit, fitted: Fit | None, reference: list[User], output: Outp
         "reference": given.reference,
     }
     hashes = {role: sha256_of_file(path) for role, path in corpora.items() if path is not None}
+    indexed = _indexed(asked.index, hashes)
     users = AuditedUsers(
         _users(asked.suspects, asked, "suspects"),
         _users(asked.others, asked, "other texts by suspects"),
@@ -348,7 +348,7 @@ def _audit(given: Audit, fitted: Fit | None, reference: list[User], output: Outp
             progress=output.progress(),
             record=record,
             data_sha256=hashes,
-            indexed=_indexed(asked.index, hashes),
+            indexed=indexed,
         )
         _show(result, output, directory, reveal=given.reveal)
     return 0
