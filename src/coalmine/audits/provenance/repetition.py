@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -40,7 +41,8 @@ class RepeatedTexts(msgspec.Struct, frozen=True, kw_only=True):
         return self.repeated / self.texts if self.texts else None
 
 
-class IndexedCorpus(NamedTuple):
+@dataclass(frozen=True)
+class IndexedCorpus:
     """An index of the corpus that one group of users was read from."""
 
     index: CorpusIndex
