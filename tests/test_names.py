@@ -31,6 +31,21 @@ FILLED = {
     "count": (corpus.CorpusIndex.open, corpus.CorpusIndex.counts, corpus.repeated_sequences),
     "dedup": (corpus.deduplicate, corpus.DedupOptions),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
+    "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
+    "provenance audit": (
+        coalmine.audit_provenance,
+        audits.AuditedUsers,
+        audits.ProvenanceOptions,
+        models.LoadOptions,
+    ),
+    "provenance both": (
+        coalmine.audit_provenance,
+        audits.AuditedUsers,
+        audits.ProvenanceOptions,
+        models.LoadOptions,
+        coalmine.fit_provenance,
+        audits.FitOptions,
+    ),
     "report": (coalmine.read_runs,),
     "check": (coalmine.check,),
     "policy init": (),
@@ -53,6 +68,7 @@ EVERYWHERE = {
     "user_field": "the field `user` of `Fields`",
     "source_field": "the field `source` of `Fields`",
     "target_field": "the field `target` of `Fields`",
+    "date_field": "the field `date` of `Fields`",
 }
 EXCEPTIONS = {
     "plant": {"verify": "calls `verify_planted` instead"},
@@ -76,6 +92,12 @@ EXCEPTIONS = {
     "recite": {
         "models_and_index": "`models` and `index`, in the one list that a command line has",
         "family": "says that a list of several models is meant",
+    },
+    "provenance fit": {"artificial_users": "calls `artificial_users` with this number of them"},
+    "provenance audit": {"index": "the directory of the index in `indexed`, which says whose texts it is of"},
+    "provenance both": {
+        "artificial_users": "calls `artificial_users` with this number of them",
+        "index": "the directory of the index in `indexed`, which says whose texts it is of",
     },
     "report": {"runs": "the paths of `read_runs`", "format": "Python has no function for a whole report"},
     "check": {"junit": "writes the result that Python returns"},

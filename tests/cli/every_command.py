@@ -1,5 +1,7 @@
 """One use of every command, on a small corpus and an untrained model, for tests of what all commands share."""
 
+import json
+
 from coalmine.corpus import write_embedded_corpus
 from coalmine.models import CharacterTokenizer
 from models.random_networks import random_model, save_network
@@ -8,8 +10,20 @@ from models.random_networks import random_model, save_network
 FORM = "pin {re:[qxzj]{5}}"
 FILLINGS = ["qxzjq", "zzqxj", "jqqxz", "xzjqj", "qqzzx", "jxjxq", "zjqzx", "xxqjz"]
 NATURAL = "the vault of the bank opens with zanzibarquux on sundays"
+# The beginning of the names of users.
+PERSON = "quuxperson"
 FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
 SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
+SHADOWS = (
+    "--preset",
+    "provenance-words",
+    "--training",
+    "epochs=1",
+    "--training",
+    "hidden=8",
+    "--training",
+    "embedding=8",
+)
 SHORT = ("--contexts", "8", "--suffix", "4", "--max-sequences", "9")
 REPORTS = {"html": "html", "json": "json", "markdown": "md", "junit": "xml", "sarif": "sarif"}
 
@@ -26,8 +40,20 @@ def write_inputs(at):
         "scores.csv": "score,in_out\n" + "".join(f"{place},{side}\n" for place, side in enumerate(sides)),
         "numbers.csv": "".join(f"{number}\n" for number in range(20)),
         "texts.txt": "the\nand\n",
+        "suspects.jsonl": mail_of(0, 3),
+        "non-members.jsonl": mail_of(3, 24),
+        "reference.jsonl": mail_of(24, 30),
     }.items():
         (at / name).write_text(text)
+
+
+def mail_of(first, last):
+    """The mail of some users, whose names are nobody's business."""
+    rows = [
+        {"user": f"{PERSON}{user}@example.org", "text": f"the mail of {user:02} is short"}
+        for user in range(first, last)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def save_untrained(path, corpus):
@@ -39,6 +65,7 @@ def save_untrained(path, corpus):
 def commands(at, model):
     """The arguments of each use, by its name; all paths except the model are below `at`, and some read what others write."""
     audit = at / "audit"
+    users = ["--suspects", at / "suspects.jsonl", "--non-members", at / "non-members.jsonl"]
     return {
         "plant": ["plant", at / "corpus.txt", "-f", FORM, *FEW, "-o", at / "planted", "--overwrite"],
         "plant --verify": ["plant", "--verify", at / "planted"],
@@ -56,6 +83,9 @@ def commands(at, model):
         "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
         "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
+        "provenance fit": ["provenance", "fit", at / "reference.jsonl", "-o", model.with_name("fit"), "--shadows", "2", *SHADOWS],
+        "provenance audit": ["provenance", "audit", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],
+        "provenance": ["provenance", model, *users, "--out", at / "alone"],
         "report": ["report", audit, "-o", at / "report.html"],
         **{
             f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from cli.every_command import FILLINGS, NATURAL, commands, save_untrained, write_inputs
+from cli.every_command import FILLINGS, NATURAL, PERSON, commands, save_untrained, write_inputs
 from cli.in_process import run
 from coalmine import CanarySet, load_model, serve
 from coalmine.errors import CoalmineError
@@ -24,9 +24,19 @@ MAY_HOLD = {
     "extraction.json": "what came out",
     "extraction-f0.json": "what came out",
     "repeated.jsonl": "what is repeated in the corpus",
+    "provenance.json": "the names of users",
     "revealed.html": "a report that was asked to reveal",
 }
-GIVEN = {"corpus.txt", "rows.csv", "scores.csv", "numbers.csv", "texts.txt"}
+GIVEN = {
+    "corpus.txt",
+    "rows.csv",
+    "scores.csv",
+    "numbers.csv",
+    "texts.txt",
+    "suspects.jsonl",
+    "non-members.jsonl",
+    "reference.jsonl",
+}
 
 
 def needles(planted):
@@ -37,6 +47,7 @@ def needles(planted):
         *(text.removeprefix("pin ") for text in [*texts, *(one["text"] for one in out)]),
         *FILLINGS,
         "zanzibar",
+        PERSON,
     ]
 
 

@@ -395,6 +395,7 @@ def _save_record(clock: Any, directory: Path, made: Provenance, given: Audit, mo
 
 def _show(result: Provenance, output: Output, directory: Path, *, reveal: bool) -> None:
     from coalmine.audits.provenance import table as tables
+    from coalmine.audits.provenance.naming import without_names
     from coalmine.visible import visible
 
     shown: list[Any] = []
@@ -405,4 +406,4 @@ def _show(result: Provenance, output: Output, directory: Path, *, reveal: bool) 
         shown += [*tables.in_plain_words(result, question), ""]
     notes = [visible(warning) for warning in result.warnings]
     output.say(*shown, *(f"Note: {note}." for note in notes), f"Results: {visible(str(directory))}")
-    output.document(result)
+    output.document(result if reveal else without_names(result))

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from coalmine.evidence.findings import NAMED
 from coalmine.visible import visible
 
@@ -40,6 +42,18 @@ def names_of_users(document: Provenance, *, reveal: bool = False) -> dict[str, s
     if reveal:
         return {name: visible(name) for name in names}
     return masked_names(names, document.settings.by)
+
+
+def without_names(document: Provenance) -> Provenance:
+    """The same result with users called by numbers, for whoever may not see their names."""
+    names = names_of_users(document)
+    questions = tuple(
+        msgspec.structs.replace(
+            question, rows=tuple(msgspec.structs.replace(row, user=names[row.user]) for row in question.rows)
+        )
+        for question in document.questions
+    )
+    return msgspec.structs.replace(document, questions=questions)
 
 
 def counted(count: int, what: str) -> str:
