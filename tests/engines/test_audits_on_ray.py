@@ -14,6 +14,7 @@ import pytest
 from coalmine import CanarySet, Format, expose, load_model, recite, train, train_family
 from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.corpus import build_index, write_embedded_corpus
+from coalmine.engines import ray_parcels
 from coalmine.engines.ray import Ray
 from engines.clusters import TOKEN, status
 from engines.deadly_watch import DeadlyWatch
@@ -63,6 +64,7 @@ def undisturbed(run, made):
 @pytest.fixture
 def small_units(monkeypatch):
     monkeypatch.setattr(recitation_answers, "AT_A_TIME", 16)
+    monkeypatch.setattr(ray_parcels, "PIECE_BYTES", 500)  # weights go as those of large models do
 
 
 @pytest.mark.usefixtures("small_units")
@@ -93,6 +95,7 @@ def test_one_of_two_machines_that_dies_loses_nothing(run, made, machines, tmp_pa
     watched = WatchedModel(load_model(made / "model"), tmp_path)
     with Ray(machines.address, workers=2) as engine:
         assert run(made, watched, tmp_path / "out", engine) == undisturbed(run, made)
+        assert list(engine.pool._sender._loaded) == [second.node_id]  # which loaded the model itself
     killing.join()
     assert len(there) == 1
 

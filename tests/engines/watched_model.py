@@ -18,7 +18,7 @@ class WatchedModel:
 
     def __init__(self, model, folder, *, deadly=False):
         self.name, self.context, self.tokenizer = "watched", model.context, model.tokenizer
-        self.resolution_bits = model.resolution_bits
+        self.resolution_bits, self.load_again = model.resolution_bits, model.load_again
         self._model, self._folder, self._deadly = model, str(folder), deadly
         self._home = os.getpid()
 
