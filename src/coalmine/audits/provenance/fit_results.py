@@ -129,11 +129,8 @@ FITS = Document(
     what="the shadow models",
     title="shadow models",
     by="`coalmine provenance fit`",
-    holds="how shadow models were trained and on which reference users, as hashes; the audit classifier",
-    others={
-        "ranks-*.npz": "the ranks that each shadow model gives to the texts of reference users",
-        "shadows/*": "the shadow models, each in a directory",
-    },
+    holds="how the shadow models in `shadows/` were trained and on which reference users, as hashes; the audit classifier",
+    others={"ranks-*.npz": "the ranks that each shadow model gives to the texts of reference users"},
     problems=fit_problems,
     companions=lambda record: {shadow.ranks: shadow.ranks_sha256 for shadow in record.shadows},
     companion_names=r"ranks-\d+\.npz",
