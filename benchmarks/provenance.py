@@ -2,7 +2,8 @@
 
 `training` trains shadow models of words with the recipe of the paper, with all that surrounds it: hashing, tokenizing, progress, checks and
 saving. The bare loop has the same batches, tokenized beforehand. `padding` is an epoch of pairs with and without a projection of padding.
-All times are CPU seconds of one thread, because those of a clock say more about what else the machine does.
+`scoring` asks about a user's texts: `benchmarks/provenance_scoring.py`. All times are CPU seconds of one thread, because those of a clock
+say more about what else the machine does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from benchmarks import provenance_scoring
 from coalmine.audits.provenance.shadows import Recipe, halves, train_shadows
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.corpus import write_embedded_corpus
@@ -26,6 +28,7 @@ from coalmine.training.data import IGNORED, Documents, text_of, tokenized
 from coalmine.training.lessons import lessons_of
 from coalmine.training.options import options_of
 
+PARTS = ("training", "padding", "scoring")
 TEXTS, WORDS = 60, 14
 
 
@@ -127,16 +130,19 @@ def padding(folder: Path, rounds: int) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=["training", "padding"], action="append")
+    parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=5)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    parts = given.part or PARTS
+    if "scoring" in parts:
+        provenance_scoring.main([])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if "training" in (given.part or ["training"]):
+        if "training" in parts:
             training(folder, given.rounds, given.epochs)
-        if "padding" in (given.part or ["padding"]):
+        if "padding" in parts:
             padding(folder, given.rounds)
 
 

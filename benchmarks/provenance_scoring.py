@@ -51,7 +51,6 @@ def posts(model: StatefulModel, many: int) -> list[TokenSequence]:
 class Padded:
     """The hidden numbers of all texts, padded to one length, and which positions count."""
 
-    @torch.inference_mode()
     def __init__(self, network: Network, sequences: list[TokenSequence]) -> None:
         rows = [sequence.context + sequence.target for sequence in sequences]
         width = max(map(len, rows))
@@ -64,7 +63,6 @@ class Padded:
         self.tokens = self.all_tokens[self.counts.flatten()]
 
 
-@torch.inference_mode()
 def sorted_ranks(network: Network, hidden: Tensor, tokens: Tensor) -> Tensor:
     """The plain way: all logits at once, sorted, and the place of each token among them."""
     order = network.project(hidden).argsort(dim=1, descending=True)
@@ -87,6 +85,7 @@ def taken(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+@torch.inference_mode()
 def scoring(vocabulary: int, queries: int, rounds: int) -> None:
     model = word_model(vocabulary)
     network = model._network
@@ -97,13 +96,8 @@ def scoring(vocabulary: int, queries: int, rounds: int) -> None:
     every, own = np.arange(len(padded.all)), np.arange(len(padded.tokens))
 
     def counted(moments: bool = False) -> Callable[[], object]:
-        @torch.inference_mode()
-        def count() -> object:
-            return ask.judge(padded.hidden, own, padded.tokens, ranks=True, moments=moments)
+        return lambda: ask.judge(padded.hidden, own, padded.tokens, ranks=True, moments=moments)
 
-        return count
-
-    @torch.inference_mode()
     def with_padding() -> object:
         return ask.judge(padded.all, every, padded.all_tokens, ranks=True, moments=True)
 
