@@ -75,11 +75,15 @@ class _Counter:
 
     def __init__(self, passed: Pass, asked: Questions) -> None:
         self._device, self._block = passed.hidden.device, passed.rows * passed.width
-        self._many, self._group_rows = len(asked), passed.rows
-        # One question about each position, in their order, is the usual case, and needs no copies of logits.
-        self._direct = np.array_equal(asked.rows, np.arange(len(passed.hidden)))
-        order = np.argsort(asked.rows, kind="stable")
-        self._order, self._rows = torch.from_numpy(order).to(self._device), asked.rows[order]
+        self._many = len(asked)
+        # Most positions have one question. The first one of each is compared with the logits where they are; others need copies of them.
+        rows, firsts = np.unique(asked.rows, return_index=True)
+        own = np.full(len(passed.hidden), -1)
+        own[rows] = firsts
+        self._first_of = torch.from_numpy(own).to(self._device)
+        others = np.setdiff1d(np.arange(len(asked)), firsts)
+        others = others[np.argsort(asked.rows[others], kind="stable")]
+        self._others, self._rows = torch.from_numpy(others).to(self._device), asked.rows[others]
         self._marks: Tensor | None = None
 
     def zeros(self) -> Tensor:
@@ -88,15 +92,17 @@ class _Counter:
 
     def count(self, block: Block, thresholds: Tensor, counts: Tensor) -> None:
         """Add the numbers of logits of a block that are above the thresholds."""
-        if self._direct:
-            counts[block.rows] += self._above(block.logits, thresholds[block.rows])
+        if not self._many:
             return
+        own = self._first_of[block.rows]
+        above = self._above(block.logits, thresholds[own])
+        counts.index_add_(0, own.clamp(min=0), torch.where(own < 0, 0, above))
         first, last = np.searchsorted(self._rows, [block.rows.start, block.rows.stop]).tolist()
         most = max(1, self._block // block.logits.shape[1])
         for begin in range(first, last, most):
             end = min(last, begin + most)
             within = torch.from_numpy(self._rows[begin:end] - block.rows.start).to(self._device)
-            places = self._order[begin:end]
+            places = self._others[begin:end]
             counts[places] += self._above(block.logits[within], thresholds[places])
 
     def _above(self, logits: Tensor, thresholds: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,17 @@ from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.token_scores import Asked, TokenScores
 from coalmine.models.protocols import IntArray, TokenSequence
 from coalmine.models.reference.networks import Network, State
+
+
+class _Questions(NamedTuple):
+    """Positions that were read, and which token each question asks about at which of them."""
+
+    hidden: Tensor | None  # (positions, width)
+    places: IntArray
+    tokens: IntArray
+
+
+NOTHING = _Questions(None, np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Scoring:
@@ -36,48 +48,50 @@ class Scoring:
         rows = [sequence.context + sequence.target for sequence in sequences]
         # The first position of each row that is scored.
         firsts = [len(sequence.context) for sequence in sequences]
-        shared, begin = shared_length(rows), min(firsts, default=0)
-        prefix, after, state = self._score_prefix(rows, firsts, shared, asked)
+        shared = shared_length(rows)
+        inside = max(0, shared - min(firsts))
+        following = [i for i, first in enumerate(firsts) if first <= shared] if shared else []
+        # The prefix is judged together with the first batch: a pass over the vocabulary takes long, however few positions there are.
+        waiting, state = self._read_prefix(rows, shared, inside, following)
         results: list[TokenScores | None] = [None] * len(rows)
+        prefix, after = TokenScores.of_none(asked), dict[int, TokenScores]()
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         while order:
             most = self._rows_at_a_time(len(rows[order[-1]]), len(rows[order[-1]]) - shared)
             batch, order = order[-most:], order[:-most]
             begins = np.array([max(1, firsts[i] - shared) for i in batch])
-            rests = self._score_rests([rows[i][shared:] for i in batch], begins, state, asked)
-            for i, rest in zip(batch, rests, strict=True):
-                own = prefix.part(slice(firsts[i] - begin, None))
+            rests, ends = self._read_rests([rows[i][shared:] for i in batch], begins, state)
+            first, scores = self._judge([waiting, rests], asked)
+            if waiting.tokens.size:
+                prefix = first.part(slice(0, inside))
+                after = {i: first.part(slice(at, at + 1)) for at, i in enumerate(following, start=inside)}
+                waiting = NOTHING
+            for i, begin, end in zip(batch, [0, *ends[:-1]], ends, strict=True):
+                own, rest = prefix.part(slice(firsts[i] - min(firsts), None)), scores.part(slice(begin, end))
                 results[i] = own.followed_by(after[i], rest) if i in after else own.followed_by(rest)
         return [result for result in results if result is not None]
 
-    def _score_prefix(
-        self, rows: Sequence[tuple[int, ...]], firsts: Sequence[int], shared: int, asked: Asked
-    ) -> tuple[TokenScores, dict[int, TokenScores], State]:
-        """The scores of the shared prefix, from the first position that is scored, those of what comes right after it, and its state."""
+    def _read_prefix(
+        self, rows: Sequence[tuple[int, ...]], shared: int, inside: int, following: Sequence[int]
+    ) -> tuple[_Questions, State]:
+        """Questions about the last `inside` tokens of the shared prefix and about what follows it in some rows, and the state after it."""
         state = self._network.initial_state(1)
-        nothing = TokenScores.of_none(asked)
         if not shared:
-            return nothing, {}, state
-        inside = max(0, shared - min(firsts))
-        tokens = self._tensor(np.array([rows[0][:shared]], dtype=np.int64))
-        hidden, state = self._network.read_hidden(tokens, state, inside + 1)
-        following = [i for i, first in enumerate(firsts) if first <= shared]
+            return NOTHING, state
+        read = self._tensor(np.array([rows[0][:shared]], dtype=np.int64))
+        hidden, state = self._network.read_hidden(read, state, inside + 1)
         if not following:
-            return nothing, {}, state
+            return NOTHING, state
+        tokens = [*rows[0][shared - inside : shared], *(rows[i][shared] for i in following)]
         # A token is predicted at the one before it. All that follow the prefix are judged at its last token.
-        places = np.minimum(np.arange(inside + len(following)), inside)
-        own = np.array(
-            [*rows[0][shared - inside : shared], *(rows[i][shared] for i in following)], dtype=np.int64
-        )
-        judged = judge_tokens(self._projection, hidden[0], places, own, asked)
-        after = {i: judged.part(slice(at, at + 1)) for at, i in enumerate(following, start=inside)}
-        return judged.part(slice(0, inside)), after, state
+        places = np.minimum(np.arange(len(tokens)), inside)
+        return _Questions(hidden[0], places, np.array(tokens, dtype=np.int64)), state
 
-    def _score_rests(
-        self, rests: list[tuple[int, ...]], begins: IntArray, state: State, asked: Asked
-    ) -> Iterator[TokenScores]:
-        """The scores of each of `rests`, which follow a shared prefix, from one of its tokens on, in one padded pass."""
+    def _read_rests(
+        self, rests: list[tuple[int, ...]], begins: IntArray, state: State
+    ) -> tuple[_Questions, list[int]]:
+        """Questions about `rests`, which follow a shared prefix, each from one of its tokens on, and where those of each end."""
         lengths = np.array([len(rest) for rest in rests])
         width = int(lengths.max())
         padded = np.zeros((len(rests), width), dtype=np.int64)
@@ -87,17 +101,30 @@ class Scoring:
         # is only predicted, never read.
         places = np.arange(int(begins.min()), width)
         counts = (places < lengths[:, None]) & (places >= begins[:, None])
-        scores = TokenScores.of_none(asked)
-        if counts.any():
-            read = self._tensor(padded[:, :-1].copy())
-            hidden, _ = self._network.read_hidden(read, self._repeated(state, len(rests)), len(places))
-            hidden = hidden.flatten(0, 1)
-            if not counts.all():
-                hidden = hidden[self._tensor(np.flatnonzero(counts))]
-            tokens = padded[:, places][counts]
-            scores = judge_tokens(self._projection, hidden, np.arange(len(tokens)), tokens, asked)
         ends = np.cumsum(counts.sum(axis=1)).tolist()
-        return (scores.part(slice(begin, end)) for begin, end in zip([0, *ends[:-1]], ends, strict=True))
+        if not counts.any():
+            return NOTHING, ends
+        read = self._tensor(padded[:, :-1].copy())
+        hidden, _ = self._network.read_hidden(read, self._repeated(state, len(rests)), len(places))
+        hidden = hidden.flatten(0, 1)
+        if not counts.all():
+            hidden = hidden[self._tensor(np.flatnonzero(counts))]
+        tokens = padded[:, places][counts]
+        return _Questions(hidden, np.arange(len(tokens)), tokens), ends
+
+    def _judge(self, parts: Sequence[_Questions], asked: Asked) -> list[TokenScores]:
+        """The scores of the questions of each part, from one pass over the vocabulary."""
+        there = [part for part in parts if part.hidden is not None]
+        hidden = [part.hidden for part in there if part.hidden is not None]
+        if not there:
+            return [TokenScores.of_none(asked) for _ in parts]
+        begins = np.cumsum([0, *(len(one) for one in hidden)])
+        places = np.concatenate([part.places + begin for part, begin in zip(there, begins, strict=False)])
+        tokens = np.concatenate([part.tokens for part in there])
+        together = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
+        scores = judge_tokens(self._projection, together, places, tokens, asked)
+        ends = np.cumsum([len(part.tokens) for part in parts]).tolist()
+        return [scores.part(slice(begin, end)) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     def _repeated(self, state: State, times: int) -> State:
         """One row's state, for many rows."""
