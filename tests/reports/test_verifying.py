@@ -116,6 +116,7 @@ def test_weights_that_were_trained_again(whole):
         "extraction/verified",
         "membership/membership",
         "recitation/recitation",
+        "provenance/provenance",
     ):
         assert found[f"model-audit/{name}.json"] == "of other weights"
 
@@ -365,7 +366,7 @@ def test_the_command(whole, monkeypatch):
     assert (row["path"], row["state"]) == ("model-audit/exposure/scores.parquet", "altered")
     ended = run("verify", "model-audit")
     assert ended.code == 2
-    assert "1 of 16 files are NOT what was written" in ended.said
+    assert "1 of 18 files are NOT what was written" in ended.said
     assert "model-audit/exposure/scores.parquet: its SHA-256 is not the one in" in " ".join(
         ended.said.split()
     )

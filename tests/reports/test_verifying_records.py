@@ -26,6 +26,8 @@ def wrong(folder):
         "model-audit/extraction/verified.json",
         "model-audit/found/extraction.json",
         "model-audit/recitation/recitation.json",
+        "model-audit/provenance/provenance.json",
+        "fit/provenance-fit.json",
         "index/manifest.json",
         "deduplicated/dedup.json",
         "compared/comparison.json",

@@ -1,5 +1,7 @@
 """A model with everything that the command line leaves of it: planted, trained and watched, audited in every way, indexed, compared."""
 
+import json
+
 from cli.in_process import run
 from coalmine.corpus import write_embedded_corpus
 
@@ -35,7 +37,27 @@ def make_whole_audit(out):
         *("recite", out / "model", out / "index", "--contexts", "8", "--suffix", "4", "--per-bucket", "6"),
         *("--tries", "1"),
     )
+    make_provenance(out)
     command("dedup", out / "planted" / "corpus.txt", "--exact", "40", "-o", out / "deduplicated")
     command("compare", out / "model", out / "other", "-o", out / "compared")
     command("report", out / "model", out / "planted", "-o", out / "report.html")
     return out
+
+
+def make_provenance(out):
+    """Shadow models and an audit of users, whose mail is not kept."""
+    paths = {}
+    for name, users in (("suspects", range(3)), ("non-members", range(3, 23)), ("reference", range(23, 29))):
+        rows = [{"user": f"user {user}", "text": f"mail {user} is about pin {7 * user}"} for user in users]
+        paths[name] = out / f"{name}.jsonl"
+        paths[name].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command(
+        *("provenance", "fit", paths["reference"], "--like", out / "model", "--shadows", "2"),
+        *("--training", "epochs=1", "-o", out / "fit"),
+    )
+    command(
+        *("provenance", "audit", out / "model", "--suspects", paths["suspects"]),
+        *("--non-members", paths["non-members"], "--fit", out / "fit"),
+    )
+    for path in paths.values():
+        path.unlink()

@@ -135,6 +135,7 @@ FITS = Document(
     companions=lambda record: {shadow.ranks: shadow.ranks_sha256 for shadow in record.shadows},
     companion_names=r"ranks-\d+\.npz",
     work_files=WORK_FILES,
+    written_by="provenance fit",
     other_models=SHADOWS_FOLDER,
 )
 

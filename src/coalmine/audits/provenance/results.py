@@ -168,7 +168,11 @@ PROVENANCES = Document(
     holds="a row per user: score, p-value and decision, for each question; what was checked about the data",
     problems=provenance_problems,
     work_files=WORK_FILES,
-    origin=Origin(model=lambda found: found.model),
+    written_by="provenance",
+    origin=Origin(
+        model=lambda found: found.model,
+        facts=lambda found: {"model": found.model, "data_sha256": found.data_sha256},
+    ),
 )
 """provenance.json: `run.all(PROVENANCES)` gives the results of `coalmine provenance` in a run."""
 

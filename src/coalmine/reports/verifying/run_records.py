@@ -17,10 +17,16 @@ def written_with(record: Mapping[str, Any]) -> str | None:
 
     >>> written_with({"command": ["coalmine", "expose", "out/model"]})
     'exposure.json'
+    >>> written_with({"command": ["coalmine", "provenance", "fit", "mail.jsonl"]})
+    'provenance-fit.json'
     """
     command = record.get("command")
-    name = command[1] if isinstance(command, list) and len(command) > 1 else None
-    written = [kind for kind in all_documents() if name is not None and kind.written_by == name]
+    words = command[1:] if isinstance(command, list) else []
+    # A command of two words, such as `provenance fit`, goes before that of its first word.
+    names = [words[:many] for many in (2, 1) if len(words) >= many]
+    kinds = [kind for kind in all_documents() if kind.written_by is not None]
+    found = ([kind for kind in kinds if (kind.written_by or "").split() == name] for name in names)
+    written = next((some for some in found if some), [])
     # A command that leaves one of several documents: that of canaries is the one with a manifest.
     of_canaries = [kind for kind in written if kind.origin.measures_canaries == ("manifest_sha256" in record)]
     chosen = written if len(written) == 1 else of_canaries
