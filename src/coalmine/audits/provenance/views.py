@@ -109,7 +109,7 @@ def look(model: Model, view: View, texts: Sequence[UserText]) -> list[TextView |
     if isinstance(model, Scorer):
         return _scored(model, view, texts)
     if isinstance(model, TextRanker):
-        return [_listed(model, view, text.text) for text in texts]
+        return _listed(model, view, texts)
     raise NotMeasurableError(f"{visible(model.name)} cannot be asked about texts")
 
 
@@ -225,22 +225,21 @@ def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) ->
         yield TextView(np.asarray(seen, dtype=np.int64)[first:], log2_probabilities=bits)
 
 
-def _listed(model: TextRanker, view: View, text: str) -> TextView | None:
-    """The places of a text's own words among the tokens that a server lists after the words before them.
+def _listed(model: TextRanker, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
+    """The places of the own words of texts among the tokens that a server lists after the words before them, all asked at once.
 
-    The tokens of the server are not known. That of the text is taken to be the longest of those listed that the text continues with, which
+    The tokens of the server are not known. That of a text is taken to be the longest of those listed that the text continues with, which
     is what a tokenizer would usually choose.
     """
-    starts = [found.start() for found in _WORD.finditer(text)][1:]
-    if not starts or view.top is None:
-        return None
-    answers = model.next_texts([text[:start] for start in starts], k=view.top)
-    return TextView(
-        np.array(
-            [_place(text[start:], listed) for start, listed in zip(starts, answers, strict=True)],
-            dtype=np.int64,
-        )
-    )
+    starts = [[found.start() for found in _WORD.finditer(text.text)][1:] for text in texts]
+    prompts = [text.text[:start] for text, own in zip(texts, starts, strict=True) for start in own]
+    answers = iter([] if view.top is None else model.next_texts(prompts, k=view.top))
+    views: list[TextView | None] = []
+    for text, own in zip(texts, starts, strict=True):
+        # The words come first in the pairs, so that no answer about the next text is taken when they end.
+        places = [_place(text.text[start:], listed) for start, listed in zip(own, answers, strict=False)]
+        views.append(TextView(np.array(places, dtype=np.int64)) if places else None)
+    return views
 
 
 def _place(rest: str, listed: Sequence[str]) -> int:
