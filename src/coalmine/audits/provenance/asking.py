@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from coalmine.audits.provenance.views import TextView, View, look, view_of
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Run, Running, Unit
-from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel, loads_of
+from coalmine.models.protocols import FloatArray, IntArray, Model
+from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram, Scaling
 from coalmine.statistics.provenance.text_scores import (
@@ -23,7 +25,6 @@ from coalmine.statistics.provenance.text_scores import (
     rmia_ratio,
     windowed_ratio,
 )
-from coalmine.visible import visible
 
 # The most texts of a unit; a user is never divided, so that one with more is a unit alone.
 TEXTS_AT_A_TIME = 2048
@@ -82,7 +83,8 @@ class Numbers(NamedTuple):
         return cls(*(np.concatenate([part[name] for part in parts]) for name in cls._fields))
 
 
-class UserWork(NamedTuple):
+@dataclass(frozen=True)
+class UserWork(ModelWork):
     """Users to be asked about: the target, and what it is compared with.
 
     Attributes:
@@ -103,33 +105,19 @@ class UserWork(NamedTuple):
     scaling: Scaling = "shares"
     min_share: float = 0.2
     frequencies: FrequencyRanks | None = None
-    name: str = "provenance/1"
+
+    name = "provenance/1"
+
+    @property
+    def models(self) -> tuple[Model | None, ...]:
+        """All that are asked, the target first."""
+        return (self.target, self.reference, *self.shadows)
 
     @property
     def facts(self) -> Any:
         """The models, and what decides their answers."""
-        models = [self.target, self.reference, *self.shadows]
-        described = [None if one is None else (one.describe(), one.name) for one in models]
         table = None if self.frequencies is None else self.frequencies.shares
-        return [described, self.top, self.bins, self.scaling, self.min_share, table]
-
-    @property
-    def memory_bytes(self) -> int:
-        """Logits are made in parts, and texts are small."""
-        return 0
-
-    @property
-    def only_here(self) -> str | None:
-        """An endpoint is asked by one process: it counts its answers, to notice another model in its place."""
-        for model in (self.target, self.reference):
-            if isinstance(model, RemoteModel):
-                return f"{visible(model.name)} is behind an endpoint, which one process asks"
-        return None
-
-    @property
-    def loads(self) -> tuple[Callable[[], Any], ...]:
-        """How other machines load the weights of the models."""
-        return loads_of(self.target, self.reference, *self.shadows)
+        return [super().facts, self.top, self.bins, self.scaling, self.min_share, table]
 
     @property
     def view(self) -> View:

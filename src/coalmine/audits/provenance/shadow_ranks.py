@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import msgspec
@@ -16,13 +17,13 @@ from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import InputError
-from coalmine.models.protocols import FloatArray, IntArray, Model, RemoteModel, loads_of
+from coalmine.models.protocols import FloatArray, IntArray, Model
+from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.statistics.provenance.rank_histograms import RankHistogram
 from coalmine.storage.files import PRIVATE, read_written, whole_file
-from coalmine.visible import visible
 
 TEXTS_AT_A_TIME = 2048
 
@@ -107,37 +108,18 @@ def read_ranks(path: Path, key: str | None = None) -> ShadowRanks | None:
         raise InputError(f"{path} is damaged; remove it, and fit again") from problem
 
 
-class RanksWork(NamedTuple):
+@dataclass(frozen=True)
+class RanksWork(ModelWork):
     """Texts to ask one model about, in units of a few thousand."""
 
     model: Model
-    name: str = "provenance-ranks/1"
+
+    name = "provenance-ranks/1"
 
     @property
-    def facts(self) -> Any:
-        """The model."""
-        return [self.model.describe(), self.model.name]
-
-    @property
-    def memory_bytes(self) -> int:
-        """Logits are made in parts, and texts are small."""
-        return 0
-
-    @property
-    def only_here(self) -> str | None:
-        """An endpoint is asked by one process."""
-        if isinstance(self.model, RemoteModel):
-            return f"{visible(self.model.name)} is behind an endpoint, which one process asks"
-        return None
-
-    @property
-    def loads(self) -> tuple[Callable[[], Any], ...]:
-        """How other machines load the weights of the model."""
-        return loads_of(self.model)
-
-    def prepare(self) -> Run:
-        """Nothing: the model is loaded."""
-        return self._ask
+    def models(self) -> tuple[Model, ...]:
+        """The one that is asked."""
+        return (self.model,)
 
     def units(self, users: Sequence[User]) -> Iterator[Unit]:
         """All texts, cut in the same way for every engine."""
@@ -146,7 +128,8 @@ class RanksWork(NamedTuple):
             part = texts[start : start + TEXTS_AT_A_TIME]
             yield Unit(([text.text for text in part], [text.source for text in part]), size=len(part))
 
-    def _ask(self, unit: Unit, running: Running) -> Arrays:
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Ask about the texts of a unit."""
         texts = [UserText(text, source) for text, source in zip(*unit.inputs, strict=True)]
         views = look(self.model, view_of(self.model), texts)
         running.advance(len(texts))

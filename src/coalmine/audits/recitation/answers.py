@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from coalmine.audits.recitation.options import RecitationOptions
 from coalmine.audits.recitation.questions import Questions
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.ledger import Ledger
-from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
 from coalmine.models.protocols import (
     FloatArray,
@@ -27,8 +28,8 @@ from coalmine.models.protocols import (
     Scorer,
     Stepper,
     TokenSequence,
-    loads_of,
 )
+from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
 from coalmine.search.walks.beam import check_width, free_beam
 from coalmine.visible import visible
@@ -69,39 +70,25 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
     return found
 
 
-class RecitationWork(NamedTuple):
+@dataclass(frozen=True)
+class RecitationWork(ModelWork):
     """Questions to one model, in units of a few hundred."""
 
     model: Model
     settings: RecitationOptions
     suffix: int
-    name: str = "recite/1"
+
+    name = "recite/1"
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The one that is asked."""
+        return (self.model,)
 
     @property
     def facts(self) -> Any:
         """The model, and what decides its answers."""
         return [self.model.describe(), self.model.name, self.suffix, self.settings.deciding()]
-
-    @property
-    def memory_bytes(self) -> int:
-        """The logits of a unit are made in parts, so its texts are small beside an interpreter."""
-        return 0
-
-    @property
-    def only_here(self) -> str | None:
-        """An endpoint is asked by one process: it counts its answers, to notice another model in its place."""
-        if isinstance(self.model, RemoteModel):
-            return f"{visible(self.model.name)} is behind an endpoint, which one process asks"
-        return None
-
-    @property
-    def loads(self) -> tuple[Callable[[], Any], ...]:
-        """How other machines load the weights of the model."""
-        return loads_of(self.model)
-
-    def prepare(self) -> Run:
-        """Nothing: the model is loaded."""
-        return self._ask
 
     def units(self, questions: Questions) -> Iterator[Unit]:
         """All questions, cut in the same way for every engine."""
@@ -113,7 +100,8 @@ class RecitationWork(NamedTuple):
             # One array: a thousand small ones would take the driver many times as long to send.
             yield Unit((np.concatenate(texts), np.array([len(text) for text in texts])), size=len(rows))
 
-    def _ask(self, unit: Unit, running: Running) -> Arrays:
+    def run(self, unit: Unit, running: Running) -> Arrays:
+        """Ask the questions of a unit."""
         before, (tokens, lengths) = self.model.context, unit.inputs
         texts = [tuple(text.tolist()) for text in np.split(tokens, np.cumsum(lengths)[:-1])]
         sequences = [

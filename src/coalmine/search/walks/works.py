@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.engines.courses import Course, Step, one_result
-from coalmine.engines.units import Arrays, Run, Running, Unit
+from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
-from coalmine.models.protocols import Model, RemoteModel, loads_of
+from coalmine.models.protocols import Model
+from coalmine.models.works import ModelWork
 from coalmine.search.walks import enumeration
 from coalmine.search.walks.frontier import Nodes
 from coalmine.search.walks.members import Members
@@ -21,26 +22,16 @@ from coalmine.search.walks.plain_arrays import plain_integers, whole_integers
 _SURVIVED = (NotMeasurableError, WorkerLostError)
 
 
-def only_here(model: Model) -> str | None:
-    """Why a model cannot be asked in other processes, or None."""
-    if isinstance(model, RemoteModel):
-        return (
-            f"{model.name!r} is behind an address, is asked by one process, and checks in it whether it is still the same model; "
-            "more processes would ask no faster"
-        )
-    return None
-
-
 @dataclass(frozen=True)
-class MembersWork:
+class MembersWork(ModelWork):
     """The base of works that ask a model about the members of a format."""
 
     members: Members
 
     @property
-    def name(self) -> str:
-        """The name and the version of the function."""
-        raise NotImplementedError
+    def models(self) -> tuple[Model, ...]:
+        """The one that is asked."""
+        return (self.members.model,)
 
     @property
     def facts(self) -> Any:
@@ -51,24 +42,6 @@ class MembersWork:
     def memory_bytes(self) -> int:
         """What the states of a walk may take."""
         return self.members.memory_bytes
-
-    @property
-    def only_here(self) -> str | None:
-        """Why the work cannot leave this process, or None."""
-        return only_here(self.members.model)
-
-    @property
-    def loads(self) -> tuple[Callable[[], Any], ...]:
-        """How other machines load the weights of the model."""
-        return loads_of(self.members.model)
-
-    def prepare(self) -> Run:
-        """The function that runs a unit; the work has all that it needs."""
-        return self.run
-
-    def run(self, unit: Unit, running: Running) -> Arrays:
-        """Run a unit."""
-        raise NotImplementedError
 
 
 class ScoreTexts(MembersWork):
