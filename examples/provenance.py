@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from coalmine import audit_provenance, load_model
 from coalmine.audits import AuditedUsers, Provenance, read_users
 from coalmine.corpus import Fields, write_embedded_corpus
-from lora_audit import END, batches, make_tokenizer
+from lora_audit import batches, make_tokenizer
 
 MEMBERS, STRANGERS, NON_MEMBERS, MAILS = 8, 8, 60, 6
 
@@ -68,17 +68,12 @@ def main(work: Path, *, size: int = 120_000, epochs: int = 12) -> Provenance:
     make_mail(lines, work)
     private = (work / "private.txt").read_text("utf-8").splitlines()
     tokenizer = make_tokenizer(lines)
-    network = GPT2LMHeadModel(
+    network: Any = GPT2LMHeadModel(  # type: ignore[no-untyped-call]
         GPT2Config(
-            vocab_size=len(tokenizer),
-            n_positions=64,
-            n_embd=64,
-            n_layer=2,
-            n_head=2,
-            bos_token_id=tokenizer.convert_tokens_to_ids(END),
-            eos_token_id=tokenizer.convert_tokens_to_ids(END),
+            vocab_size=len(tokenizer), n_positions=64, n_embd=64, n_layer=2, n_head=2,
+            bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
         )
-    )
+    )  # fmt: skip
     rows = [
         row
         for name in ("suspects", "non-members")

@@ -205,40 +205,40 @@ class _Asking:
                 if one is not None and not seen
             ]
             rows.append(self._row(target[part], reference, kept))
-        return {name: np.stack([getattr(row, name) for row in rows]) for name in Numbers._fields}
+        return {name: np.stack([row[name] for row in rows]) for name in Numbers._fields}
 
     def _row(
         self,
         target: Sequence[TextView | None],
         reference: Sequence[TextView | None] | None,
         shadows: Sequence[Sequence[TextView | None]],
-    ) -> Numbers:
+    ) -> dict[str, Any]:
+        """What `Numbers` has of one user."""
         read = [view for view in target if view is not None and len(view.ranks)]
         ranks = np.concatenate([view.ranks for view in read]) if read else np.empty(0, dtype=np.int64)
-        compared = self._compared(target, reference, shadows)
-        return Numbers(
-            features=self._histogram.features(ranks)
+        return {
+            "features": self._histogram.features(ranks)
             if len(ranks)
             else np.full(self._histogram.width, np.nan),
-            texts=np.int64(len(read)),
-            unread=np.int64(len(target) - len(read)),
-            tokens=np.int64(len(ranks)),
-            unknown=np.int64(sum(view.unknown for view in target if view is not None)),
-            cut=np.int64(sum(view.cut for view in read)),
-            target_bits=np.float64(_sum_of(read)),
-            **compared,
-            min_k=np.float64(self._min_k(read)),
+            "texts": len(read),
+            "unread": len(target) - len(read),
+            "tokens": len(ranks),
+            "unknown": sum(view.unknown for view in target if view is not None),
+            "cut": sum(view.cut for view in read),
+            "target_bits": _sum_of(read),
+            "min_k": self._min_k(read),
+            **self._compared(target, reference, shadows),
             **self._by_frequency(read),
-        )
+        }
 
     def _compared(
         self,
         target: Sequence[TextView | None],
         reference: Sequence[TextView | None] | None,
         shadows: Sequence[Sequence[TextView | None]],
-    ) -> dict[str, Any]:
+    ) -> dict[str, float]:
         """What comes of comparing the target with the reference, or with the shadows in its place."""
-        found = {name: np.float64(np.nan) for name in ("ratio_bits", "windowed", "rmia_bits")}
+        found = dict.fromkeys(("ratio_bits", "windowed", "rmia_bits"), float("nan"))
         if not self._view.probabilities:
             return found
         beside = self._beside(reference, shadows) or [None] * len(target)
@@ -253,15 +253,13 @@ class _Asking:
         ]
         if both:
             sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in both)
-            found["ratio_bits"] = np.float64(sum(sums))
+            found["ratio_bits"] = sum(sums)
             if all(len(own) == len(other) for own, other in both):
                 shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in both]
-                found["windowed"] = np.float64(np.mean(shares))
-        if shadows and self._alike(self._views[1:]):
-            own = _bits(target)
-            found["rmia_bits"] = (
-                np.float64(rmia_ratio(own, np.stack([_bits(one) for one in shadows]))) if len(own) else np.nan
-            )
+                found["windowed"] = float(np.mean(shares))
+        own = _bits(target)
+        if shadows and len(own) and self._alike(self._views[1:]):
+            found["rmia_bits"] = rmia_ratio(own, [_bits(one) for one in shadows])
         return found
 
     def _beside(

@@ -51,6 +51,10 @@ class AuditedUsers(NamedTuple):
         non_members: users who are known not to be in the training data, to compare with; empty where there are none.
         reference: users whose texts the shadows were trained on, to compare likelihood ratios with; empty where they are not at hand.
         members: the names of the suspects who are in the training data, where the truth is known.
+
+    >>> from coalmine.audits import User, UserText
+    >>> AuditedUsers([User("ann", (UserText("hello"),))], non_members=[User("bob", (UserText("hi"),))]).suspects[0].name
+    'ann'
     """
 
     suspects: Sequence[User]

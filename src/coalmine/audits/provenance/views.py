@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import UserText
 from coalmine.errors import ModelError, NotMeasurableError
@@ -139,14 +140,15 @@ def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextVi
         if read is not None:
             asked.append((place, *read))
     sequences = [sequence for _, sequence, _ in asked]
-    scores: Sequence[SequenceScore | DistributionScore]
-    if isinstance(model, DistributionScorer):
-        scores = model.score_distribution(sequences)
-    else:
-        scores = model.score(sequences)
+    scores: list[SequenceScore] | list[DistributionScore]
+    scores = (
+        model.score_distribution(sequences)
+        if isinstance(model, DistributionScorer)
+        else model.score(sequences)
+    )
     unknown = model.tokenizer.unknown if isinstance(model.tokenizer, OpenTokenizer) else None
-    for (place, sequence, cut), score in zip(asked, scores, strict=True):
-        found[place] = _viewed(view, sequence, score, unknown, cut)
+    for number, (place, sequence, cut) in enumerate(asked):
+        found[place] = _viewed(view, sequence, scores[number], unknown, cut)
     return found
 
 
@@ -201,8 +203,8 @@ def _viewed(
     )
 
 
-def _kept(values: FloatArray, counts: np.ndarray) -> FloatArray:
-    return np.asarray(values, dtype=np.float64)[counts]
+def _kept(values: FloatArray, counts: NDArray[np.bool_]) -> FloatArray:
+    return np.asarray(values[counts], dtype=np.float64)
 
 
 def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
