@@ -48,7 +48,9 @@ def code_lines(document):
 
 
 def options_of(*commands):
-    return {name for command in commands for p in command.params for name in (*p.opts, *p.secondary_opts)}
+    """The options of commands; those of a group are the options of the commands in it."""
+    every = [one for command in commands for one in (command, *getattr(command, "commands", {}).values())]
+    return {name for command in every for p in command.params for name in (*p.opts, *p.secondary_opts)}
 
 
 def wrong_commands(document):

@@ -8,24 +8,16 @@ import pytest
 
 from audits.provenance.small_users import SMALL, files_below, small_users
 from cli.in_process import run
-from coalmine import load_model
+from coalmine import audit_provenance, fit_provenance, load_model
+from coalmine.audits import AuditedUsers, User, UserText, load_fit, read_provenance
 from coalmine.audits.provenance.asking import UserWork, ask_users
-from coalmine.audits.provenance.fitting import fit_provenance, load_fit
-from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
-from coalmine.audits.provenance.results import read_provenance
 from coalmine.audits.provenance.statistics import STATISTICS
-from coalmine.audits.provenance.users import User, UserText
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.progress import Silent
-from coalmine.statistics.provenance.text_scores import (
-    log_ratio,
-    min_k_plus_plus,
-    rmia_ratio,
-    windowed_ratio,
-)
+from coalmine.statistics import log_ratio, min_k_plus_plus, rmia_ratio, windowed_ratio
 from coalmine.training.trainer import train_documents
 
 EVERYONE = small_users(70, texts=5)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from audits.provenance.small_users import SMALL, small_users
-from coalmine import load_model
-from coalmine.audits.provenance.fitting import fit_provenance
-from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
+from coalmine import audit_provenance, fit_provenance, load_model
+from coalmine.audits import AuditedUsers
 from coalmine.audits.provenance.views import look, view_of
 from coalmine.training.trainer import train_documents
 from endpoints.fault_proxy import FaultProxy

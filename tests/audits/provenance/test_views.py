@@ -5,7 +5,7 @@ import pytest
 
 from audits.provenance.small_users import SMALL, small_users
 from coalmine import ScriptedModel, load_model
-from coalmine.audits.provenance.users import UserText
+from coalmine.audits import UserText
 from coalmine.audits.provenance.views import NOT_LISTED, look, view_of
 from coalmine.errors import NotMeasurableError
 from coalmine.models import text_sequence

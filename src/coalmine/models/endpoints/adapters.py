@@ -305,13 +305,13 @@ class EndpointScorer(EndpointRanker):
         """How many of the likeliest tokens were asked for at each position of a text."""
         return {TOP}
 
-    def _scoring(self, text: str, top: int = 1) -> EndpointQuestion:
+    def _scoring(self, text: str, listed: int = 1) -> EndpointQuestion:
         """The question about a text; one that lists more tokens serves as well if it was asked before."""
-        for more in sorted(number for number in self._tops if number > top):
+        for more in sorted(number for number in self._tops if number > listed):
             longer = self._asking_for(self._before + text, most_tokens=1, top=more)
             if self._client.cached(longer) is not None:
                 return longer
-        return self._asking_for(self._before + text, most_tokens=1, top=top)
+        return self._asking_for(self._before + text, most_tokens=1, top=listed)
 
     def _pieces(
         self, questions: Sequence[EndpointQuestion], *, provisional: bool = False
