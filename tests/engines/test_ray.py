@@ -24,7 +24,7 @@ from coalmine.engines.ray_parcels import Sender, pieces_in_files
 from coalmine.engines.sending import in_parts
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, MissingExtraError, NotMeasurableError
-from coalmine.models.contexts import Context
+from coalmine.models import Context
 from engines.clusters import TOKEN, status
 from engines.contract import PooledContract, wait_for, wait_for_state
 from engines.opening import opened, scores_of
