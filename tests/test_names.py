@@ -1,6 +1,9 @@
-"""Every option has one name: that of the parameter or of the field of a record that it fills in Python."""
+"""Every option has one name, that of the parameter or of the field of a record that it fills in Python; and every class has its own."""
 
+import ast
 import inspect
+from collections import defaultdict
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -158,3 +161,16 @@ def test_memory_is_in_bytes_in_python_and_has_its_unit_on_the_command_line():
 def test_a_size_without_its_unit_is_refused(size):
     with pytest.raises(InputError, match="takes a size with its unit, such as 500MB or 2GB"):
         bytes_in(size, "--memory")
+
+
+# Of engines and models, and of two modules of training.
+SHARED = {"Step", "Sources"}
+
+
+def test_no_two_classes_have_one_name():
+    places = defaultdict(list)
+    for path in Path(coalmine.__file__).parent.rglob("*.py"):
+        for one in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(one, ast.ClassDef):
+                places[one.name].append(path.name)
+    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SHARED} == {}

@@ -220,7 +220,7 @@ class Audited(Arguments, frozen=True, kw_only=True):
     columns: UserFields
 
 
-class Audit(Arguments, frozen=True, kw_only=True):
+class ProvenanceAudit(Arguments, frozen=True, kw_only=True):
     """What `coalmine provenance audit` takes."""
 
     model: Where
@@ -240,7 +240,7 @@ class Audit(Arguments, frozen=True, kw_only=True):
 
 @app.command("audit")
 @takes
-def audit(given: Audit) -> int:
+def audit(given: ProvenanceAudit) -> int:
     """Ask a model about the texts of suspects, and decide whose were used to train it.
 
     Writes provenance.json, readable by you only. With --non-members, each suspect gets a p-value, and the names that are found have the
@@ -254,7 +254,7 @@ def audit(given: Audit) -> int:
         return _audit(given, fitted, reference, output)
 
 
-class Both(Audit, frozen=True, kw_only=True):
+class Both(ProvenanceAudit, frozen=True, kw_only=True):
     """What `coalmine provenance MODEL` takes."""
 
     trainings: Trainings
@@ -303,7 +303,7 @@ def _trained_here(where: str) -> Path | None:
     return Path(where) if (Path(where) / RECORD_FILE).is_file() else None
 
 
-def _audit(given: Audit, fitted: Fit | None, reference: list[User], output: Output) -> int:
+def _audit(given: ProvenanceAudit, fitted: Fit | None, reference: list[User], output: Output) -> int:
     from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
     from coalmine.audits.provenance.results import RESULT_FILE
     from coalmine.cli.run_record import RUN_FILE, RunClock
@@ -379,7 +379,9 @@ def _names(path: Path) -> set[str]:
     return {name for line in lines if (name := line.strip())}
 
 
-def _save_record(clock: Any, directory: Path, made: Provenance, given: Audit, models: list[Any]) -> None:
+def _save_record(
+    clock: Any, directory: Path, made: Provenance, given: ProvenanceAudit, models: list[Any]
+) -> None:
     from coalmine.cli.run_record import identity_of
 
     clock.save(

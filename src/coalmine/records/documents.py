@@ -71,7 +71,9 @@ def check_seal(path: str | os.PathLike[str], content: bytes, what: str) -> None:
         )
 
 
-class _Schema(msgspec.Struct, frozen=True):
+class OfSchema(msgspec.Struct, frozen=True):
+    """The beginning of every document, which says what the rest is."""
+
     schema: str
 
 
@@ -89,7 +91,7 @@ def decoded(
     """The record in the content of a sealed file."""
     try:
         # The schema first: what another version wrote may have other fields, and that is not damage.
-        found = decode_json(content, _Schema).schema
+        found = decode_json(content, OfSchema).schema
         if found == schema:
             document = decode_json(content, kind)
             if names_twice(content):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import Estimator
-from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.ranked import KEEP_UP_TO
 from coalmine.engines.courses import Course
 from coalmine.errors import ModelError, ModelOutputError, NotMeasurableError, WorkerLostError
@@ -28,7 +28,7 @@ class Comparisons:
         warnings: why the references have no scores, where they have none.
     """
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: FormatQuestion) -> None:
         self._question = question
         self._references: CandidateScores | None = None
         self.warnings: list[str] = []

@@ -25,7 +25,7 @@ from coalmine.audits.exposure.result_checks import (
 from coalmine.grouped import grouped
 
 if TYPE_CHECKING:
-    from coalmine.audits.exposure.question import Measured, Question
+    from coalmine.audits.exposure.question import FormatQuestion, Measured
     from coalmine.engines.courses import Course
 
 # What the rows of scores.parquet are: all members of the space, draws of some kind, references, or the canaries themselves.
@@ -91,9 +91,9 @@ class Estimator:
         return self.keeps not in {None, "member", "reference"}
 
     @property
-    def measure(self) -> Callable[[Question], Course[Measured]]:
+    def measure(self) -> Callable[[FormatQuestion], Course[Measured]]:
         """The function that measures the canaries of one format, step by step."""
-        found: Callable[[Question], Course[Measured]] = resolve_name(self.home)
+        found: Callable[[FormatQuestion], Course[Measured]] = resolve_name(self.home)
         return found
 
 

@@ -13,7 +13,7 @@ from coalmine.audits.exposure.choice import SCORE, chosen
 from coalmine.audits.exposure.comparisons import Comparisons
 from coalmine.audits.exposure.estimators import AUTO, Estimator, automatic, estimator_of
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.results import Choice, ExposureResult, FormatFacts
 from coalmine.corpus.planting.manifest import CanarySet
 from coalmine.engines.courses import Course, Step, one_result
@@ -117,7 +117,7 @@ class OneFormat:
         self._own = scored["bits"]
         estimator = yield from self._taken(members)
         samples = estimator.samples if asked.samples is None else asked.samples
-        question = Question(
+        question = FormatQuestion(
             members=members,
             format_id=format_id,
             references=self.chosen.references.get(format_id, ()),

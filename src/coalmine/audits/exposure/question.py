@@ -46,7 +46,7 @@ class Measured(NamedTuple):
     resolution: Resolution | None = None
 
 
-class Question(NamedTuple):
+class FormatQuestion(NamedTuple):
     """The canaries of one format, and how they are to be measured."""
 
     members: Members
@@ -101,7 +101,7 @@ class Compared(NamedTuple):
         resolution: how far apart costs must be for their order to be known.
     """
 
-    question: Question
+    question: FormatQuestion
     indices: tuple[int, ...]
     costs: NDArray[np.float64]
     resolution: Resolution
@@ -156,19 +156,19 @@ def methods_without_walking(*, but: str = "") -> str:
     return f"{', '.join(names)} or {last}"
 
 
-def compare_walked(question: Question) -> Course[Compared]:
+def compare_walked(question: FormatQuestion) -> Course[Compared]:
     """The canaries as a walk finds them; this is a separate walk, whose expansions are not counted as those of the search."""
     tree = question.frontier("walk").tree  # refused here where there is none
     return (yield from _compared(question, tuple(map(tree.index_of, question.canary_texts)), walked=True))
 
 
-def compare_scored(question: Question) -> Course[Compared]:
+def compare_scored(question: FormatQuestion) -> Course[Compared]:
     """The canaries as they are scored, for members that are scored one by one."""
     places = tuple(map(question.format.index, question.canary_texts))
     return (yield from _compared(question, places, walked=False))
 
 
-def _compared(question: Question, numbers: tuple[int, ...], *, walked: bool) -> Course[Compared]:
+def _compared(question: FormatQuestion, numbers: tuple[int, ...], *, walked: bool) -> Course[Compared]:
     work = _Comparing(question.members, walked)
     inputs = (question.canary_texts, question.canary_scores, question.options.seed)
     unit = Unit(inputs, question.canary_names)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import (
     Compared,
+    FormatQuestion,
     Measured,
-    Question,
     compare_scored,
     compare_walked,
     methods_without_walking,
@@ -33,7 +33,7 @@ KEEP_UP_TO = 2_000_000
 SCORED_UP_TO = 1_000_000
 
 
-def exact(question: Question) -> Course[Measured]:
+def exact(question: FormatQuestion) -> Course[Measured]:
     """The rank among all members: by walking the tree if possible, else by scoring each."""
     if question.members.obstacle is not None:
         return (yield from _exact_by_scoring(question))
@@ -63,7 +63,7 @@ def exact(question: Question) -> Course[Measured]:
     return _measured(compared, counter, candidates, expansions=expansions)
 
 
-def _exact_by_scoring(question: Question) -> Course[Measured]:
+def _exact_by_scoring(question: FormatQuestion) -> Course[Measured]:
     """The same ranks for a model that does not support incremental decoding: every member is scored by itself."""
     form = question.format
     if form.size > SCORED_UP_TO:

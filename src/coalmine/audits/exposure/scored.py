@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.engines.courses import Course
 from coalmine.errors import NotMeasurableError
 from coalmine.formats.naming import format_name
@@ -16,7 +16,7 @@ from coalmine.statistics.exposure.extrapolation import fit_tail
 from coalmine.statistics.exposure.ranks import reference_exposures, sampled_exposures
 
 
-def _drawn(question: Question) -> Course[CandidateScores]:
+def _drawn(question: FormatQuestion) -> Course[CandidateScores]:
     """A uniform sample of the space, scored."""
     indices = question.format.sample_indices(question.samples, question.options.seed)
     texts = [question.format.at(index) for index in indices]
@@ -31,7 +31,7 @@ def _drawn(question: Question) -> Course[CandidateScores]:
     return CandidateScores(question.format_id, "sample", question.index_array(indices), bits)
 
 
-def sampled(question: Question) -> Course[Measured]:
+def sampled(question: FormatQuestion) -> Course[Measured]:
     """The rank within a uniform sample of the space."""
     sample = yield from _drawn(question)
     estimates = sampled_exposures(
@@ -44,7 +44,7 @@ def sampled(question: Question) -> Course[Measured]:
     return Measured(estimates=estimates, candidates=sample)
 
 
-def extrapolated(question: Question) -> Course[Measured]:
+def extrapolated(question: FormatQuestion) -> Course[Measured]:
     """The tail of a curve through such a sample."""
     sample = yield from _drawn(question)
     # Twice the refits that an interval at this confidence needs at least.
@@ -56,7 +56,7 @@ def extrapolated(question: Question) -> Course[Measured]:
     return Measured(estimates=estimates, candidates=sample, fit=fit)
 
 
-def references(question: Question) -> Course[Measured]:
+def references(question: FormatQuestion) -> Course[Measured]:
     """The rank among the manifest's references."""
     texts = question.references
     if not texts:

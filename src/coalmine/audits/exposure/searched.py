@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
-from coalmine.audits.exposure.question import Compared, Measured, Question, compare_walked
+from coalmine.audits.exposure.question import Compared, FormatQuestion, Measured, compare_walked
 from coalmine.engines.courses import Course, Step, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import arrays
@@ -110,7 +110,7 @@ class RankSearching(MembersWork):
         return search.snapshot()
 
 
-def _searched(question: Question) -> Course[_Searched]:
+def _searched(question: FormatQuestion) -> Course[_Searched]:
     """The bounded search, run until it is settled or its budget is spent."""
     compared = yield from compare_walked(question)
     budget = question.options.budget
@@ -135,7 +135,7 @@ def _searched(question: Question) -> Course[_Searched]:
     return _Searched(compared, search, ranks, most, proven)
 
 
-def bounded(question: Question) -> Course[Measured]:
+def bounded(question: FormatQuestion) -> Course[Measured]:
     """Proven bounds of the rank among all members, which meet where the budget was enough."""
     question.frontier("bounded")  # refused before any work
     searched = yield from _searched(question)
@@ -169,7 +169,7 @@ class Drawing(MembersWork):
         }
 
 
-def _drawn(question: Question, search: BoundedSearch) -> Course[Draws]:
+def _drawn(question: FormatQuestion, search: BoundedSearch) -> Course[Draws]:
     """Draws from below the open nodes of a search, to which their expansions are added."""
     number, tree = question.samples, search.frontier.tree
     generator = arrays(question.options.seed, "guided", question.format_id)
@@ -187,7 +187,7 @@ def _drawn(question: Question, search: BoundedSearch) -> Course[Draws]:
     )
 
 
-def guided(question: Question) -> Course[Measured]:
+def guided(question: FormatQuestion) -> Course[Measured]:
     """Prove what the budget can prove, and estimate the rest by draws from below the nodes that are left open."""
     question.frontier("guided")  # refused before any work
     searched = yield from _searched(question)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
-from coalmine.audits.exposure.question import Measured, Question
+from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.ranked import exact
 from coalmine.engines.courses import Course, Step, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
@@ -42,7 +42,7 @@ def particles_of(first_members: int) -> int:
     return max(2, first_members // RUNS)
 
 
-def splitting(question: Question) -> Course[Measured]:
+def splitting(question: FormatQuestion) -> Course[Measured]:
     """Runs of splitting; a space no larger than the first members of all runs is ranked as a whole."""
     if question.format.size <= question.samples:
         return (yield from exact(question))

@@ -21,7 +21,7 @@ from coalmine.statistics.provenance.rank_histograms import RankHistogram
 from coalmine.storage.files import sha256_of_file
 
 
-class Overlap(NamedTuple):
+class AmongReference(NamedTuple):
     """Which of some users are reference users too, by name or by text.
 
     Attributes:
@@ -81,14 +81,14 @@ class Fit:
                 found[place] = table[row]
         return found
 
-    def overlap(self, users: Sequence[User]) -> Overlap:
+    def overlap(self, users: Sequence[User]) -> AmongReference:
         """Who of these users is a reference user too, and how many of their texts are those of reference users."""
         texts = {text for user in self.record.reference for text in user.texts}
         named = (
             place for place, user in enumerate(users) if self.record.hashed_name(user.name) in self._rows
         )
         shared = (sum(self.record.hashed_text(text) in texts for text in user.texts) for user in users)
-        return Overlap(tuple(named), tuple(shared))
+        return AmongReference(tuple(named), tuple(shared))
 
     def classifier_for(
         self, histogram: RankHistogram, places: Sequence[Sequence[int]] | None = None

@@ -160,7 +160,7 @@ def _how(
     return options, varied(recipe, training or {})
 
 
-class _Found(NamedTuple):
+class _AskedShadow(NamedTuple):
     """A shadow model once it was asked; the model is None if it was asked by an earlier run, and is not loaded."""
 
     facts: Shadow
@@ -189,7 +189,7 @@ class _Shadows:
         ledger: Ledger,
         progress: Progress,
         snapshot_seconds: float | None,
-    ) -> Iterator[_Found]:
+    ) -> Iterator[_AskedShadow]:
         """Reference models, all trained before the first is asked."""
         trained = train_shadows(
             self._reference,
@@ -212,14 +212,14 @@ class _Shadows:
                 progress,
             )
             facts = self._facts(number, ranks)
-            yield _Found(
+            yield _AskedShadow(
                 msgspec.structs.replace(
                     facts, weights_sha256=one.record.weights_sha256, options=one.record.options
                 ),
                 None,
             )
 
-    def trained_by(self, own: OwnTraining, ledger: Ledger, progress: Progress) -> Iterator[_Found]:
+    def trained_by(self, own: OwnTraining, ledger: Ledger, progress: Progress) -> Iterator[_AskedShadow]:
         """Models of the user's own function, each asked in this process as soon as it is trained."""
         with open_engine("here") as here:
             for number in range(self._trained_on.shape[1]):
@@ -234,7 +234,7 @@ class _Shadows:
 
                 texts = documents_of(chosen).sha256
                 ranks, model = self._ranks(number, [own.name, texts], made, here, ledger, progress)
-                yield _Found(self._facts(number, ranks), model)
+                yield _AskedShadow(self._facts(number, ranks), model)
 
     def _ranks(
         self,

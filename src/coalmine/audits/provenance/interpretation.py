@@ -75,7 +75,7 @@ def overlap_words(one: Overlap) -> str:
     return f"{' and '.join(shared)} of {_GROUPS[one.first]} are also among {_GROUPS[one.second]}"
 
 
-class Power(NamedTuple):
+class QuestionPower(NamedTuple):
     """What the non-members of a question can show at a false-discovery rate.
 
     Attributes:
@@ -112,20 +112,20 @@ class Power(NamedTuple):
         return 1 + bisect_left(range(1, most), True, key=enough)
 
 
-def power_of(question: Question, fdr: float) -> Power | None:
+def power_of(question: Question, fdr: float) -> QuestionPower | None:
     """What the non-members of a question can show; None where there are no p-values."""
     deciding = question.deciding
     suspects = sum(row.p_value is not None for row in question.rows)
     if deciding is None or deciding.calibrated != "non-members" or not suspects:
         return None
     others = len(deciding.non_member_scores)
-    return Power(suspects, others, fdr, fewest_shown(others, suspects, fdr))
+    return QuestionPower(suspects, others, fdr, fewest_shown(others, suspects, fdr))
 
 
-def power_words(power: Power, by: By = "user") -> str:
+def power_words(power: QuestionPower, by: By = "user") -> str:
     """What so many non-members can show, in a sentence.
 
-    >>> power_words(Power(suspects=20, non_members=149, fdr=0.05, fewest=3))
+    >>> power_words(QuestionPower(suspects=20, non_members=149, fdr=0.05, fewest=3))
     'With 149 non-members no p-value is below 0.0067, so at least 3 of 20 users must score above all of them for any to be found at 5%.'
     """
     least = f"With {counted(power.non_members, 'non-member')} no p-value is below {smallest_p_value(power.non_members):.2g}"

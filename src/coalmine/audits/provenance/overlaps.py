@@ -54,7 +54,7 @@ class Groups(NamedTuple):
         return {name: users for name, users in named.items() if users}
 
 
-class _Among(Protocol):
+class _AmongUsers(Protocol):
     """The places of users who are reference users by name, and how many texts of each user are texts of reference users."""
 
     @property
@@ -66,7 +66,7 @@ class _Among(Protocol):
 class KnowsReference(Protocol):
     """Something that knows the reference users of shadow models, such as a fit that was read from a file."""
 
-    def overlap(self, users: Sequence[User]) -> _Among:
+    def overlap(self, users: Sequence[User]) -> _AmongUsers:
         """Which of some users, and of their texts, are among the reference users and their texts."""
 
 

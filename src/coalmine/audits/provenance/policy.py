@@ -31,7 +31,7 @@ class ProvenanceRules(msgspec.Struct, frozen=True, kw_only=True):
     min_non_members: int | None = None
 
 
-class _Asked(NamedTuple):
+class _UserRule(NamedTuple):
     """A rule with its name and what it asks for, about one question of a result, at a false-discovery rate."""
 
     name: str
@@ -56,7 +56,7 @@ def _judge(run: Run, rules: ProvenanceRules, terms: PolicyTerms, stale: str | No
         fdr = document.settings.fdr if rules.fdr is None else rules.fdr
         for question in document.questions:
             about = name if len(document.questions) == 1 else f"{name} ({question.asks})"
-            asked = _Asked(about, _asks(fdr), fdr, rules, error_level(terms.confidence))
+            asked = _UserRule(about, _asks(fdr), fdr, rules, error_level(terms.confidence))
             yield _outcome(document, question, asked)
 
 
@@ -64,7 +64,7 @@ def _asks(fdr: float | None) -> str:
     return NOBODY if fdr is None else f"{NOBODY} at a false-discovery rate of {100 * fdr:g}%"
 
 
-def _outcome(document: Provenance, question: Question, asked: _Asked) -> RuleOutcome:
+def _outcome(document: Provenance, question: Question, asked: _UserRule) -> RuleOutcome:
     deciding, by = question.deciding, document.settings.by
     if deciding is None:
         settle = "give shadow models, a reference model or non-members, as `coalmine provenance` says"
@@ -113,7 +113,7 @@ def _outcome(document: Provenance, question: Question, asked: _Asked) -> RuleOut
     )
 
 
-def _unable(document: Provenance, question: Question, asked: _Asked) -> tuple[str, str] | None:
+def _unable(document: Provenance, question: Question, asked: _UserRule) -> tuple[str, str] | None:
     """Why it means nothing that nobody is found, and what would settle it; None where somebody could have been."""
     power, by = power_of(question, asked.fdr), document.settings.by
     if power is None:

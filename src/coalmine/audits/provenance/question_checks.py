@@ -20,7 +20,7 @@ _CLASSIFIER = "rank-histogram"
 Column = Sequence[float | None]
 
 
-class _Judged(NamedTuple):
+class _Recalculated(NamedTuple):
     """What follows from the scores of one statistic; None where there is nothing."""
 
     calibrated: Calibrated
@@ -143,13 +143,13 @@ def _statistic_problems(
     )
 
 
-def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Judged:
+def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Recalculated:
     known = [score for score in scores if score is not None]
     nothing: list[float | None] = [None] * len(scores)
     if known and one.non_member_scores:
         p_values = conformal_p_values(known, one.non_member_scores).tolist()
         tested = benjamini_hochberg(p_values, fdr)
-        return _Judged(
+        return _Recalculated(
             "non-members",
             _spread(p_values, scores),
             _spread(tested.adjusted, scores),
@@ -157,10 +157,10 @@ def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Judged:
             p_value_together(p_values, len(one.non_member_scores)),
         )
     if one.name == _CLASSIFIER:
-        return _Judged(
+        return _Recalculated(
             "shadows", nothing, nothing, [None if score is None else score > 0 for score in scores], None
         )
-    return _Judged("nothing", nothing, nothing, [None] * len(scores), None)
+    return _Recalculated("nothing", nothing, nothing, [None] * len(scores), None)
 
 
 def _spread(values: Sequence[float], scores: Column) -> list[float | None]:
@@ -173,7 +173,7 @@ def _decision_problems(name: str, question: Question, settings: ProvenanceOption
     """Rows say of the deciding statistic what it says itself, and their decisions follow from it."""
     deciding = question.deciding
     empty: list[None] = [None] * len(question.rows)
-    judged = _Judged("nothing", empty, empty, empty, None)
+    judged = _Recalculated("nothing", empty, empty, empty, None)
     if deciding is not None:
         judged = _judge(deciding, [row.scores[deciding.name] for row in question.rows], settings.fdr)
     for place, row in enumerate(question.rows):

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from coalmine.corpus.files.documents import Fields
 from coalmine.errors import ManifestError
 from coalmine.records import Canary
+from coalmine.records.documents import OfSchema
 from coalmine.storage.decoding import UndecodableError, decode_json, shown_schema
 
 SCHEMA = "coalmine.canaries/1"
@@ -78,14 +79,10 @@ class CanaryManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     withhold: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-class _Schema(msgspec.Struct, frozen=True):
-    schema: str
-
-
 def decoded(content: bytes) -> CanaryManifest:
     """The manifest in a file's content; a ManifestError where it is damaged or of another version."""
     try:
-        schema = decode_json(content, _Schema).schema
+        schema = decode_json(content, OfSchema).schema
         if schema != SCHEMA:
             raise ManifestError(
                 f"its schema is {shown_schema(schema)}, but this version of coalmine reads {SCHEMA!r}; "

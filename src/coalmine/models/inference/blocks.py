@@ -105,7 +105,7 @@ class Pass:
             yield Block(0, rows, 0, logits, is_scratch=logits.data_ptr() != hidden.data_ptr())
 
 
-class Questions:
+class TokenQuestions:
     """Questions about single tokens, found by the block that answers them."""
 
     def __init__(self, passed: Pass, rows: IntArray, tokens: IntArray) -> None:

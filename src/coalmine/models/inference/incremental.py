@@ -19,7 +19,7 @@ from coalmine.models.inference.local import LocalModel, check_ids
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.reading import Reader
 from coalmine.models.inference.scoring import Scoring, shared_length
-from coalmine.models.inference.token_scores import Asked, TokenScores, log2_softmax
+from coalmine.models.inference.token_scores import TokenScores, Wanted, log2_softmax
 from coalmine.models.protocols import (
     DistributionScore,
     FloatArray,
@@ -152,14 +152,14 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
 
     def score(self, sequences: Sequence[TokenSequence], *, ranks: bool = False) -> list[SequenceScore]:
         """Scores in the order of `sequences`; their common prefix is read once."""
-        return [one.sequence() for one in self._scores(sequences, Asked(ranks=ranks))]
+        return [one.sequence() for one in self._scores(sequences, Wanted(ranks=ranks))]
 
     def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
         """Scores in the order of `sequences`, with ranks and the moments of each distribution in bits, from the same pass."""
-        return [one.distribution() for one in self._scores(sequences, Asked(ranks=True, moments=True))]
+        return [one.distribution() for one in self._scores(sequences, Wanted(ranks=True, moments=True))]
 
     @torch.inference_mode()
-    def _scores(self, sequences: Sequence[TokenSequence], asked: Asked) -> list[TokenScores]:
+    def _scores(self, sequences: Sequence[TokenSequence], asked: Wanted) -> list[TokenScores]:
         self._check_at_rest()
         self._check_sequences(sequences)
         if not sequences:

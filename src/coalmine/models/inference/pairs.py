@@ -15,7 +15,7 @@ from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulMode
 from coalmine.models.inference.local import LocalModel, check_ids
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.scoring import judge_tokens
-from coalmine.models.inference.token_scores import Asked, TokenScores
+from coalmine.models.inference.token_scores import TokenScores, Wanted
 from coalmine.models.protocols import (
     DistributionScore,
     SequenceScore,
@@ -170,14 +170,14 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         fixed = self._with_their_source(sequences)
         if fixed is not None:
             return fixed.score([sequence._replace(source=()) for sequence in sequences], ranks=ranks)
-        return [one.sequence() for one in self._scores(sequences, Asked(ranks=ranks))]
+        return [one.sequence() for one in self._scores(sequences, Wanted(ranks=ranks))]
 
     def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
         """Scores in the order of `sequences`, with ranks and the moments of each distribution in bits, from the same pass."""
         fixed = self._with_their_source(sequences)
         if fixed is not None:
             return fixed.score_distribution([sequence._replace(source=()) for sequence in sequences])
-        return [one.distribution() for one in self._scores(sequences, Asked(ranks=True, moments=True))]
+        return [one.distribution() for one in self._scores(sequences, Wanted(ranks=True, moments=True))]
 
     def _with_their_source(self, sequences: Sequence[TokenSequence]) -> FixedSource | None:
         """The model with the source of all sequences, if they have one in common; all of them are checked."""
@@ -189,7 +189,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         return self.given_tokens(sources.pop()) if len(sources) == 1 else None
 
     @torch.inference_mode()
-    def _scores(self, sequences: Sequence[TokenSequence], asked: Asked) -> list[TokenScores]:
+    def _scores(self, sequences: Sequence[TokenSequence], asked: Wanted) -> list[TokenScores]:
         results: list[TokenScores | None] = [None] * len(sequences)
         # Neighbors in length share a batch, so that little of it is padding.
         order = sorted(range(len(sequences)), key=lambda i: _lengths(sequences[i]))
@@ -213,7 +213,7 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
             longest_source, size = source, size + 1
         return order[-size:]
 
-    def _score_batch(self, sequences: Sequence[TokenSequence], asked: Asked) -> Iterator[TokenScores]:
+    def _score_batch(self, sequences: Sequence[TokenSequence], asked: Wanted) -> Iterator[TokenScores]:
         targets = self._padded([sequence.context + sequence.target for sequence in sequences])
         begins, sizes = np.array([(len(context) - 1, len(target)) for context, target, _ in sequences]).T
         places = np.arange(targets.shape[1] - 1)

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coalmine.models.inference.blocks import ROWS, WIDTH, Block, LastLayer, Pass, Questions
-from coalmine.models.inference.ranking import Ranks
+from coalmine.models.inference.blocks import ROWS, WIDTH, Block, LastLayer, Pass, TokenQuestions
+from coalmine.models.inference.ranking import RankCounts
 from coalmine.models.inference.vocabulary_sums import Moments, Normalizer
 from coalmine.models.protocols import FloatArray, IntArray
 
@@ -91,8 +91,8 @@ class Projection:
         at temperature 1, which is then the only one.
         """
         passed = Pass(self._layer, hidden, self._whole)
-        found = _Own(passed, Questions(passed, rows, tokens))
-        counted = Ranks(passed, found.asked) if ranks else None
+        found = _Own(passed, TokenQuestions(passed, rows, tokens))
+        counted = RankCounts(passed, found.asked) if ranks else None
         spread = Moments(passed, found.tops) if moments else None
         totals: Sequence[Normalizer | Moments] = (
             [Normalizer(passed, temperature, found.tops) for temperature in temperatures]
@@ -127,7 +127,7 @@ class Projection:
 class _Own:
     """The own logits of questions, the highest ones of each block and row, and whether a question's own is the first of its block's."""
 
-    def __init__(self, passed: Pass, asked: Questions) -> None:
+    def __init__(self, passed: Pass, asked: TokenQuestions) -> None:
         self.asked = asked
         self.logits = passed.kept((len(asked),))
         self.tops = passed.kept((passed.blocks, len(passed.hidden)))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coalmine.models.inference.blocks import Block, Pass, Questions
+from coalmine.models.inference.blocks import Block, Pass, TokenQuestions
 from coalmine.models.protocols import IntArray
 
 # The bounds on a logit are this many roundings of the product of two norms away from the dot product. Of 500 logits of 64 to 1,024 terms,
@@ -19,10 +19,10 @@ from coalmine.models.protocols import IntArray
 ROUNDINGS = 1
 
 
-class Ranks:
+class RankCounts:
     """The number of logits above the own one of each question, plus 1; found along a pass that someone else makes."""
 
-    def __init__(self, passed: Pass, asked: Questions) -> None:
+    def __init__(self, passed: Pass, asked: TokenQuestions) -> None:
         self._passed, self._asked = passed, asked
         self._counter = _Counter(passed, asked)
         # In half precision many logits are equal, and nothing is between two of them.
@@ -62,7 +62,7 @@ class Ranks:
         chosen = places.cpu().numpy()
         rows, within = np.unique(self._asked.rows[chosen], return_inverse=True)
         passed = self._passed.at(torch.from_numpy(rows).to(places.device))
-        asked = Questions(passed, within.reshape(-1), self._asked.tokens[chosen])
+        asked = TokenQuestions(passed, within.reshape(-1), self._asked.tokens[chosen])
         own = passed.kept((len(chosen),))
         for block in passed:
             at, inside, columns = asked.of(block)
@@ -73,7 +73,7 @@ class Ranks:
 class _Counter:
     """Counts the logits of a question's position that are above a threshold of the question."""
 
-    def __init__(self, passed: Pass, asked: Questions) -> None:
+    def __init__(self, passed: Pass, asked: TokenQuestions) -> None:
         self._device, self._block = passed.hidden.device, passed.rows * passed.width
         self._many = len(asked)
         # Most positions have one question. The first one of each is compared with the logits where they are; others need copies of them.
@@ -114,7 +114,7 @@ class _Counter:
         return marks.sum(dim=1).long()
 
 
-def _counted(passed: Pass, asked: Questions, own: Tensor) -> Tensor:
+def _counted(passed: Pass, asked: TokenQuestions, own: Tensor) -> Tensor:
     """The number of logits above the own one of each question; all logits are made once more."""
     counter = _Counter(passed, asked)
     counts = counter.zeros()
@@ -123,7 +123,7 @@ def _counted(passed: Pass, asked: Questions, own: Tensor) -> Tensor:
     return counts
 
 
-def _bounds(passed: Pass, asked: Questions) -> tuple[Tensor, Tensor] | None:
+def _bounds(passed: Pass, asked: TokenQuestions) -> tuple[Tensor, Tensor] | None:
     """What the own logit of each question is above, and what it is not above, unless rounding is unusually large."""
     if passed.head is None:
         return None

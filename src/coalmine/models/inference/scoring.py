@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coalmine.models.inference.projection import Projection
-from coalmine.models.inference.token_scores import Asked, TokenScores
+from coalmine.models.inference.token_scores import TokenScores, Wanted
 from coalmine.models.protocols import IntArray, TokenSequence
 from coalmine.models.reference.networks import Network, State
 
@@ -43,7 +43,7 @@ class Scoring:
         self._rows_at_a_time = rows_at_a_time
         self._device = device
 
-    def scores(self, sequences: Sequence[TokenSequence], asked: Asked) -> list[TokenScores]:
+    def scores(self, sequences: Sequence[TokenSequence], asked: Wanted) -> list[TokenScores]:
         """The scores of the target of each sequence, in their order; no context may be empty."""
         rows = [sequence.context + sequence.target for sequence in sequences]
         # The first position of each row that is scored.
@@ -112,7 +112,7 @@ class Scoring:
         tokens = padded[:, places][counts]
         return _Questions(hidden, np.arange(len(tokens)), tokens), ends
 
-    def _judge(self, parts: Sequence[_Questions], asked: Asked) -> list[TokenScores]:
+    def _judge(self, parts: Sequence[_Questions], asked: Wanted) -> list[TokenScores]:
         """The scores of the questions of each part, from one pass over the vocabulary."""
         there = [part for part in parts if part.hidden is not None]
         hidden = [part.hidden for part in there if part.hidden is not None]
@@ -135,7 +135,7 @@ class Scoring:
 
 
 def judge_tokens(
-    projection: Projection, hidden: Tensor, rows: IntArray, tokens: IntArray, asked: Asked
+    projection: Projection, hidden: Tensor, rows: IntArray, tokens: IntArray, asked: Wanted
 ) -> TokenScores:
     """The scores of tokens, each at one of the rows of hidden numbers."""
     judged = projection.judge(hidden, rows, tokens, ranks=asked.ranks, moments=asked.moments)

@@ -15,7 +15,7 @@ from coalmine.errors import ModelOutputError
 from coalmine.models.protocols import DistributionScore, FloatArray, IntArray, SequenceScore
 
 
-class Asked(NamedTuple):
+class Wanted(NamedTuple):
     """What is asked of the distribution at each position, besides the log-probability of a token."""
 
     ranks: bool = False
@@ -40,7 +40,7 @@ class TokenScores(NamedTuple):
     deviation_bits: FloatArray | None = None
 
     @classmethod
-    def of_none(cls, asked: Asked) -> TokenScores:
+    def of_none(cls, asked: Wanted) -> TokenScores:
         """The scores of no token."""
         number = np.empty(0)
         moments = number if asked.moments else None
