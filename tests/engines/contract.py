@@ -13,7 +13,7 @@ from coalmine.engines.engine import Job, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit, in_order
 from coalmine.errors import InputError, NotMeasurableError, WorkerLostError
-from engines.works import Counting, Poisoned, Squares, Stubborn, Unsendable, squares
+from engines.works import Counting, Poisoned, Raising, Squares, Stubborn, Unsendable, squares
 from waiting import wait_until
 
 OTHERS = ["here", "processes:2"]
@@ -86,6 +86,23 @@ class EngineContract:
         with pytest.raises(NotMeasurableError, match="unit 1 has no honest number"):
             found[1].value()
 
+    def test_what_the_code_of_a_model_raises_is_the_problem_of_its_unit_without_the_message(self, engine):
+        names = ["ValueError", "none", "ConnectionError", "EOFError", "BrokenPipeError", "SystemExit", "none"]
+        found = list(in_order(engine.map(Raising(), map(Unit, names))))
+        assert [outcome.problem is None for outcome in found] == [name == "none" for name in names]
+        for name, outcome in zip(names, found, strict=True):
+            if name != "none":
+                assert isinstance(outcome.problem, NotMeasurableError)
+                assert f"raised {name} (line" in str(outcome.problem)
+                assert "5662" not in str(outcome.problem)
+                assert outcome.attempts == 1
+
+    def test_too_little_memory_is_the_problem_of_its_unit(self, engine):
+        short, other = in_order(engine.map(Raising(), [Unit("MemoryError"), Unit("none")]))
+        assert isinstance(short.problem, WorkerLostError)
+        assert "more memory than there is" in str(short.problem)
+        assert other.problem is None
+
     def test_a_work_that_cannot_be_prepared_is_an_error_at_once(self, tmp_path, engine):
         with pytest.raises(InputError, match="cannot be read here"):
             list(engine.map(Poisoned(str(tmp_path), unprepared=True), [Unit(n) for n in range(4)]))
@@ -135,6 +152,11 @@ class PooledContract(EngineContract):
         assert found[2].attempts == 3
         with pytest.raises(WorkerLostError, match=r"SIGKILL|died"):
             found[2].value()
+
+    def test_a_unit_that_interrupts_itself_does_not_vanish(self, engine):
+        found = list(in_order(engine.map(Raising(), [Unit("KeyboardInterrupt"), Unit("none")])))
+        assert [outcome.number for outcome in found] == [0, 1]
+        assert isinstance(found[0].problem, NotMeasurableError)
 
     def test_a_worker_killed_in_the_middle_of_a_unit_resumes_from_what_it_kept(self, tmp_path, engine):
         ledger = Ledger(tmp_path / "out", seconds_between_saves=0.0)

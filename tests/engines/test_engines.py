@@ -1,5 +1,8 @@
 """Engines: the same results from each, resuming by content keys, failures as values, and kills that lose nothing."""
 
+import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,8 +11,9 @@ from coalmine.engines.engine import engine_named, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit
 from coalmine.errors import InputError
-from engines.contract import EngineContract, PooledContract
+from engines.contract import EngineContract, PooledContract, wait_for
 from engines.works import Squares, squares
+from waiting import wait_until
 
 
 class TestHere(EngineContract):
@@ -24,6 +28,32 @@ class TestProcesses(PooledContract):
     def engine(self):
         with open_engine("processes:2") as opened:
             yield opened
+
+
+def test_workers_end_with_a_driver_that_is_killed_whatever_their_units_do(tmp_path):
+    script = (
+        "import sys\n"
+        "from coalmine.engines.engine import open_engine\n"
+        "from coalmine.engines.units import Unit\n"
+        "from engines.works import Endless\n"
+        "if __name__ == '__main__':\n"
+        "    with open_engine('processes:2') as engine:\n"
+        "        list(engine.map(Endless(sys.argv[1]), [Unit(0), Unit(1)]))\n"
+    )
+    (tmp_path / "drive.py").write_text(script)
+    driver = subprocess.Popen([sys.executable, str(tmp_path / "drive.py"), str(tmp_path)])
+    try:
+        workers = [int(wait_for(tmp_path / f"runs-{number}").read_text()) for number in (0, 1)]
+    finally:
+        driver.kill()
+        driver.wait()
+    wait_until(lambda: not any(is_running(worker) for worker in workers))
+
+
+def is_running(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 @pytest.mark.parametrize("name", ["", "nowhere", "processes:0", "processes:x", "processes:-1", "here:2"])

@@ -152,7 +152,8 @@ def test_nothing_that_is_measured_is_in_a_file_of_ray(machines, engine):
     with pytest.raises(NotMeasurableError, match=secret):
         next(engine.map(Leaking(), [Unit(f"refuse {secret}")])).value()
     with pytest.raises(RuntimeError, match=secret):
-        list(engine.map(Leaking(), [Unit(secret)]))
+        list(engine.map(Leaking(bug=secret), [Unit(0)]))
+    assert secret not in str(next(engine.map(Leaking(), [Unit(secret)])).problem)
     contents = [path.read_bytes() for path in machines.files()]
     assert any(b"UnitWorker" in content for content in contents)
     assert not any(secret.encode() in content or TOKEN.encode() in content for content in contents)

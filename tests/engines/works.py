@@ -1,7 +1,9 @@
 """Works of the tests of engines: small, deterministic, and able to fail in every way that a unit can."""
 
+import builtins
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -69,6 +71,22 @@ class Poisoned(NamedTuple):
         return {"number": np.array(number)}
 
 
+class Raising(NamedTuple):
+    """Stands for a model whose code fails without purpose: each unit names the exception that it raises, with a secret in the message."""
+
+    name: str = "raising/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        return self._run
+
+    def _run(self, unit, _running):
+        if unit.inputs != "none":
+            raise getattr(builtins, unit.inputs)("the secret is 5662")
+        return {"number": np.array(1)}
+
+
 class Counting(NamedTuple):
     """Counts to a number in steps, keeps how far it is, and at one step says so and waits for the file `gate`, or until it is stopped or killed."""
 
@@ -119,6 +137,24 @@ class Stubborn(NamedTuple):
         return {"late": np.array(1)}
 
 
+class Endless(NamedTuple):
+    """Says which process runs a unit, and never returns or reports anything."""
+
+    folder: str
+    name: str = "endless/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        return self._run
+
+    def _run(self, unit, _running):
+        written = Path(self.folder, f"starts-{unit.inputs}")
+        written.write_text(str(os.getpid()))
+        written.rename(Path(self.folder, f"runs-{unit.inputs}"))
+        threading.Event().wait()
+
+
 class Scoring(NamedTuple):
     """Scores of texts by a model, which goes to the workers with the work."""
 
@@ -148,13 +184,16 @@ class Scoring(NamedTuple):
 
 
 class Leaking(NamedTuple):
-    """Fails with its inputs in the message: on purpose for units that begin with "refuse", by a bug for others."""
+    """Fails with its inputs in the message: on purpose for units that begin with "refuse"; with `bug`, before it has a unit."""
 
+    bug: str | None = None
     name: str = "leaking/1"
     facts: tuple[int, ...] = ()
     memory_bytes: int = 0
 
     def prepare(self):
+        if self.bug is not None:
+            raise ValueError(self.bug)
         return self._run
 
     def _run(self, unit, running):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from coalmine.engines.engine import Engine, Job
+from coalmine.engines.failures import run_unit
 from coalmine.engines.ledger import Keeping, Ledger
 from coalmine.engines.units import Arrays, Key, Outcome, Run, Unit, facts_digest, loaded, read_only, unit_key
 from coalmine.errors import CoalmineError, WriteError
@@ -77,7 +78,7 @@ class _RunningHere:
 def _run(run: Run, job: Job, number: int, unit: Unit, running: _RunningHere) -> Outcome:
     try:
         whole = loaded(unit)
-        arrays = job.stored(whole, run(read_only(whole), running))
+        arrays = job.stored(whole, run_unit(run, whole, running))
     except WriteError:
         raise  # what the unit kept could not be written; the unit itself did not fail
     except CoalmineError as problem:

@@ -12,6 +12,8 @@ import multiprocessing.connection
 import os
 import signal
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -104,10 +106,10 @@ class _OneProcess:
                 return f"it was ended by {signal.Signals(-code).name}"
         return f"it ended with code {code}"
 
-    def end(self) -> None:
-        """End the process."""
+    def end(self, seconds: float = _END_SECONDS) -> None:
+        """End the process, by force if it takes longer than this."""
         self.connection.close()
-        self.process.join(_END_SECONDS)
+        self.process.join(seconds)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -160,7 +162,10 @@ class _ProcessPool:
         """End all processes."""
         self._stopping.value = 1
         for one in self._processes:
-            one.end()
+            one.connection.close()
+        end = time.monotonic() + _END_SECONDS  # for all of them: they end at the same time
+        for one in self._processes:
+            one.end(max(0.0, end - time.monotonic()))
         self._processes = []
 
     def _received(self, number: int) -> list[Message]:
@@ -192,17 +197,31 @@ def _main(number: int, threads: int, connection: Connection, stopping: Any) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_pages()
+    threading.Thread(target=_end_with_driver, daemon=True).start()
     worker = Worker(number, threads, connection.send, lambda: bool(stopping.value))
     try:
         while True:
-            received = connection.recv()
+            received = _received(connection)
             if isinstance(received, Order):
                 worker.run(received)
             else:
                 worker.begin(received)
-    except (EOFError, ConnectionError, BrokenPipeError):
-        os._exit(0)  # the driver has ended
-    except BaseException:  # noqa: BLE001 - a bug in the work; the driver shows it
+    except BaseException:  # noqa: BLE001 - a bug in the work; the driver shows it, if it is there
         with contextlib.suppress(OSError):
             connection.send(_Bug(traceback.format_exc()))
         os._exit(1)
+
+
+def _received(connection: Connection) -> Any:
+    try:
+        return connection.recv()
+    except (EOFError, ConnectionError):
+        os._exit(0)  # the driver has ended
+
+
+def _end_with_driver() -> None:
+    """End this process as soon as the driver is gone, whatever its unit does: it may never return."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        multiprocessing.connection.wait([driver.sentinel])
+        os._exit(0)

@@ -263,6 +263,8 @@ class _Schedule:
                     yield assigned.job, assigned.outcome(arrays)
                 elif message.problem is not None:
                     yield assigned.job, self._failed(assigned, message.worker, message.problem)
+                else:
+                    raise RuntimeError("a unit ended without a result or a reason; please report this")
 
     def _recorded(self, assigned: _Assigned, arrays: Arrays) -> Arrays:
         kept = self._jobs[assigned.job].stored(assigned.unit, arrays)

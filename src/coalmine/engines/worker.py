@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from coalmine.engines.failures import foreign_failure, run_unit
 from coalmine.engines.ledger import Keeping
 from coalmine.engines.scheduling import Advanced, Ended, Kept, Message, Order, Unprepared
 from coalmine.engines.threads import computing_threads
@@ -45,9 +46,14 @@ class Worker:
     def _ended(self, order: Order) -> Ended:
         running = _Sending(self._number, order, self._send, self._stopping)
         try:
-            arrays = self._runs[order.job](read_only(order.unit), running)
-        except KeyboardInterrupt:
-            return Ended(self._number, None, None)
+            arrays = run_unit(self._runs[order.job], order.unit, running)
+        except KeyboardInterrupt as stop:
+            if self._stopping():
+                return Ended(self._number, None, None)
+            problem = foreign_failure(stop)
+            if problem is None:
+                raise
+            return Ended(self._number, None, problem)  # no signal comes here; without a reason, the unit would vanish
         except CoalmineError as problem:
             return Ended(self._number, None, problem)
         running.report()
