@@ -15,7 +15,7 @@
     ├── NotMeasurableError       the question is valid, but there is no honest number for it
     │   └── TooLongError         a text has more tokens than the model can read
     ├── SomeFailedError          some of several trainings failed; the others are complete
-    ├── WorkerLostError          a unit of work could not be finished, because its worker died each time
+    ├── WorkerLostError          a unit of work could not be finished: its worker died each time, or memory ran out
     ├── ModelOutputError         the model answered with something that is not a log-probability
     └── ModelChangedError        an endpoint answers as a different model than before; the answers are not combined
 
@@ -164,7 +164,7 @@ class SomeFailedError(CoalmineError):
 
 
 class WorkerLostError(CoalmineError):
-    """A unit of work was tried several times, and the process or machine that ran it died each time."""
+    """A unit of work was tried several times and the process or machine that ran it died each time, or it ran out of memory."""
 
 
 class ModelOutputError(CoalmineError):

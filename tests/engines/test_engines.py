@@ -56,7 +56,9 @@ def is_running(pid):
     return False
 
 
-@pytest.mark.parametrize("name", ["", "nowhere", "processes:0", "processes:x", "processes:-1", "here:2"])
+@pytest.mark.parametrize(
+    "name", ["", "nowhere", "processes:0", "processes:x", "processes:-1", "processes:", "here:2"]
+)
 def test_engines_that_there_are_not(name):
     with pytest.raises(InputError, match=r"engine"):
         engine_named(name)

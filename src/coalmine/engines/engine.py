@@ -94,7 +94,9 @@ def open_engine(engine: Engine | str | None, *, threads: int = 1) -> Iterator[En
 
 def engine_named(name: str, *, threads: int = 1) -> Engine:
     """An engine that is not open yet; an InputError for a name that there is not."""
-    kind, _, detail = name.partition(":")
+    kind, colon, detail = name.partition(":")
+    if colon and not detail:  # as in "processes:$N" where N is empty
+        raise InputError(f"the engine {name!r} ends with a colon; known are {NAMES}")
     if kind == "here" and not detail:
         from coalmine.engines.here import Here
 

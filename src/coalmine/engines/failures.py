@@ -49,7 +49,9 @@ def foreign_failure(error: BaseException) -> NotMeasurableError | None:
 
 def _out_of_memory(error: BaseException) -> WorkerLostError | None:
     # The library has no error of its own for the memory of the machine.
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    ):
         return WorkerLostError(
             "a unit of work needs more memory than there is; use fewer workers or less memory each (--memory), and run the same command "
             "to resume"

@@ -53,7 +53,9 @@ class Worker:
             problem = foreign_failure(stop)
             if problem is None:
                 raise
-            return Ended(self._number, None, problem)  # no signal comes here; without a reason, the unit would vanish
+            return Ended(
+                self._number, None, problem
+            )  # no signal comes here; without a reason, the unit would vanish
         except CoalmineError as problem:
             return Ended(self._number, None, problem)
         running.report()
