@@ -5,8 +5,7 @@ import pickle
 import pytest
 
 from coalmine.engines.sending import in_parts
-from coalmine.models import ScriptedModel, load_model
-from coalmine.models.contexts import Context
+from coalmine.models import Context, ScriptedModel, load_model
 from coalmine.models.protocols import loads_of
 from coalmine.models.reference.pair_networks import PAIR_NETWORKS
 from models.local_models import save_adapter, save_checkpoint, save_reference_models
