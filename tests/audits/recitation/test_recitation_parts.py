@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coalmine.audits.recitation.answers import follow
 from coalmine.audits.recitation.examples import masked_text
 from coalmine.audits.recitation.questions import Cuts, ask_about, plan_cuts
 from coalmine.audits.recitation.sequences import edit_distances
 from coalmine.audits.recitation.tries import chance_in_tries, log2_chance_in_tries, tries_needed
 from coalmine.corpus.index.sampling import Sample
+from coalmine.errors import ModelOutputError
+from coalmine.models import Sampling, ScriptedModel, SequenceScore, TokenSequence
 
 # Tries
 
@@ -96,3 +99,26 @@ def test_edit_distances_are_those_of_the_definition(rows, columns, data):
 def test_vowel_signs_and_accents_are_masked_as_letters_are():
     # Written with escapes, because an accent of its own cannot be told from a letter that has one.
     assert masked_text("\u0915\u0947 cafe\u0301!") == "•• •••••!"
+
+
+class Broken:
+    """A model whose log-probabilities are NaN, and which claims to expect every token all the same."""
+
+    def __init__(self):
+        model = ScriptedModel("ab")
+        self.name, self.context, self.tokenizer, self.resolution_bits = "broken", (), model.tokenizer, 0.0
+
+    def describe(self):
+        return {"adapter": "broken"}
+
+    def score(self, sequences):
+        return [
+            SequenceScore(np.full(len(one.target), np.nan), np.ones(len(one.target), dtype=bool), None)
+            for one in sequences
+        ]
+
+
+@pytest.mark.parametrize("samplings", [(), (Sampling(),)])
+def test_scores_that_are_not_numbers_are_never_an_answer(samplings):
+    with pytest.raises(ModelOutputError, match="gave nan"):
+        follow(Broken(), [TokenSequence((), (0, 1))], samplings)

@@ -14,7 +14,7 @@ from coalmine.audits.recitation.questions import Questions
 from coalmine.engines.engine import Engine, Job
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Running, Unit
-from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
+from coalmine.errors import CoalmineError, ModelOutputError, NotMeasurableError, WorkerLostError
 from coalmine.models.protocols import (
     FloatArray,
     Followed,
@@ -66,6 +66,11 @@ def follow(model: Model, sequences: Sequence[TokenSequence], samplings: Sequence
     for score in scorer.score(sequences):
         missed = np.flatnonzero(~score.is_argmax)
         total = -score.log_perplexity_bits
+        if np.isnan(total):  # of NaN no token is the likeliest, whatever the model says
+            raise ModelOutputError(
+                f"the model {visible(model.name)!r} gave nan as the log-perplexity of a text; no conclusion is possible: check the "
+                "weights"
+            )
         found.append(Followed(int(missed[0]) if len(missed) else None, np.full(len(samplings), total)))
     return found
 
