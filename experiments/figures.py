@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+from provenance_figures import draw_provenance
 
 from coalmine.storage.files import whole_file
 
@@ -67,8 +68,8 @@ def draw_estimators(results: Path, figures: Path, png: Path | None = None) -> No
     ]
     # The last row has room beside its panels for the legend.
     rows[-1] = alt.hconcat(rows[-1], _legend(), spacing=40)
-    chart = _styled(alt.vconcat(*rows, spacing=18))
-    _save(chart, "estimators", figures, png)
+    chart = styled(alt.vconcat(*rows, spacing=18))
+    save(chart, "estimators", figures, png)
 
 
 def draw_scheduling(results: Path, figures: Path, png: Path | None = None) -> None:
@@ -110,17 +111,19 @@ def draw_scheduling(results: Path, figures: Path, png: Path | None = None) -> No
             )
         )
     chart = alt.hconcat(*panels, spacing=24).resolve_scale(color="independent")
-    _save(_styled(chart), "scheduling", figures, png)
+    save(styled(chart), "scheduling", figures, png)
 
 
-def _save(chart: Any, name: str, figures: Path, png: Path | None) -> None:
+def save(chart: Any, name: str, figures: Path, png: Path | None) -> None:
+    """Write a chart as .svg, and as .png where a directory for it is given."""
     for kind, folder in (("svg", figures), ("png", png)):
         if folder is not None:
             with whole_file(folder / f"{name}.{kind}") as temporary:
                 chart.save(str(temporary), format=kind, scale_factor=2 if kind == "png" else 1)
 
 
-def _styled(chart: Any) -> Any:
+def styled(chart: Any) -> Any:
+    """A chart with the font and the colors of all figures of the documents."""
     return chart.configure(
         font=FONT,
         background="white",
@@ -230,3 +233,4 @@ if __name__ == "__main__":
     folder = parser.parse_args().png
     draw_estimators(RESULTS / "estimators.csv", FIGURES, folder)
     draw_scheduling(RESULTS / "scheduling.csv", FIGURES, folder)
+    draw_provenance(RESULTS, FIGURES, folder)

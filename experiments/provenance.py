@@ -1,0 +1,273 @@
+"""Can members be told from non-members as well as in the provenance paper, by which statistic, and with how few queries?
+
+    python experiments/provenance.py words --data TWEETS.jsonl.gz --treebank PTB.txt --work DIR
+    python experiments/provenance.py mismatched --data TWEETS.jsonl.gz --work DIR
+    python experiments/provenance.py users --data TWEETS.jsonl.gz --work DIR
+    python experiments/provenance.py dialogs --data DIALOGS.jsonl.gz --work DIR
+    python experiments/provenance.py translation --data EN-FR.tsv.gz --work DIR
+    python experiments/provenance.py null --data TWEETS.jsonl.gz --work DIR
+
+trains a target and its shadow models (those in DIR already are not trained again), and measures the tables and figures of Auditing Data
+Provenance in Text-Generation Models (Song and Shmatikov, 2019, arXiv:1811.00513) on them, with all statistics side by side. Rows go to
+experiments/results/provenance-*.csv, and settings and other numbers to provenance-*.json. `mismatched`, `users` and `null` use the
+target of `words`, so that `words` comes first. Each takes up to half an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import provenance_parts as parts
+from provenance_data import Split, dialogs, posts, translations, treebank
+from provenance_measures import RESULTS, Audited, Row, write_rows
+from provenance_null import null_rows
+
+from coalmine import load_model
+from coalmine.audits.provenance.fit import Fit
+from coalmine.audits.provenance.fitting import fit_provenance
+from coalmine.audits.provenance.users import User
+from coalmine.engines.engine import Engine, open_engine
+from coalmine.storage.files import PUBLIC, write_json
+from coalmine.training.trainer import train_documents
+
+SEED = 0
+
+
+class Task(NamedTuple):
+    """The sizes of an experiment; the paper's are 300 members, 300 non-members, 600 reference users, 30 epochs and 10 shadow models."""
+
+    preset: str
+    read: Callable[..., Split]
+    users: tuple[int, int, int]
+    texts: int
+    words: int
+    epochs: int
+    shadows: int
+
+    def split(self, path: Path) -> Split:
+        return self.read(path, texts=self.texts, words=self.words, users=self.users, seed=SEED)
+
+
+TASKS = {
+    "words": Task("provenance-words", posts, (149, 149, 300), texts=40, words=20, epochs=15, shadows=6),
+    "dialogs": Task("provenance-dialog", dialogs, (103, 103, 206), texts=30, words=20, epochs=30, shadows=6),
+    "translation": Task("provenance-translation", translations, (100, 100, 200), texts=40, words=20, epochs=15, shadows=6),
+}
+# Shadow models of another kind: four of the ten sizes of appendix B.2.
+MISMATCHED_SIZES = [64, 160, 256, 352]
+# Figure 2, as far as there are users; each with twice as many reference users.
+NUMBERS_OF_USERS = (25, 50, 100)
+FEWER_SHADOWS = 4
+
+
+class Training(NamedTuple):
+    """A model to be trained on the texts of some users."""
+
+    users: Sequence[User]
+    out: Path
+    preset: str
+    options: dict[str, Any]
+
+
+def trained(training: Training) -> float:
+    """Train a model, if it is not there; the seconds that it took."""
+    began = time.perf_counter()
+    texts = [text for user in training.users for text in user.texts]
+    sources = [text.source or "" for text in texts] if texts[0].source is not None else None
+    train_documents(
+        [text.text for text in texts], sources=sources, out=training.out, preset=training.preset, **training.options
+    )
+    return time.perf_counter() - began
+
+
+def train_all(trainings: Sequence[Training]) -> list[float]:
+    """Train models, two at a time."""
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(trained, trainings))
+
+
+class Experiment:
+    """One command: what it measures is written as it comes, and what was measured before is not measured again."""
+
+    def __init__(self, name: str, work: Path, settings: Any) -> None:
+        self.name, self.work = name, work
+        self.facts: dict[str, Any] = {"settings": settings, "seed": SEED, "seconds": {}}
+        self.rows: list[Row] = []
+
+    def part(self, name: str, measure: Callable[[], tuple[list[Row], Any]]) -> Any:
+        """Measure a part, or read it back; its rows and its other facts are written."""
+        kept = self.work / f"{self.name}-{name}.json"
+        if kept.is_file():
+            seconds, rows, facts = msgspec.json.decode(kept.read_bytes(), type=tuple[float, list[Row], Any])
+        else:
+            began = time.perf_counter()
+            rows, facts = measure()
+            seconds = time.perf_counter() - began
+            write_json(kept, [seconds, rows, facts])
+        print(f"{self.name} {name}: {seconds:.0f} s", flush=True)
+        for row in rows:
+            print(f"  {row.setting} {row.statistic} AUC {row.auc:.3f}", flush=True)
+        self.facts["seconds"][name] = round(seconds, 1)
+        if facts is not None:
+            self.facts[name] = facts
+        self.rows += rows
+        if self.rows:
+            write_rows(f"provenance-{self.name}", self.rows)
+        write_json(RESULTS / f"provenance-{self.name}.json", self.facts, mode=PUBLIC)
+        return facts
+
+
+def settings_of(task: Task, split: Split) -> dict[str, Any]:
+    """The sizes of an experiment, as they came out."""
+    facts = {name: value for name, value in task._asdict().items() if name != "read"}
+    sizes = {side: len(users) for side, users in split._asdict().items()}
+    words = {
+        side: sum(len(text.text.split()) for user in users for text in user.texts)
+        for side, users in split._asdict().items()
+    }
+    return {**facts, "users": sizes, "words_of_texts": words}
+
+
+def fitted(reference: Sequence[User], task: Task, work: Path, name: str, engine: Engine, **options: Any) -> Fit:
+    """Shadow models of the target in `work`, and the audit classifier."""
+    given = {"shadows": task.shadows, "seed": SEED, **options}
+    return fit_provenance(reference, work / name, like=work / "target", engine=engine, **given)
+
+
+def run_task(name: str, given: argparse.Namespace, engine: Engine) -> None:
+    """The headline, and all that the same target and shadow models serve."""
+    task = TASKS[name]
+    split = task.split(given.data)
+    work = given.work / name
+    options = {"epochs": task.epochs, "seed": SEED}
+    experiment = Experiment(name, work, settings_of(task, split))
+
+    def trainings() -> tuple[list[Row], Any]:
+        wanted = [Training(split.members, work / "target", task.preset, options)]
+        if name != "dialogs":  # as in the paper
+            wanted.append(Training(split.members, work / "no-dropout", task.preset, {**options, "dropout": 0.0}))
+        seconds = dict(zip(("target", "no dropout"), train_all(wanted), strict=False))
+        began = time.perf_counter()
+        fitted(split.reference, task, work, "fit", engine)
+        return [], {**seconds, "shadows": time.perf_counter() - began}
+
+    work.mkdir(parents=True, exist_ok=True)
+    experiment.part("trainings", trainings)
+    target = load_model(work / "target")
+    fit = fitted(split.reference, task, work, "fit", engine)
+    audited = Audited(name, target, fit, split.reference, engine)
+    experiment.part("performance", lambda: ([], parts.performance(target, split)))
+    experiment.part("headline", lambda: parts.headline(audited, split))
+    experiment.part("coverage", lambda: ([], parts.coverage(target, split)))
+    experiment.part("outputs", lambda: (parts.outputs(audited, split, "outputs, same domain"), None))
+    experiment.part("queries", lambda: (parts.queries(audited, split), None))
+    if split.others:
+        experiment.part("noise", lambda: (parts.noise(audited, split), None))
+    if name == "words":
+        experiment.part("obfuscation", lambda: (parts.obfuscation(audited, split, SEED), None))
+        experiment.part("features", lambda: (parts.features(audited, split), None))
+    if name != "dialogs":
+        experiment.part(
+            "ablation", lambda: ([], parts.ablation(load_model(work / "no-dropout"), split, seed=SEED))
+        )
+    if given.treebank is not None:
+        newspapers = treebank(
+            given.treebank, texts=task.texts, words=task.words, users=len(split.reference), seed=SEED
+        )
+
+        def across() -> tuple[list[Row], Any]:
+            fit = fitted(newspapers, task, work, "fit-treebank", engine)
+            other = audited._replace(fit=fit, reference=newspapers)
+            groups = other.scores({"members": split.members, "non-members": split.non_members})
+            rows = other.rows("cross domain", "all texts, all ranks", groups["members"], groups["non-members"])
+            return [*rows, *parts.outputs(other, split, "outputs, cross domain")], None
+
+        experiment.part("cross-domain", across)
+
+
+def run_mismatched(given: argparse.Namespace, engine: Engine) -> None:
+    """Table 2: shadow models with other layers, sizes and optimizer than the target."""
+    task = TASKS["words"]
+    split, work = task.split(given.data), given.work / "words"
+    experiment = Experiment("mismatched", work, {**settings_of(task, split), "sizes": MISMATCHED_SIZES})
+
+    def measure() -> tuple[list[Row], Any]:
+        sizes = {"hidden": MISMATCHED_SIZES, "embedding": MISMATCHED_SIZES}
+        fit = fitted(
+            split.reference, task, work, "fit-mismatched", engine, recipe="mismatched", shadows=FEWER_SHADOWS, training=sizes
+        )
+        audited = Audited("words", load_model(work / "target"), fit, split.reference, engine)
+        groups = audited.scores({"members": split.members, "non-members": split.non_members})
+        return audited.rows("mismatched", "all texts, all ranks", groups["members"], groups["non-members"]), None
+
+    experiment.part("mismatched", measure)
+
+
+def run_users(given: argparse.Namespace, engine: Engine) -> None:
+    """Figure 2: targets trained on fewer users, each with shadow models of its own."""
+    task = TASKS["words"]
+    whole = task.split(given.data)
+    experiment = Experiment("users", given.work, {**settings_of(task, whole), "numbers": NUMBERS_OF_USERS})
+    for number in NUMBERS_OF_USERS:
+        split = Split(
+            whole.members[:number], [], whole.non_members[:number], whole.reference[: 2 * number]
+        )
+        work = given.work / f"users-{number}"
+
+        def measure(split: Split = split, work: Path = work) -> tuple[list[Row], Any]:
+            options = {"epochs": task.epochs, "seed": SEED}
+            trained(Training(split.members, work / "target", task.preset, options))
+            fit = fitted(split.reference, task, work, "fit", engine, shadows=FEWER_SHADOWS)
+            target = load_model(work / "target")
+            audited = Audited("words", target, fit, split.reference, engine)
+            groups = audited.scores({"members": split.members, "non-members": split.non_members})
+            rows = audited.rows("users", f"{len(split.members)} users", groups["members"], groups["non-members"])
+            return rows, parts.performance(target, split)
+
+        experiment.part(f"users-{number}", measure)
+
+
+def run_null(given: argparse.Namespace, engine: Engine) -> None:
+    """A model that saw none of the users: are p-values uniform, and does the false-discovery rate hold?"""
+    task = TASKS["words"]
+    split, work = task.split(given.data), given.work / "words"
+    half = split.reference[: len(split.reference) // 2]
+    # Neither the half of a shadow model nor its seed, so that it is a copy of none.
+    train_all([Training(half, work / "bystander", task.preset, {"epochs": task.epochs, "seed": SEED + 1})])
+    fit = fitted(split.reference, task, work, "fit", engine)
+    asked = {"members": split.members, "non-members": split.non_members}
+    found = {
+        name: Audited("words", load_model(work / name), fit, split.reference, engine).scores(asked)
+        for name in ("bystander", "target")
+    }
+    write_rows("provenance-null", null_rows(found, split, given.audits))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=[*TASKS, "mismatched", "users", "null"])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--treebank", type=Path, help="a text file: shadow models of another domain, for table 3")
+    parser.add_argument("--work", type=Path, required=True, help="for the models")
+    parser.add_argument("--engine", default="processes:2")
+    parser.add_argument("--audits", type=int, default=200, help="simulated audits in each setting of null")
+    given = parser.parse_args()
+    others = {"mismatched": run_mismatched, "users": run_users, "null": run_null}
+    with open_engine(given.engine) as engine:
+        if given.command in others:
+            others[given.command](given, engine)
+        else:
+            run_task(given.command, given, engine)
+
+
+if __name__ == "__main__":
+    main()

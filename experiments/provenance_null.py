@@ -1,0 +1,154 @@
+"""Audits where the truth is known and nothing should be found: p-values, false discoveries, and how often the blind baseline fires."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import math
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+from provenance_data import Split
+from provenance_measures import Group, found_at_fdr
+
+from coalmine.audits.provenance.blind_baseline import blind_baseline
+from coalmine.audits.provenance.users import User
+from coalmine.randomness import arrays
+from coalmine.statistics import conformal_p_values, simes
+
+LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75)
+# How many true members are among the suspects.
+MEMBERS = (0, 8, 37, 75, 149)
+# The level of the blind baseline, and how many users it sees on each side.
+BLIND_LEVEL, SIDE = 0.01, 100
+DAYS_SHIFTED = (0, 15, 30, 90)
+DAYS = 180
+TOPIC = frozenset(("trump", "president", "congress", "senate", "vote", "republicans", "democrats", "election", "government", "obama"))
+TOPIC_SHARES = (0.0, 0.25, 0.5, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class NullRow:
+    """The mean of one quantity over simulated audits, and its standard error."""
+
+    part: str
+    setting: str
+    statistic: str
+    suspects: int
+    members: int
+    non_members: int
+    quantity: str
+    audits: int
+    mean: float
+    standard_error: float
+
+
+def null_rows(found: Mapping[str, Mapping[str, Group]], split: Split, audits: int) -> Iterator[NullRow]:
+    """All of them: p-values of a model that saw nobody, false discoveries of the target, and the blind baseline."""
+    yield from _unseen(found["bystander"], audits)
+    yield from _mixed(found["target"], audits)
+    yield from _blind([*split.members, *split.non_members], audits)
+
+
+def _unseen(groups: Mapping[str, Group], audits: int) -> Iterator[NullRow]:
+    """Everyone is unseen; a random half are suspects."""
+    for name in groups["members"].scores:
+        everyone = np.concatenate([group.scores[name] for group in groups.values()])
+        half = len(everyone) // 2
+        seen: dict[str, list[float]] = {}
+        for audit in range(audits):
+            order = arrays(audit, "experiment", "unseen").permutation(len(everyone))
+            suspects, calibration = everyone[order[:half]], everyone[order[half:]]
+            p_values = conformal_p_values(suspects, calibration)
+            for level in LEVELS:
+                seen.setdefault(f"p-values of at most {level:g}", []).append(float(np.mean(p_values <= level)))
+            shown = found_at_fdr(suspects, calibration)
+            seen.setdefault("audits that find anyone at 5%", []).append(float(shown.any()))
+            seen.setdefault("Simes at 5%", []).append(float(simes(p_values.tolist()) <= 0.05))
+        yield from _rows("unseen", "a model that saw none of them", name, (half, 0, len(everyone) - half), seen)
+
+
+def _mixed(groups: Mapping[str, Group], audits: int) -> Iterator[NullRow]:
+    """Some members among suspects whom the target did not see."""
+    for name, members in groups["members"].scores.items():
+        others = groups["non-members"].scores[name]
+        half = len(others) // 2
+        for number in MEMBERS:
+            seen: dict[str, list[float]] = {"false-discovery rate": []}
+            for audit in range(audits):
+                drawn = arrays(audit, "experiment", "mixed", number)
+                order = drawn.permutation(len(others))
+                chosen = members[drawn.permutation(len(members))[:number]]
+                shown = found_at_fdr(np.concatenate([chosen, others[order[:half]]]), others[order[half:]])
+                seen["false-discovery rate"].append(float(shown[len(chosen) :].sum()) / max(1, int(shown.sum())))
+                if len(chosen):
+                    seen.setdefault("members found", []).append(float(shown[: len(chosen)].mean()))
+            counts = (len(chosen) + half, len(chosen), len(others) - half)
+            yield from _rows("mixed", "the target", name, counts, seen)
+
+
+def _blind(users: Sequence[User], audits: int) -> Iterator[NullRow]:
+    """Users of both sides drawn alike; then with dates, or with topics, that differ."""
+    settings: list[tuple[str, Callable[[int], bool]]] = [("random", functools.partial(_fires, users, None, 0.0))]
+    settings += [
+        (f"dates shifted by {days} of {DAYS} days", functools.partial(_fires, users, days, 0.0)) for days in DAYS_SHIFTED
+    ]
+    settings += [
+        (f"{share:.0%} of suspects chosen by topic", functools.partial(_fires, users, None, share))
+        for share in TOPIC_SHARES
+        if share
+    ]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for setting, fires in settings:
+            # A shift either shows or does not; only the rate of false alarms needs many audits.
+            number = audits if setting in {"random", f"dates shifted by 0 of {DAYS} days"} else audits // 4
+            fired = [float(one) for one in pool.map(fires, range(number), chunksize=10)]
+            yield from _rows(
+                "blind baseline", setting, "", (SIDE, 0, SIDE), {f"fires at {BLIND_LEVEL:.0%}": fired}
+            )
+
+
+def _fires(users: Sequence[User], days: int | None, topic: float, audit: int) -> bool:
+    """Whether the blind baseline tells suspects from non-members that were drawn in one of these ways."""
+    drawn = arrays(audit, "experiment", "blind", str((days, topic)))
+    order = list(drawn.permutation(len(users)))
+    if topic:
+        by_topic = sorted(order, key=lambda place: -_about_topic(users[place]))
+        first = by_topic[: round(topic * SIDE)]
+        rest = [place for place in order if place not in set(first)]
+        order = [*first, *rest]
+    suspects, others = ([users[place] for place in some] for some in (order[:SIDE], order[SIDE : 2 * SIDE]))
+    if days is not None:
+        suspects, others = (_dated(suspects, days, drawn), _dated(others, 0, drawn))
+    return bool(blind_baseline(suspects, others, seed=audit).separating(BLIND_LEVEL))
+
+
+def _about_topic(user: User) -> float:
+    words = [word.lstrip("#@") for text in user.texts for word in text.text.split()]
+    return sum(word in TOPIC for word in words) / len(words)
+
+
+def _dated(users: Sequence[User], shift: int, drawn: np.random.Generator) -> list[User]:
+    """Users whose texts are from random days, some days later."""
+    first = datetime.date(2019, 1, 1)
+    return [
+        User(
+            user.name,
+            tuple(
+                text._replace(date=str(first + datetime.timedelta(days=int(day) + shift)))
+                for text, day in zip(user.texts, drawn.integers(0, DAYS, len(user.texts)), strict=True)
+            ),
+        )
+        for user in users
+    ]
+
+
+def _rows(
+    part: str, setting: str, statistic: str, counts: tuple[int, int, int], seen: Mapping[str, Sequence[float]]
+) -> Iterator[NullRow]:
+    for quantity, values in seen.items():
+        error = float(np.std(values)) / math.sqrt(len(values))
+        yield NullRow(part, setting, statistic, *counts, quantity, len(values), float(np.mean(values)), error)
