@@ -56,9 +56,9 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "words": Task("provenance-words", posts, (149, 149, 300), texts=40, words=20, epochs=15, shadows=6),
-    "dialogs": Task("provenance-dialog", dialogs, (103, 103, 206), texts=30, words=20, epochs=30, shadows=6),
-    "translation": Task("provenance-translation", translations, (100, 100, 200), texts=40, words=20, epochs=15, shadows=6),
+    "words": Task("provenance-words", posts, (149, 149, 300), texts=36, words=15, epochs=15, shadows=4),
+    "dialogs": Task("provenance-dialog", dialogs, (103, 103, 206), texts=30, words=15, epochs=20, shadows=4),
+    "translation": Task("provenance-translation", translations, (100, 100, 200), texts=36, words=15, epochs=15, shadows=4),
 }
 # Shadow models of another kind: four of the ten sizes of appendix B.2.
 MISMATCHED_SIZES = [64, 160, 256, 352]
@@ -162,7 +162,7 @@ def run_task(name: str, given: argparse.Namespace, engine: Engine) -> None:
     experiment.part("trainings", trainings)
     target = load_model(work / "target")
     fit = fitted(split.reference, task, work, "fit", engine)
-    audited = Audited(name, target, fit, split.reference, engine)
+    audited = Audited.of(name, target, fit, split.reference)
     experiment.part("performance", lambda: ([], parts.performance(target, split)))
     experiment.part("headline", lambda: parts.headline(audited, split))
     experiment.part("coverage", lambda: ([], parts.coverage(target, split)))
@@ -184,7 +184,7 @@ def run_task(name: str, given: argparse.Namespace, engine: Engine) -> None:
 
         def across() -> tuple[list[Row], Any]:
             fit = fitted(newspapers, task, work, "fit-treebank", engine)
-            other = audited._replace(fit=fit, reference=newspapers)
+            other = Audited.of(name, load_model(work / "target"), fit, newspapers)
             groups = other.scores({"members": split.members, "non-members": split.non_members})
             rows = other.rows("cross domain", "all texts, all ranks", groups["members"], groups["non-members"])
             return [*rows, *parts.outputs(other, split, "outputs, cross domain")], None
@@ -203,7 +203,7 @@ def run_mismatched(given: argparse.Namespace, engine: Engine) -> None:
         fit = fitted(
             split.reference, task, work, "fit-mismatched", engine, recipe="mismatched", shadows=FEWER_SHADOWS, training=sizes
         )
-        audited = Audited("words", load_model(work / "target"), fit, split.reference, engine)
+        audited = Audited.of("words", load_model(work / "target"), fit, split.reference)
         groups = audited.scores({"members": split.members, "non-members": split.non_members})
         return audited.rows("mismatched", "all texts, all ranks", groups["members"], groups["non-members"]), None
 
@@ -226,7 +226,7 @@ def run_users(given: argparse.Namespace, engine: Engine) -> None:
             trained(Training(split.members, work / "target", task.preset, options))
             fit = fitted(split.reference, task, work, "fit", engine, shadows=FEWER_SHADOWS)
             target = load_model(work / "target")
-            audited = Audited("words", target, fit, split.reference, engine)
+            audited = Audited.of("words", target, fit, split.reference)
             groups = audited.scores({"members": split.members, "non-members": split.non_members})
             rows = audited.rows("users", f"{len(split.members)} users", groups["members"], groups["non-members"])
             return rows, parts.performance(target, split)
@@ -244,7 +244,7 @@ def run_null(given: argparse.Namespace, engine: Engine) -> None:
     fit = fitted(split.reference, task, work, "fit", engine)
     asked = {"members": split.members, "non-members": split.non_members}
     found = {
-        name: Audited("words", load_model(work / name), fit, split.reference, engine).scores(asked)
+        name: Audited.of("words", load_model(work / name), fit, split.reference).scores(asked)
         for name in ("bystander", "target")
     }
     write_rows("provenance-null", null_rows(found, split, given.audits))

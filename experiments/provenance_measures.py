@@ -6,7 +6,7 @@ import csv
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.measuring import AuditedUsers, audit_provenance
 from coalmine.audits.provenance.users import User
-from coalmine.engines.engine import Engine
-from coalmine.models.protocols import Model
+from coalmine.models.protocols import DistributionScore, DistributionScorer, Model, TokenSequence
 from coalmine.randomness import arrays
 from coalmine.statistics import benjamini_hochberg, conformal_p_values, measure_detection
 from coalmine.storage.files import whole_file
@@ -65,14 +64,34 @@ class Row:
     tokens_per_text: float
 
 
+def remembering(model: Model) -> Model:
+    """The same model, which answers from memory what it was asked before: one set of texts serves many tables."""
+    asked: dict[TokenSequence, DistributionScore] = {}
+    score = cast("DistributionScorer", model).score_distribution
+
+    def remembered(sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
+        new = [one for one in dict.fromkeys(sequences) if one not in asked]
+        asked.update(zip(new, score(new), strict=True))
+        return [asked[one] for one in sequences]
+
+    model.score_distribution = remembered  # type: ignore[attr-defined]
+    return model
+
+
 class Audited(NamedTuple):
-    """A target, and all that it is audited with."""
+    """A target, and all that it is audited with; models are asked in this process, where they remember what they were asked."""
 
     task: str
     target: Model
-    fit: Fit | None
+    fit: Fit
     reference: Sequence[User]
-    engine: Engine | str
+
+    @classmethod
+    def of(cls, task: str, target: Model, fit: Fit, reference: Sequence[User]) -> Audited:
+        """With models that remember."""
+        for shadow in fit.shadows:
+            remembering(shadow)
+        return cls(task, remembering(target), fit, reference)
 
     def scores(self, groups: Mapping[str, Sequence[User]], **options: Any) -> dict[str, Group]:
         """The scores of several groups of users, in one audit: nobody's score depends on who else is asked about."""
@@ -81,7 +100,6 @@ class Audited(NamedTuple):
             self.target,
             AuditedUsers(suspects, reference=self.reference),
             fit=self.fit,
-            engine=self.engine,
             **options,
         )
         rows, first = found.questions[0].rows, 0

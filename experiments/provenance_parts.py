@@ -25,7 +25,8 @@ QUERIES = (1, 2, 4, 8, 16, 32)
 SELECTIONS = ("frequency-sum", "index-sum", "random")
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)
 ABLATED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-OBFUSCATED = (0.1, 0.3, 0.5)
+# How words are changed, and which share of them.
+OBFUSCATED = (("dropped", 0.2), ("swapped", 0.2), ("swapped", 0.5))
 # The most frequent fifth of words, as in figure 5.
 FREQUENT = 0.2
 
@@ -59,12 +60,8 @@ def headline(audited: Audited, split: Split) -> tuple[list[Row], dict[str, Any]]
     """All ranks and all texts: the rows, and what an audit that knows the non-members says, with figures 5 and 6."""
     groups = audited.scores({"members": split.members, "non-members": split.non_members})
     rows = audited.rows("headline", "all texts, all ranks", groups["members"], groups["non-members"])
-    found = audit_provenance(
-        audited.target,
-        AuditedUsers(split.members, non_members=split.non_members, others=split.others),
-        fit=audited.fit,
-        engine=audited.engine,
-    )
+    users = AuditedUsers(split.members, non_members=split.non_members, others=split.others, reference=audited.reference)
+    found = audit_provenance(audited.target, users, fit=audited.fit)
     facts = {
         "scores": {
             side: {name: np.round(one, 5).tolist() for name, one in group.scores.items()}
@@ -147,15 +144,17 @@ def obfuscation(audited: Audited, split: Split, seed: int) -> list[Row]:
     """Table 5, with obfuscations that need no translation service: words left out, or swapped for words of similar frequency."""
     counts = word_counts(split.members, VOCABULARY)
     changed = {}
-    for share in OBFUSCATED:
+    for way, share in OBFUSCATED:
         for side, users in (("members", split.members), ("non-members", split.non_members)):
-            changed[f"dropped {share:g} {side}"] = with_words_dropped(users, share, seed)
-            changed[f"swapped {share:g} {side}"] = with_words_swapped(users, share, counts, seed)
+            changed[f"{way} {share:g} {side}"] = (
+                with_words_dropped(users, share, seed)
+                if way == "dropped"
+                else with_words_swapped(users, share, counts, seed)
+            )
     groups = audited.scores(changed)
     return [
         row
-        for way in ("dropped", "swapped")
-        for share in OBFUSCATED
+        for way, share in OBFUSCATED
         for row in audited.rows(
             "obfuscation",
             f"{way} {share:g}",
