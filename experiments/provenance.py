@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import provenance_parts as parts
 from provenance_data import Split, dialogs, posts, translations, treebank
 from provenance_measures import RESULTS, Audited, Row, write_rows
@@ -246,12 +247,18 @@ def run_null(given: argparse.Namespace, engine: Engine) -> None:
     # Neither the half of a shadow model nor its seed, so that it is a copy of none.
     trained(Training(half, work / "bystander", task.preset, {"epochs": task.epochs, "seed": SEED + 1}))
     fit = fitted(split.reference, task, work, "fit", engine)
-    asked = {"members": split.members, "non-members": split.non_members}
-    found = {
-        name: Audited.of("words", load_model(work / name), fit, split.reference).scores(asked)
-        for name in ("bystander", "target")
+    bystander = Audited.of("words", load_model(work / "bystander"), fit, split.reference)
+    unseen = bystander.scores({"members": split.members, "non-members": split.non_members})
+    facts = msgspec.json.decode((RESULTS / "provenance-words.json").read_bytes())
+    known = {
+        side: {name: np.array(one) for name, one in scores.items()}
+        for side, scores in facts["headline"]["scores"].items()
     }
-    write_rows("provenance-null", null_rows(found, split, given.audits))
+    rows = []
+    for row in null_rows({side: group.scores for side, group in unseen.items()}, known, split, given.audits):
+        print(row, flush=True)
+        rows.append(row)
+        write_rows("provenance-null", rows)
 
 
 def main() -> None:

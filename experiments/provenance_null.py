@@ -6,13 +6,11 @@ import dataclasses
 import datetime
 import functools
 import math
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 from provenance_data import Split
-from provenance_measures import Group, found_at_fdr
+from provenance_measures import Scores, found_at_fdr
 
 from coalmine.audits.provenance.blind_baseline import blind_baseline
 from coalmine.audits.provenance.users import User
@@ -26,8 +24,14 @@ MEMBERS = (0, 8, 37, 75, 149)
 BLIND_LEVEL, SIDE = 0.01, 100
 DAYS_SHIFTED = (0, 15, 30, 90)
 DAYS = 180
+# Fewer than by default, which makes the smallest p-value 0.2% and each audit faster.
+ORDERS = 500
 TOPIC = frozenset(("trump", "president", "congress", "senate", "vote", "republicans", "democrats", "election", "government", "obama"))
 TOPIC_SHARES = (0.0, 0.25, 0.5, 1.0)
+
+
+# Members and non-members of the target: their scores by each statistic.
+Sides = Mapping[str, Mapping[str, Scores]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +50,24 @@ class NullRow:
     standard_error: float
 
 
-def null_rows(found: Mapping[str, Mapping[str, Group]], split: Split, audits: int) -> Iterator[NullRow]:
-    """All of them: p-values of a model that saw nobody, false discoveries of the target, and the blind baseline."""
-    yield from _unseen(found["bystander"], audits)
-    yield from _mixed(found["target"], audits)
+def null_rows(unseen: Sides, known: Sides, split: Split, audits: int) -> Iterator[NullRow]:
+    """All of them: p-values of a model that saw nobody, false discoveries of the target, and the blind baseline.
+
+    Args:
+        unseen: the scores of members and of non-members of the target under a model that saw neither.
+        known: their scores under the target.
+        split: their texts.
+        audits: how many are simulated in each setting.
+    """
+    yield from _unseen(unseen, audits)
+    yield from _mixed(known, audits)
     yield from _blind([*split.members, *split.non_members], audits)
 
 
-def _unseen(groups: Mapping[str, Group], audits: int) -> Iterator[NullRow]:
+def _unseen(sides: Sides, audits: int) -> Iterator[NullRow]:
     """Everyone is unseen; a random half are suspects."""
-    for name in groups["members"].scores:
-        everyone = np.concatenate([group.scores[name] for group in groups.values()])
+    for name in sides["members"]:
+        everyone = np.concatenate([scores[name] for scores in sides.values()])
         half = len(everyone) // 2
         seen: dict[str, list[float]] = {}
         for audit in range(audits):
@@ -71,10 +82,10 @@ def _unseen(groups: Mapping[str, Group], audits: int) -> Iterator[NullRow]:
         yield from _rows("unseen", "a model that saw none of them", name, (half, 0, len(everyone) - half), seen)
 
 
-def _mixed(groups: Mapping[str, Group], audits: int) -> Iterator[NullRow]:
+def _mixed(sides: Sides, audits: int) -> Iterator[NullRow]:
     """Some members among suspects whom the target did not see."""
-    for name, members in groups["members"].scores.items():
-        others = groups["non-members"].scores[name]
+    for name, members in sides["members"].items():
+        others = sides["non-members"][name]
         half = len(others) // 2
         for number in MEMBERS:
             seen: dict[str, list[float]] = {"false-discovery rate": []}
@@ -101,14 +112,13 @@ def _blind(users: Sequence[User], audits: int) -> Iterator[NullRow]:
         for share in TOPIC_SHARES
         if share
     ]
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for setting, fires in settings:
-            # A shift either shows or does not; only the rate of false alarms needs many audits.
-            number = audits if setting in {"random", f"dates shifted by 0 of {DAYS} days"} else audits // 4
-            fired = [float(one) for one in pool.map(fires, range(number), chunksize=10)]
-            yield from _rows(
-                "blind baseline", setting, "", (SIDE, 0, SIDE), {f"fires at {BLIND_LEVEL:.0%}": fired}
-            )
+    for setting, fires in settings:
+        # A shift either shows or does not; only the rate of false alarms needs many audits.
+        number = audits if setting == "random" else audits // 4
+        fired = [float(fires(audit)) for audit in range(number)]
+        yield from _rows(
+            "blind baseline", setting, "", (SIDE, 0, SIDE), {f"fires at {BLIND_LEVEL:.0%}": fired}
+        )
 
 
 def _fires(users: Sequence[User], days: int | None, topic: float, audit: int) -> bool:
@@ -123,7 +133,7 @@ def _fires(users: Sequence[User], days: int | None, topic: float, audit: int) ->
     suspects, others = ([users[place] for place in some] for some in (order[:SIDE], order[SIDE : 2 * SIDE]))
     if days is not None:
         suspects, others = (_dated(suspects, days, drawn), _dated(others, 0, drawn))
-    return bool(blind_baseline(suspects, others, seed=audit).separating(BLIND_LEVEL))
+    return bool(blind_baseline(suspects, others, orders=ORDERS, seed=audit).separating(BLIND_LEVEL))
 
 
 def _about_topic(user: User) -> float:
