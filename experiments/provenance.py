@@ -26,7 +26,7 @@ import numpy as np
 import provenance_parts as parts
 from provenance_data import Split, dialogs, posts, translations, treebank
 from provenance_measures import RESULTS, Audited, Row, write_rows
-from provenance_null import null_rows
+from provenance_null import NullRow, blind_rows, mixed_rows, unseen_rows
 
 from coalmine import load_model
 from coalmine.audits.provenance.fit import Fit
@@ -93,13 +93,13 @@ class Experiment:
     def __init__(self, name: str, work: Path, settings: Any) -> None:
         self.name, self.work = name, work
         self.facts: dict[str, Any] = {"settings": settings, "seed": SEED, "seconds": {}}
-        self.rows: list[Row] = []
+        self.rows: list[Any] = []
 
-    def part(self, name: str, measure: Callable[[], tuple[list[Row], Any]]) -> Any:
+    def part(self, name: str, measure: Callable[[], tuple[list[Any], Any]], kind: type = Row) -> None:
         """Measure a part, or read it back; its rows and its other facts are written."""
         kept = self.work / f"{self.name}-{name}.json"
         if kept.is_file():
-            seconds, rows, facts = msgspec.json.decode(kept.read_bytes(), type=tuple[float, list[Row], Any])
+            seconds, rows, facts = msgspec.json.decode(kept.read_bytes(), type=tuple[float, list[kind], Any])  # type: ignore[valid-type]
         else:
             began = time.perf_counter()
             rows, facts = measure()
@@ -107,7 +107,8 @@ class Experiment:
             write_json(kept, [seconds, rows, facts])
         print(f"{self.name} {name}: {seconds:.0f} s", flush=True)
         for row in rows:
-            print(f"  {row.setting} {row.statistic} AUC {row.auc:.3f}", flush=True)
+            shown = f"AUC {row.auc:.3f}" if kind is Row else f"{row.quantity} {row.mean:.3f}"
+            print(f"  {row.setting}, {row.statistic}: {shown}", flush=True)
         self.facts["seconds"][name] = round(seconds, 1)
         if facts is not None:
             self.facts[name] = facts
@@ -115,7 +116,6 @@ class Experiment:
         if self.rows:
             write_rows(f"provenance-{self.name}", self.rows)
         write_json(RESULTS / f"provenance-{self.name}.json", self.facts, mode=PUBLIC)
-        return facts
 
 
 def settings_of(task: Task, split: Split) -> dict[str, Any]:
@@ -243,22 +243,31 @@ def run_null(given: argparse.Namespace, engine: Engine) -> None:
     """A model that saw none of the users: are p-values uniform, and does the false-discovery rate hold?"""
     task = TASKS["words"]
     split, work = task.split(given.data), given.work / "words"
-    half = split.reference[: len(split.reference) // 2]
-    # Neither the half of a shadow model nor its seed, so that it is a copy of none.
-    trained(Training(half, work / "bystander", task.preset, {"epochs": task.epochs, "seed": SEED + 1}))
-    fit = fitted(split.reference, task, work, "fit", engine)
-    bystander = Audited.of("words", load_model(work / "bystander"), fit, split.reference)
-    unseen = bystander.scores({"members": split.members, "non-members": split.non_members})
-    facts = msgspec.json.decode((RESULTS / "provenance-words.json").read_bytes())
-    known = {
-        side: {name: np.array(one) for name, one in scores.items()}
-        for side, scores in facts["headline"]["scores"].items()
-    }
-    rows = []
-    for row in null_rows({side: group.scores for side, group in unseen.items()}, known, split, given.audits):
-        print(row, flush=True)
-        rows.append(row)
-        write_rows("provenance-null", rows)
+    experiment = Experiment("null", work, settings_of(task, split))
+    sides = {"members": split.members, "non-members": split.non_members}
+
+    def unseen() -> tuple[list[Any], Any]:
+        # Neither the half of a shadow model nor its seed, so that it is a copy of none, and the target's vocabulary.
+        half = split.reference[: len(split.reference) // 2]
+        options = {"epochs": task.epochs, "seed": SEED + 1, "tokenizer": load_model(work / "target").tokenizer}
+        trained(Training(half, work / "bystander", task.preset, options))
+        fit = fitted(split.reference, task, work, "fit", engine)
+        groups = Audited.of("words", load_model(work / "bystander"), fit, split.reference).scores(sides)
+        return list(unseen_rows({side: group.scores for side, group in groups.items()}, given.audits)), None
+
+    def mixed() -> tuple[list[Any], Any]:
+        facts = msgspec.json.decode((RESULTS / "provenance-words.json").read_bytes())
+        known = {
+            side: {name: np.array(one) for name, one in scores.items()}
+            for side, scores in facts["headline"]["scores"].items()
+        }
+        return list(mixed_rows(known, given.audits)), None
+
+    experiment.part("mixed", mixed, NullRow)
+    experiment.part(
+        "blind", lambda: (list(blind_rows([*split.members, *split.non_members], given.audits)), None), NullRow
+    )
+    experiment.part("unseen", unseen, NullRow)
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ from coalmine.randomness import arrays
 from coalmine.statistics import conformal_p_values, simes
 
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75)
-# How many true members are among the suspects.
-MEMBERS = (0, 8, 37, 75, 149)
+# How many suspects there are where nobody is a member; how many true members are among suspects, beside how many others.
+UNSEEN = (20, 149)
+MEMBERS, INNOCENT = (0, 10, 30, 75), 30
 # The level of the blind baseline, and how many users it sees on each side.
 BLIND_LEVEL, SIDE = 0.01, 100
 DAYS_SHIFTED = (0, 15, 30, 90)
@@ -50,58 +51,45 @@ class NullRow:
     standard_error: float
 
 
-def null_rows(unseen: Sides, known: Sides, split: Split, audits: int) -> Iterator[NullRow]:
-    """All of them: p-values of a model that saw nobody, false discoveries of the target, and the blind baseline.
-
-    Args:
-        unseen: the scores of members and of non-members of the target under a model that saw neither.
-        known: their scores under the target.
-        split: their texts.
-        audits: how many are simulated in each setting.
-    """
-    yield from _unseen(unseen, audits)
-    yield from _mixed(known, audits)
-    yield from _blind([*split.members, *split.non_members], audits)
-
-
-def _unseen(sides: Sides, audits: int) -> Iterator[NullRow]:
-    """Everyone is unseen; a random half are suspects."""
+def unseen_rows(sides: Sides, audits: int) -> Iterator[NullRow]:
+    """A model that saw nobody: the p-values of random suspects against all others, and how often anyone is found."""
     for name in sides["members"]:
         everyone = np.concatenate([scores[name] for scores in sides.values()])
-        half = len(everyone) // 2
-        seen: dict[str, list[float]] = {}
-        for audit in range(audits):
-            order = arrays(audit, "experiment", "unseen").permutation(len(everyone))
-            suspects, calibration = everyone[order[:half]], everyone[order[half:]]
-            p_values = conformal_p_values(suspects, calibration)
-            for level in LEVELS:
-                seen.setdefault(f"p-values of at most {level:g}", []).append(float(np.mean(p_values <= level)))
-            shown = found_at_fdr(suspects, calibration)
-            seen.setdefault("audits that find anyone at 5%", []).append(float(shown.any()))
-            seen.setdefault("Simes at 5%", []).append(float(simes(p_values.tolist()) <= 0.05))
-        yield from _rows("unseen", "a model that saw none of them", name, (half, 0, len(everyone) - half), seen)
+        for many in UNSEEN:
+            seen: dict[str, list[float]] = {}
+            for audit in range(audits):
+                order = arrays(audit, "experiment", "unseen", many).permutation(len(everyone))
+                suspects, calibration = everyone[order[:many]], everyone[order[many:]]
+                p_values = conformal_p_values(suspects, calibration)
+                for level in LEVELS:
+                    share = float(np.mean(p_values <= level))
+                    seen.setdefault(f"p-values of at most {level:g}", []).append(share)
+                shown = found_at_fdr(suspects, calibration)
+                seen.setdefault("audits that find anyone at 5%", []).append(float(shown.any()))
+            counts = (many, 0, len(everyone) - many)
+            yield from _rows("unseen", "a model that saw none of them", name, counts, seen)
 
 
-def _mixed(sides: Sides, audits: int) -> Iterator[NullRow]:
-    """Some members among suspects whom the target did not see."""
+def mixed_rows(sides: Sides, audits: int) -> Iterator[NullRow]:
+    """The target: some members among suspects whom it did not see; the other non-members are compared with."""
     for name, members in sides["members"].items():
         others = sides["non-members"][name]
-        half = len(others) // 2
         for number in MEMBERS:
             seen: dict[str, list[float]] = {"false-discovery rate": []}
             for audit in range(audits):
                 drawn = arrays(audit, "experiment", "mixed", number)
                 order = drawn.permutation(len(others))
                 chosen = members[drawn.permutation(len(members))[:number]]
-                shown = found_at_fdr(np.concatenate([chosen, others[order[:half]]]), others[order[half:]])
-                seen["false-discovery rate"].append(float(shown[len(chosen) :].sum()) / max(1, int(shown.sum())))
-                if len(chosen):
-                    seen.setdefault("members found", []).append(float(shown[: len(chosen)].mean()))
-            counts = (len(chosen) + half, len(chosen), len(others) - half)
+                suspects = np.concatenate([chosen, others[order[:INNOCENT]]])
+                shown = found_at_fdr(suspects, others[order[INNOCENT:]])
+                seen["false-discovery rate"].append(float(shown[number:].sum()) / max(1, int(shown.sum())))
+                if number:
+                    seen.setdefault("members found", []).append(float(shown[:number].mean()))
+            counts = (number + INNOCENT, number, len(others) - INNOCENT)
             yield from _rows("mixed", "the target", name, counts, seen)
 
 
-def _blind(users: Sequence[User], audits: int) -> Iterator[NullRow]:
+def blind_rows(users: Sequence[User], audits: int) -> Iterator[NullRow]:
     """Users of both sides drawn alike; then with dates, or with topics, that differ."""
     settings: list[tuple[str, Callable[[int], bool]]] = [("random", functools.partial(_fires, users, None, 0.0))]
     settings += [
