@@ -1,6 +1,7 @@
 """Can members be told from non-members as well as in the provenance paper, by which statistic, and with how few queries?
 
     python experiments/provenance.py words --data TWEETS.jsonl.gz --treebank PTB.txt --work DIR
+    python experiments/provenance.py public --data TWEETS.jsonl.gz --work DIR
     python experiments/provenance.py mismatched --data TWEETS.jsonl.gz --work DIR
     python experiments/provenance.py users --data TWEETS.jsonl.gz --work DIR
     python experiments/provenance.py dialogs --data DIALOGS.jsonl.gz --work DIR
@@ -19,7 +20,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,10 +35,13 @@ from coalmine.audits.provenance.fitting import fit_provenance
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.models.protocols import Model
+from coalmine.models.reference.tokens import WordTokenizer
 from coalmine.storage.files import PUBLIC, write_json
 from coalmine.training.trainer import train_documents
 
 SEED = 0
+# Rows, and what else was found.
+Measured = tuple[list[Any], Any]
 
 
 class Task(NamedTuple):
@@ -50,15 +54,30 @@ class Task(NamedTuple):
     words: int
     epochs: int
     shadows: int
+    # Whose words are the vocabulary: the members', as in the paper, or those of users whom the target is not trained on.
+    vocabulary_of: Literal["members", "reference"] = "members"
 
     def split(self, path: Path) -> Split:
+        """The users of a file, divided."""
         return self.read(path, texts=self.texts, words=self.words, users=self.users, seed=SEED)
 
 
 TASKS = {
     "words": Task("provenance-words", posts, (149, 149, 300), texts=36, words=15, epochs=15, shadows=2),
+    "public": Task(
+        "provenance-words",
+        posts,
+        (75, 75, 150),
+        texts=36,
+        words=15,
+        epochs=15,
+        shadows=2,
+        vocabulary_of="reference",
+    ),
     "dialogs": Task("provenance-dialog", dialogs, (103, 103, 206), texts=30, words=15, epochs=20, shadows=2),
-    "translation": Task("provenance-translation", translations, (100, 100, 200), texts=36, words=15, epochs=15, shadows=2),
+    "translation": Task(
+        "provenance-translation", translations, (100, 100, 200), texts=36, words=15, epochs=15, shadows=2
+    ),
 }
 # Shadow models of another kind: two of the ten sizes of appendix B.2.
 MISMATCHED_SIZES = [64, 192]
@@ -82,7 +101,11 @@ def trained(training: Training) -> float:
     texts = [text for user in training.users for text in user.texts]
     sources = [text.source or "" for text in texts] if texts[0].source is not None else None
     train_documents(
-        [text.text for text in texts], sources=sources, out=training.out, preset=training.preset, **training.options
+        [text.text for text in texts],
+        sources=sources,
+        out=training.out,
+        preset=training.preset,
+        **training.options,
     )
     return time.perf_counter() - began
 
@@ -95,7 +118,7 @@ class Experiment:
         self.facts: dict[str, Any] = {"settings": settings, "seed": SEED, "seconds": {}}
         self.rows: list[Any] = []
 
-    def part(self, name: str, measure: Callable[[], tuple[list[Any], Any]], kind: type = Row) -> None:
+    def part(self, name: str, measure: Callable[[], Measured], kind: type = Row) -> None:
         """Measure a part, or read it back; its rows and its other facts are written."""
         kept = self.work / f"{self.name}-{name}.json"
         if kept.is_file():
@@ -129,72 +152,98 @@ def settings_of(task: Task, split: Split) -> dict[str, Any]:
     return {**facts, "users": sizes, "words_of_texts": words}
 
 
-def fitted(reference: Sequence[User], task: Task, work: Path, name: str, engine: Engine, **options: Any) -> Fit:
+def fitted(
+    reference: Sequence[User], task: Task, work: Path, name: str, engine: Engine, **options: Any
+) -> Fit:
     """Shadow models of the target in `work`, and the audit classifier."""
     given = {"shadows": task.shadows, "seed": SEED, **options}
     return fit_provenance(reference, work / name, like=work / "target", engine=engine, **given)
 
 
-def run_task(name: str, given: argparse.Namespace, engine: Engine) -> None:
-    """The headline, and all that the same target and shadow models serve."""
-    task = TASKS[name]
-    split = task.split(given.data)
-    work = given.work / name
-    options = {"epochs": task.epochs, "seed": SEED}
-    experiment = Experiment(name, work, settings_of(task, split))
+class Target:
+    """The target of a task and its variants, with the shadow models that serve all tables."""
 
-    def trainings() -> tuple[list[Row], Any]:
+    def __init__(self, name: str, given: argparse.Namespace, engine: Engine) -> None:
+        self.name, self.task, self.engine = name, TASKS[name], engine
+        self.split = self.task.split(given.data)
+        self.work = given.work / name
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.experiment = Experiment(name, self.work, settings_of(self.task, self.split))
+
+    def trained(self, variant: str, **changes: Any) -> Model:
+        """The target, or a variant of it, which is trained if it is not there."""
+        options: dict[str, Any] = {"epochs": self.task.epochs, "seed": SEED, **changes}
+        if self.task.vocabulary_of == "reference":
+            words = (text.text for user in self.split.reference for text in user.texts)
+            options["tokenizer"] = WordTokenizer.of(words, most=parts.VOCABULARY)
+        trained(Training(self.split.members, self.work / variant, self.task.preset, options))
+        return load_model(self.work / variant)
+
+    def fit(self) -> Fit:
+        """The shadow models, which are trained if they are not there."""
+        return fitted(self.split.reference, self.task, self.work, "fit", self.engine)
+
+    def trainings(self) -> Measured:
+        """The seconds that the target and the shadow models took."""
         began = time.perf_counter()
-        seconds = trained(Training(split.members, work / "target", task.preset, options))
-        fitted(split.reference, task, work, "fit", engine)
+        self.trained("target")
+        seconds = time.perf_counter() - began
+        self.fit()
         return [], {"target": seconds, "shadows": time.perf_counter() - began - seconds}
 
-    def other_target(other: str, **changes: Any) -> Model:
-        """A target that differs in how it was trained."""
-        trained(Training(split.members, work / other, task.preset, {**options, **changes}))
-        return load_model(work / other)
+    def untrained(self, fit: Fit) -> Measured:
+        """Weights as they were drawn: what the vocabulary alone gives away."""
+        other = self.trained("untrained", epochs=1, learning_rate=1e-9)
+        return self.compared("untrained", "random weights", other, fit, self.split.reference)
 
-    work.mkdir(parents=True, exist_ok=True)
-    experiment.part("trainings", trainings)
-    target = load_model(work / "target")
-    fit = fitted(split.reference, task, work, "fit", engine)
+    def compared(
+        self, part: str, setting: str, target: Model, fit: Fit, reference: Sequence[User]
+    ) -> Measured:
+        """Members and non-members, with all texts and all ranks."""
+        audited = Audited.of(self.name, target, fit, reference)
+        groups = audited.scores({"members": self.split.members, "non-members": self.split.non_members})
+        rows = audited.rows(part, setting, groups["members"], groups["non-members"])
+        return rows, parts.performance(target, self.split)
+
+    def across(self, newspapers: Sequence[User]) -> Measured:
+        """Shadow models of another domain."""
+        fit, target = (
+            fitted(newspapers, self.task, self.work, "fit-treebank", self.engine),
+            self.trained("target"),
+        )
+        rows, _ = self.compared("cross domain", "all texts, all ranks", target, fit, newspapers)
+        audited = Audited.of(self.name, target, fit, newspapers)
+        return [*rows, *parts.outputs(audited, self.split, "outputs, cross domain")], None
+
+
+def run_task(name: str, given: argparse.Namespace, engine: Engine) -> None:
+    """The headline, and all that the same target and shadow models serve."""
+    one = Target(name, given, engine)
+    measure, split, task = one.experiment.part, one.split, one.task
+    measure("trainings", one.trainings)
+    target, fit = one.trained("target"), one.fit()
     audited = Audited.of(name, target, fit, split.reference)
-    experiment.part("performance", lambda: ([], parts.performance(target, split)))
-    experiment.part("headline", lambda: parts.headline(audited, split))
-    experiment.part("coverage", lambda: ([], parts.coverage(target, split)))
-    experiment.part("outputs", lambda: (parts.outputs(audited, split, "outputs, same domain"), None))
-    experiment.part("queries", lambda: (parts.queries(audited, split), None))
+    measure("performance", lambda: ([], parts.performance(target, split)))
+    measure("headline", lambda: parts.headline(audited, split))
+    measure("coverage", lambda: ([], parts.coverage(target, split)))
+    measure("outputs", lambda: (parts.outputs(audited, split, "outputs, same domain"), None))
+    measure("queries", lambda: (parts.queries(audited, split), None))
     if split.others:
-        experiment.part("noise", lambda: (parts.noise(audited, split), None))
+        measure("noise", lambda: (parts.noise(audited, split), None))
+    if name in {"words", "public"}:
+        measure("untrained", lambda: one.untrained(fit))
     if name == "words":
-
-        def untrained() -> tuple[list[Row], Any]:
-            # Weights as they were drawn: what the vocabulary alone gives away.
-            other = Audited.of(name, other_target("untrained", epochs=1, learning_rate=1e-9), fit, split.reference)
-            groups = other.scores({"members": split.members, "non-members": split.non_members})
-            rows = other.rows("untrained", "random weights", groups["members"], groups["non-members"])
-            return rows, parts.performance(other.target, split)
-
-        experiment.part("untrained", untrained)
-        experiment.part("obfuscation", lambda: (parts.obfuscation(audited, split, SEED), None))
-        experiment.part("features", lambda: (parts.features(audited, split), None))
-    if name != "dialogs":  # as in the paper
-        experiment.part(
-            "ablation", lambda: ([], parts.ablation(other_target("no-dropout", dropout=0.0), split, seed=SEED))
+        measure("obfuscation", lambda: (parts.obfuscation(audited, split, SEED), None))
+        measure("features", lambda: (parts.features(audited, split), None))
+    if name in {"words", "translation"}:  # as in the paper
+        measure(
+            "ablation", lambda: ([], parts.ablation(one.trained("no-dropout", dropout=0.0), split, seed=SEED))
         )
     if given.treebank is not None:
         newspapers = treebank(
             given.treebank, texts=task.texts, words=task.words, users=len(split.reference), seed=SEED
         )
-
-        def across() -> tuple[list[Row], Any]:
-            fit = fitted(newspapers, task, work, "fit-treebank", engine)
-            other = Audited.of(name, load_model(work / "target"), fit, newspapers)
-            groups = other.scores({"members": split.members, "non-members": split.non_members})
-            rows = other.rows("cross domain", "all texts, all ranks", groups["members"], groups["non-members"])
-            return [*rows, *parts.outputs(other, split, "outputs, cross domain")], None
-
-        experiment.part("cross-domain", across)
+        measure("cross-domain", lambda: one.across(newspapers))
 
 
 def run_mismatched(given: argparse.Namespace, engine: Engine) -> None:
@@ -203,14 +252,23 @@ def run_mismatched(given: argparse.Namespace, engine: Engine) -> None:
     split, work = task.split(given.data), given.work / "words"
     experiment = Experiment("mismatched", work, {**settings_of(task, split), "sizes": MISMATCHED_SIZES})
 
-    def measure() -> tuple[list[Row], Any]:
+    def measure() -> Measured:
         sizes = {"hidden": MISMATCHED_SIZES, "embedding": MISMATCHED_SIZES}
         fit = fitted(
-            split.reference, task, work, "fit-mismatched", engine, recipe="mismatched", shadows=FEWER_SHADOWS, training=sizes
+            split.reference,
+            task,
+            work,
+            "fit-mismatched",
+            engine,
+            recipe="mismatched",
+            shadows=FEWER_SHADOWS,
+            training=sizes,
         )
         audited = Audited.of("words", load_model(work / "target"), fit, split.reference)
         groups = audited.scores({"members": split.members, "non-members": split.non_members})
-        return audited.rows("mismatched", "all texts, all ranks", groups["members"], groups["non-members"]), None
+        return audited.rows(
+            "mismatched", "all texts, all ranks", groups["members"], groups["non-members"]
+        ), None
 
     experiment.part("mismatched", measure)
 
@@ -221,19 +279,19 @@ def run_users(given: argparse.Namespace, engine: Engine) -> None:
     whole = task.split(given.data)
     experiment = Experiment("users", given.work, {**settings_of(task, whole), "numbers": NUMBERS_OF_USERS})
     for number in NUMBERS_OF_USERS:
-        split = Split(
-            whole.members[:number], [], whole.non_members[:number], whole.reference[: 2 * number]
-        )
+        split = Split(whole.members[:number], [], whole.non_members[:number], whole.reference[: 2 * number])
         work = given.work / f"users-{number}"
 
-        def measure(split: Split = split, work: Path = work) -> tuple[list[Row], Any]:
+        def measure(split: Split = split, work: Path = work) -> Measured:
             options = {"epochs": task.epochs, "seed": SEED}
             trained(Training(split.members, work / "target", task.preset, options))
             fit = fitted(split.reference, task, work, "fit", engine, shadows=FEWER_SHADOWS)
             target = load_model(work / "target")
             audited = Audited.of("words", target, fit, split.reference)
             groups = audited.scores({"members": split.members, "non-members": split.non_members})
-            rows = audited.rows("users", f"{len(split.members)} users", groups["members"], groups["non-members"])
+            rows = audited.rows(
+                "users", f"{len(split.members)} users", groups["members"], groups["non-members"]
+            )
             return rows, parts.performance(target, split)
 
         experiment.part(f"users-{number}", measure)
@@ -246,16 +304,20 @@ def run_null(given: argparse.Namespace, engine: Engine) -> None:
     experiment = Experiment("null", work, settings_of(task, split))
     sides = {"members": split.members, "non-members": split.non_members}
 
-    def unseen() -> tuple[list[Any], Any]:
+    def unseen() -> Measured:
         # Neither the half of a shadow model nor its seed, so that it is a copy of none, and the target's vocabulary.
         half = split.reference[: len(split.reference) // 2]
-        options = {"epochs": task.epochs, "seed": SEED + 1, "tokenizer": load_model(work / "target").tokenizer}
+        options = {
+            "epochs": task.epochs,
+            "seed": SEED + 1,
+            "tokenizer": load_model(work / "target").tokenizer,
+        }
         trained(Training(half, work / "bystander", task.preset, options))
         fit = fitted(split.reference, task, work, "fit", engine)
         groups = Audited.of("words", load_model(work / "bystander"), fit, split.reference).scores(sides)
         return list(unseen_rows({side: group.scores for side, group in groups.items()}, given.audits)), None
 
-    def mixed() -> tuple[list[Any], Any]:
+    def mixed() -> Measured:
         facts = msgspec.json.decode((RESULTS / "provenance-words.json").read_bytes())
         known = {
             side: {name: np.array(one) for name, one in scores.items()}
@@ -276,7 +338,9 @@ def main() -> None:
     )
     parser.add_argument("command", choices=[*TASKS, "mismatched", "users", "null"])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--treebank", type=Path, help="a text file: shadow models of another domain, for table 3")
+    parser.add_argument(
+        "--treebank", type=Path, help="a text file: shadow models of another domain, for table 3"
+    )
     parser.add_argument("--work", type=Path, required=True, help="for the models")
     parser.add_argument("--engine", default="processes:2")
     parser.add_argument("--audits", type=int, default=200, help="simulated audits in each setting of null")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from coalmine.randomness import arrays
 # Nobody learns a language from addresses of pages.
 _ADDRESS = re.compile(r"https?://\S+")
 # Words with what may come before them in posts, what is left of a contraction, and single marks: "it 's so sad", as in the paper.
-_WORD = re.compile(r"[@#]?\w+|['’]\w+|[^\w\s]")
+_WORD = re.compile(r"[@#]?\w+|['\u2019]\w+|[^\w\s]")
 # Shorter texts say nothing about anyone.
 FEWEST_WORDS = 3
 
@@ -73,9 +73,7 @@ def dialogs(path: Path, *, texts: int, words: int, users: tuple[int, int, int], 
     """Replies of characters of movies to what was said before; up to `texts` of each, and no others, because there are few."""
     characters = []
     for character in read_users(path, Fields(user="user", source="source", target="target")):
-        pairs = [
-            UserText(cut(text.text, words), cut(text.source or "", words)) for text in character.texts
-        ]
+        pairs = [UserText(cut(text.text, words), cut(text.source or "", words)) for text in character.texts]
         pairs = [pair for pair in dict.fromkeys(pairs) if pair.text and pair.source]
         order = arrays(seed, "experiment", "texts", character.name).permutation(len(pairs))
         if len(pairs) >= 10:
@@ -85,13 +83,16 @@ def dialogs(path: Path, *, texts: int, words: int, users: tuple[int, int, int], 
 
 def translations(path: Path, *, texts: int, words: int, users: tuple[int, int, int], seed: int) -> Split:
     """Pairs of sentences, divided at random among artificial users; no sentence of the first language is there twice."""
-    pairs = []
     with gzip.open(path, "rt", encoding="utf-8") as stream:
-        by_source = {}
+        by_source: dict[str, str] = {}
         for line in stream:
             source, target = line.rstrip("\n").split("\t")[:2]
             by_source.setdefault(cut(source, words), cut(target, words))
-    pairs = [UserText(target, source) for source, target in by_source.items() if len(target.split()) >= FEWEST_WORDS]
+    pairs = [
+        UserText(target, source)
+        for source, target in by_source.items()
+        if len(target.split()) >= FEWEST_WORDS
+    ]
     wanted = 2 * texts * sum(users)
     order = arrays(seed, "experiment", "pairs").permutation(len(pairs))[:wanted]
     return _divided(artificial_users([pairs[place] for place in order], sum(users), seed), texts, users, seed)
@@ -111,7 +112,10 @@ def _divided(users: Sequence[User], texts: int | None, sizes: tuple[int, int, in
     order = arrays(seed, "experiment", "users").permutation(len(users))
     shuffled = [users[place] for place in order]
     members, non_members, reference = (
-        [User(user.name, user.texts[:texts]) for user in shuffled[sum(sizes[:place]) : sum(sizes[: place + 1])]]
+        [
+            User(user.name, user.texts[:texts])
+            for user in shuffled[sum(sizes[:place]) : sum(sizes[: place + 1])]
+        ]
         for place in range(3)
     )
     if len(reference) < 0.9 * sizes[2]:
@@ -138,9 +142,7 @@ def with_words_dropped(users: Sequence[User], share: float, seed: int) -> list[U
             kept[drawn.integers(len(words))] = True
         return (word for word, stays in zip(words, kept, strict=True) if stays)
 
-    return [
-        _changed(user, lambda words, drawn: " ".join(dropped(words, drawn)), seed) for user in users
-    ]
+    return [_changed(user, lambda words, drawn: " ".join(dropped(words, drawn)), seed) for user in users]
 
 
 def with_words_swapped(users: Sequence[User], share: float, counts: Counter[str], seed: int) -> list[User]:
@@ -168,8 +170,6 @@ def word_counts(users: Sequence[User], most: int) -> Counter[str]:
     return Counter(dict(counts.most_common(most)))
 
 
-def _changed(user: User, change, seed: int) -> User:  # type: ignore[no-untyped-def]
+def _changed(user: User, change: Callable[[list[str], np.random.Generator], str], seed: int) -> User:
     drawn = arrays(seed, "experiment", "obfuscation", user.name)
-    return User(
-        user.name, tuple(text._replace(text=change(text.text.split(), drawn)) for text in user.texts)
-    )
+    return User(user.name, tuple(text._replace(text=change(text.text.split(), drawn)) for text in user.texts))

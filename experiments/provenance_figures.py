@@ -9,25 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+from provenance_tables import PAPER_OUTPUTS, STATISTICS, TASKS, TOPS
 
 # Colors are apart for readers who see red and green alike.
-STATISTICS = {
-    "rank-histogram": "#0072B2",
-    "likelihood-ratio": "#D55E00",
-    "rmia": "#E69F00",
-    "windowed-ratio": "#CC79A7",
-    "min-k++": "#000000",
-}
+COLORS = dict(zip(STATISTICS, ("#0072B2", "#D55E00", "#E69F00", "#CC79A7", "#000000"), strict=True))
 SIDES = {"members": "#D55E00", "non-members": "#0072B2"}
-TASKS = ("words", "dialogs", "translation")
-# Table 3 of the paper, AUC by the number of words that the model lists: same domain and cross domain.
-PAPER_OUTPUTS = {
-    ("words", "same"): (0.549, 0.572, 0.602, 0.648, 0.788, 0.998, 0.999),
-    ("words", "cross"): (0.589, 0.525, 0.552, 0.659, 0.714, 0.992, 0.999),
-    ("dialogs", "same"): (0.618, 0.642, 0.645, 0.660, 0.714, 0.975, 0.995),
-    ("translation", "same"): (0.785, 0.838, 0.880, 0.973, 0.981, 0.988, 0.984),
-}
-TOPS = (1, 5, 10, 50, 100, 500, 1000)
 WIDTH, HEIGHT = 210, 190
 Row = Mapping[str, Any]
 
@@ -44,8 +30,9 @@ def draw_provenance(results: Path, figures: Path, png: Path | None = None) -> No
         "provenance-outputs": _outputs(rows),
         "provenance-noise": _noise(rows),
         "provenance-words": _words(facts["words"]["headline"]),
-        "provenance-ablation": _ablation({name: one.get("ablation") for name, one in facts.items()}),
     }
+    if any(one.get("ablation") for one in facts.values()):
+        charts["provenance-ablation"] = _ablation({name: one.get("ablation") for name, one in facts.items()})
     for name, chart in charts.items():
         save(styled(chart), name, figures, png)
 
@@ -82,7 +69,11 @@ def _auc(first: bool, title: str = "AUC") -> Any:
 
 
 def _log(title: str, values: Sequence[int]) -> Any:
-    return alt.X("x:Q", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(title=title, values=list(values), format=","))
+    return alt.X(
+        "x:Q",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(title=title, values=list(values), format=","),
+    )
 
 
 def _queries(rows: Mapping[str, Sequence[Row]]) -> Any:
@@ -92,25 +83,41 @@ def _queries(rows: Mapping[str, Sequence[Row]]) -> Any:
         panels = []
         for place, rule in enumerate(("frequency-sum", "index-sum", "random")):
             points = [
-                {"x": int(row["setting"].split()[1]), "y": float(row["auc"]), "series": row["statistic"], "dashed": False}
+                {
+                    "x": int(row["setting"].split()[1]),
+                    "y": float(row["auc"]),
+                    "series": row["statistic"],
+                    "dashed": False,
+                }
                 for row in own
                 if row["part"] == "queries" and row["setting"].split()[0] == rule
             ]
             panels.append(
-                _panel(points, f"{task}, {rule}", _log("texts per user", (1, 2, 4, 8, 16, 32)), _auc(place == 0), STATISTICS)
+                _panel(
+                    points,
+                    f"{task}, {rule}",
+                    _log("texts per user", (1, 2, 4, 8, 16, 32)),
+                    _auc(place == 0),
+                    COLORS,
+                )
             )
-        if all(panel.layer for panel in panels) and any(row["part"] == "queries" for row in own):
+        if any(row["part"] == "queries" for row in own):
             lines.append(alt.hconcat(*panels, spacing=18))
     return alt.vconcat(*lines, spacing=18)
 
 
 def _outputs(rows: Mapping[str, Sequence[Row]]) -> Any:
     """Table 3: the AUC by how many words are listed, beside the paper's."""
-    panels = []
+    panels: list[Any] = []
     for task, own in rows.items():
         for kind in ("same", "cross"):
             points = [
-                {"x": int(row["setting"].split()[1]), "y": float(row["auc"]), "series": "here", "dashed": False}
+                {
+                    "x": int(row["setting"].split()[1]),
+                    "y": float(row["auc"]),
+                    "series": "here",
+                    "dashed": False,
+                }
                 for row in own
                 if row["part"] == f"outputs, {kind} domain"
             ]
@@ -128,17 +135,22 @@ def _outputs(rows: Mapping[str, Sequence[Row]]) -> Any:
 
 def _noise(rows: Mapping[str, Sequence[Row]]) -> Any:
     """Figure 4: AUC, and the recall of the classifier's sign, by the share of texts that were not trained on."""
-    panels = []
+    panels: list[Any] = []
     x = alt.X("x:Q", axis=alt.Axis(title="share of texts that were not trained on", format="%"))
     for task, own in rows.items():
         noise = [row for row in own if row["part"] == "noise"]
         if not noise:
             continue
         points = [
-            {"x": float(row["setting"].split()[1]), "y": float(row["auc"]), "series": row["statistic"], "dashed": False}
+            {
+                "x": float(row["setting"].split()[1]),
+                "y": float(row["auc"]),
+                "series": row["statistic"],
+                "dashed": False,
+            }
             for row in noise
         ]
-        panels.append(_panel(points, f"{task}: AUC", x, _auc(not panels), STATISTICS))
+        panels.append(_panel(points, f"{task}: AUC", x, _auc(not panels), COLORS))
         signs = [
             {"x": float(row["setting"].split()[1]), "y": float(row[name]), "series": name, "dashed": False}
             for row in noise
@@ -154,7 +166,7 @@ def _noise(rows: Mapping[str, Sequence[Row]]) -> Any:
 def _words(facts: Row) -> Any:
     """Figures 5 and 6: log-probabilities of frequent and of rare words, and the ranks of words by their frequency."""
     logs = facts["log_probabilities"]
-    panels = []
+    panels: list[Any] = []
     for place, kind in enumerate(("frequent", "rare")):
         points = []
         for side in SIDES:
@@ -174,16 +186,25 @@ def _words(facts: Row) -> Any:
             if group[key] is not None:
                 mean, low, high = group[key]
                 points.append(
-                    {"x": group["frequency_rank"], "y": mean, "low": low, "high": high, "series": side, "dashed": False}
+                    {
+                        "x": group["frequency_rank"],
+                        "y": mean,
+                        "low": low,
+                        "high": high,
+                        "series": side,
+                        "dashed": False,
+                    }
                 )
     x = alt.X("x:Q", axis=alt.Axis(title="place in the table of frequencies", format="%"))
-    ranks = _panel(points, "rank by frequency", x, alt.Y("y:Q", axis=alt.Axis(title="mean rank in predictions")), SIDES)
+    ranks = _panel(
+        points, "rank by frequency", x, alt.Y("y:Q", axis=alt.Axis(title="mean rank in predictions")), SIDES
+    )
     return alt.hconcat(*panels, ranks, spacing=18)
 
 
 def _ablation(curves: Mapping[str, Sequence[Row] | None]) -> Any:
     """Figure 7: accuracy by the share of hidden units that are silenced."""
-    panels = []
+    panels: list[Any] = []
     for task, curve in curves.items():
         if not curve:
             continue
@@ -194,6 +215,8 @@ def _ablation(curves: Mapping[str, Sequence[Row] | None]) -> Any:
         ]
         colors = {"most frequent tenth of words": "#0072B2", "other words": "#D55E00"}
         x = alt.X("x:Q", axis=alt.Axis(title="share of hidden units silenced", format="%"))
-        y = alt.Y("y:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(title="accuracy" if not panels else None))
+        y = alt.Y(
+            "y:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(title="accuracy" if not panels else None)
+        )
         panels.append(_panel(points, task, x, y, colors))
     return alt.hconcat(*panels, spacing=18)

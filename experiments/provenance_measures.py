@@ -95,7 +95,9 @@ class Audited(NamedTuple):
 
     def scores(self, groups: Mapping[str, Sequence[User]], **options: Any) -> dict[str, Group]:
         """The scores of several groups of users, in one audit: nobody's score depends on who else is asked about."""
-        suspects = [User(f"{name} {user.name}", user.texts) for name, group in groups.items() for user in group]
+        suspects = [
+            User(f"{name} {user.name}", user.texts) for name, group in groups.items() for user in group
+        ]
         found = audit_provenance(
             self.target,
             AuditedUsers(suspects, reference=self.reference),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from provenance_data import Split
 from provenance_measures import Scores, found_at_fdr
 
 from coalmine.audits.provenance.blind_baseline import blind_baseline
 from coalmine.audits.provenance.users import User
 from coalmine.randomness import arrays
-from coalmine.statistics import conformal_p_values, simes
+from coalmine.statistics import conformal_p_values
 
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75)
 # How many suspects there are where nobody is a member; how many true members are among suspects, beside how many others.
@@ -27,7 +26,20 @@ DAYS_SHIFTED = (0, 15, 30, 90)
 DAYS = 180
 # Fewer than by default, which makes the smallest p-value 0.2% and each audit faster.
 ORDERS = 500
-TOPIC = frozenset(("trump", "president", "congress", "senate", "vote", "republicans", "democrats", "election", "government", "obama"))
+TOPIC = frozenset(
+    (
+        "trump",
+        "president",
+        "congress",
+        "senate",
+        "vote",
+        "republicans",
+        "democrats",
+        "election",
+        "government",
+        "obama",
+    )
+)
 TOPIC_SHARES = (0.0, 0.25, 0.5, 1.0)
 
 
@@ -91,9 +103,12 @@ def mixed_rows(sides: Sides, audits: int) -> Iterator[NullRow]:
 
 def blind_rows(users: Sequence[User], audits: int) -> Iterator[NullRow]:
     """Users of both sides drawn alike; then with dates, or with topics, that differ."""
-    settings: list[tuple[str, Callable[[int], bool]]] = [("random", functools.partial(_fires, users, None, 0.0))]
+    settings: list[tuple[str, Callable[[int], bool]]] = [
+        ("random", functools.partial(_fires, users, None, 0.0))
+    ]
     settings += [
-        (f"dates shifted by {days} of {DAYS} days", functools.partial(_fires, users, days, 0.0)) for days in DAYS_SHIFTED
+        (f"dates shifted by {days} of {DAYS} days", functools.partial(_fires, users, days, 0.0))
+        for days in DAYS_SHIFTED
     ]
     settings += [
         (f"{share:.0%} of suspects chosen by topic", functools.partial(_fires, users, None, share))
@@ -131,12 +146,12 @@ def _about_topic(user: User) -> float:
 
 def _dated(users: Sequence[User], shift: int, drawn: np.random.Generator) -> list[User]:
     """Users whose texts are from random days, some days later."""
-    first = datetime.date(2019, 1, 1)
+    first = dt.date(2019, 1, 1)
     return [
         User(
             user.name,
             tuple(
-                text._replace(date=str(first + datetime.timedelta(days=int(day) + shift)))
+                text._replace(date=str(first + dt.timedelta(days=int(day) + shift)))
                 for text, day in zip(user.texts, drawn.integers(0, DAYS, len(user.texts)), strict=True)
             ),
         )

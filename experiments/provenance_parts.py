@@ -60,7 +60,9 @@ def headline(audited: Audited, split: Split) -> tuple[list[Row], dict[str, Any]]
     """All ranks and all texts: the rows, and what an audit that knows the non-members says, with figures 5 and 6."""
     groups = audited.scores({"members": split.members, "non-members": split.non_members})
     rows = audited.rows("headline", "all texts, all ranks", groups["members"], groups["non-members"])
-    users = AuditedUsers(split.members, non_members=split.non_members, others=split.others, reference=audited.reference)
+    users = AuditedUsers(
+        split.members, non_members=split.non_members, others=split.others, reference=audited.reference
+    )
     found = audit_provenance(audited.target, users, fit=audited.fit)
     facts = {
         "scores": {
@@ -135,9 +137,7 @@ def noise(audited: Audited, split: Split) -> list[Row]:
     """Figure 4: a share of the texts of members was not trained on; with all of them, the question is whether the user took part."""
     mixed = {f"noise {share:g}": noisy(split.members, split.others, share) for share in NOISE}
     groups = audited.scores({**mixed, "non-members": split.non_members})
-    return [
-        row for name in mixed for row in audited.rows("noise", name, groups[name], groups["non-members"])
-    ]
+    return [row for name in mixed for row in audited.rows("noise", name, groups[name], groups["non-members"])]
 
 
 def obfuscation(audited: Audited, split: Split, seed: int) -> list[Row]:

@@ -11,17 +11,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from provenance_figures import PAPER_OUTPUTS, STATISTICS, TASKS, TOPS
-
 RESULTS = Path(__file__).parent / "results"
-DATA_OF_TASK = {"words": "Reddit", "dialogs": "Dialogs", "translation": "SATED"}
-# Table 1: accuracy on training and test texts, perplexity on both.
+STATISTICS = ("rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++")
+# Our tasks, and the data of the paper that each stands for.
+TASKS = {"words": "Reddit", "dialogs": "Dialogs", "translation": "SATED"}
+# Table 1 of the paper: accuracy on training and on test texts, and perplexity on both.
 PAPER_PERFORMANCE = {
     "words": (0.184, 0.206, 102.22, 113.14),
     "translation": (0.587, 0.535, 6.36, 10.28),
     "dialogs": (0.283, 0.264, 45.57, 61.11),
 }
+# Table 3 of the paper: AUC by the number of words that the model lists, with shadow models of the same and of another domain.
+TOPS = (1, 5, 10, 50, 100, 500, 1000)
+PAPER_OUTPUTS = {
+    ("words", "same"): (0.549, 0.572, 0.602, 0.648, 0.788, 0.998, 0.999),
+    ("words", "cross"): (0.589, 0.525, 0.552, 0.659, 0.714, 0.992, 0.999),
+    ("dialogs", "same"): (0.618, 0.642, 0.645, 0.660, 0.714, 0.975, 0.995),
+    ("translation", "same"): (0.785, 0.838, 0.880, 0.973, 0.981, 0.988, 0.984),
+}
+LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75)
+SIGN = ("accuracy", "precision", "recall")
 Row = dict[str, str]
+Lines = Iterator[Sequence[Any]]
 
 
 def rows_of(name: str, part: str | None = None) -> list[Row]:
@@ -47,97 +58,190 @@ def table(titles: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
 
 def number(text: str | float | None, digits: int = 3) -> str:
     """A number with some digits; a dash for nothing."""
-    return "-" if text in {None, ""} else f"{float(text):.{digits}f}"  # type: ignore[arg-type]
+    return "-" if text is None or text == "" else f"{float(text):.{digits}f}"
 
 
-def performance() -> Iterator[Sequence[Any]]:
-    """Table 1."""
-    for task in TASKS:
-        facts = facts_of(task).get("performance")
-        if facts is None:
-            continue
-        train, test = facts["train"], facts["test"]
-        own = (train["accuracy"], test["accuracy"], train["perplexity"], test["perplexity"])
-        shown = [f"{number(one, digits)} ({paper})" for one, paper, digits in zip(own, PAPER_PERFORMANCE[task], (3, 3, 1, 1), strict=True)]
-        yield task, *shown, f"{test['unknown_share']:.1%}"
+def _areas(rows: Sequence[Row]) -> list[str]:
+    """The AUC of each statistic, in their order."""
+    own = {row["statistic"]: row["auc"] for row in rows}
+    return [number(own.get(name)) for name in STATISTICS]
 
 
-def detections(rows: Iterable[Row], *, setting: bool) -> Iterator[Sequence[Any]]:
-    """A line per row, with all that was measured."""
-    for row in rows:
-        names = (row["setting"],) if setting else (row["task"],)
-        interval = f"{number(row['auc_low'])} to {number(row['auc_high'])}"
-        yield (
-            *names,
-            row["statistic"],
-            number(row["auc"]),
-            interval,
-            number(row["accuracy"]),
-            number(row["precision"]),
-            number(row["recall"]),
-            number(row["recall_at_5"], 2),
-            number(row["recall_at_fdr"], 2),
-        )
+def _signs(rows: Sequence[Row], names: Sequence[str] = SIGN) -> list[str]:
+    """What the sign of the classifier decides."""
+    return [number(row[name]) for row in rows if row["statistic"] == STATISTICS[0] for name in names]
 
 
-def by_statistic(rows: Sequence[Row]) -> Iterator[Sequence[Any]]:
-    """A line per setting, with the AUC of every statistic."""
+def _by_setting(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     for setting in dict.fromkeys(row["setting"] for row in rows):
-        own = {row["statistic"]: row for row in rows if row["setting"] == setting}
-        first = next(iter(own.values()))
-        yield (
-            setting,
-            number(first["tokens_per_text"], 1),
-            *(number(own[name]["auc"]) if name in own else "-" for name in STATISTICS),
+        yield setting, [row for row in rows if row["setting"] == setting]
+
+
+def performance() -> Lines:
+    """Table 1."""
+    for task, data in TASKS.items():
+        facts = facts_of(task).get("performance")
+        if facts is not None:
+            own = [facts[side][what] for what in ("accuracy", "perplexity") for side in ("train", "test")]
+            shown = zip(own, PAPER_PERFORMANCE[task], (3, 3, 1, 1), strict=True)
+            yield f"{task} ({data})", *(f"{number(one, digits)} ({paper})" for one, paper, digits in shown)
+
+
+def headline() -> Lines:
+    """Accuracy, AUC, precision and recall with all texts and all ranks."""
+    for task in TASKS:
+        for row in rows_of(task, "headline"):
+            yield (
+                task,
+                row["statistic"],
+                f"{number(row['auc'])} ({number(row['auc_low'])} to {number(row['auc_high'])})",
+                *(number(row[name]) for name in SIGN),
+                f"{float(row['recall_at_5']):.0%}",
+                f"{float(row['recall_at_fdr']):.0%}",
+            )
+
+
+def shadows() -> Lines:
+    """Table 2, and what else shadow models may have in common with the target."""
+    for what, rows in (
+        ("as the target", rows_of("words", "headline")),
+        ("other recipe", rows_of("mismatched")),
+        ("other domain", rows_of("words", "cross domain")),
+        ("as the target, which is untrained", rows_of("words", "untrained")),
+    ):
+        if rows:
+            yield what, *_areas(rows), *_signs(rows)
+
+
+def outputs() -> tuple[list[str], list[Sequence[Any]]]:
+    """Table 3: the AUC here, and in the paper."""
+    kinds = [(task, kind) for task, kind in PAPER_OUTPUTS if rows_of(task, f"outputs, {kind} domain")]
+    lines: list[Sequence[Any]] = []
+    for place, top in enumerate(TOPS):
+        own = [rows_of(task, f"outputs, {kind} domain")[place] for task, kind in kinds]
+        papers = [PAPER_OUTPUTS[kind][place] for kind in kinds]
+        lines.append(
+            [top, *(f"{number(row['auc'])} ({paper:.3f})" for row, paper in zip(own, papers, strict=True))]
         )
+    return [
+        "words listed",
+        *(task if kind == "same" else f"{task}, other domain" for task, kind in kinds),
+    ], lines
 
 
-def outputs() -> Iterator[Sequence[Any]]:
-    """Table 3: here, and in the paper."""
-    for task in TASKS:
-        for kind in ("same", "cross"):
-            own = rows_of(task, f"outputs, {kind} domain")
-            for row, top, paper in zip(own, TOPS, PAPER_OUTPUTS.get((task, kind), ()), strict=bool(own)):
-                yield (
-                    f"{task}, {kind}",
-                    top,
-                    number(row["auc"]),
-                    paper,
-                    number(row["accuracy"]),
-                    number(row["precision"]),
-                    number(row["recall"]),
-                )
+def users() -> Lines:
+    """Figure 2."""
+    for setting, rows in _by_setting([*rows_of("users")]):
+        yield setting, *_areas(rows), *_signs(rows)
+    if rows_of("words", "headline"):
+        yield "149 users", *_areas(rows_of("words", "headline")), *_signs(rows_of("words", "headline"))
 
 
-def null() -> Iterator[Sequence[Any]]:
-    """What was simulated."""
-    for row in rows_of("null"):
-        yield (
-            row["setting"],
-            row["statistic"],
-            f"{row['members']} of {row['suspects']}",
-            row["quantity"],
-            row["audits"],
-            f"{number(row['mean'])} ± {number(row['standard_error'])}",
-        )
+def queries(task: str) -> Lines:
+    """Figure 3."""
+    for setting, rows in _by_setting(rows_of(task, "queries")):
+        yield *setting.split(), number(rows[0]["tokens_per_text"], 1), *_areas(rows)
 
 
-def main() -> None:
-    full = ("", "statistic", "AUC", "95% interval", "accuracy", "precision", "recall", "recall at p ≤ 5%", "recall at FDR 5%")
-    auc = ("", "words per text", *STATISTICS)
-    print(table(("task", "train accuracy", "test accuracy", "train perplexity", "test perplexity", "unknown"), performance()))
-    for task in TASKS:
-        print(table(full, detections(rows_of(task, "headline"), setting=False)))
-    print(table(full, detections([*rows_of("mismatched"), *rows_of("words", "cross domain")], setting=False)))
-    print(table(full, detections(rows_of("users"), setting=True)))
-    print(table(("task", "words listed", "AUC", "paper", "accuracy", "precision", "recall"), outputs()))
-    for task in TASKS:
-        for part in ("queries", "noise"):
-            print(f"{task}, {part}\n\n{table(auc, by_statistic(rows_of(task, part)))}")
-    for part in ("noise", "obfuscation", "features"):
-        print(f"{part}\n\n{table(full, detections(rows_of('words', part), setting=True))}")
-    print(table(("setting", "statistic", "members", "quantity", "audits", "mean"), null()))
+def noise(task: str) -> Lines:
+    """Figure 4."""
+    for setting, rows in _by_setting(rows_of(task, "noise")):
+        yield f"{float(setting.split()[1]):.0%}", *_areas(rows), *_signs(rows, ("precision", "recall"))
+
+
+def obfuscation() -> Lines:
+    """Table 5."""
+    for setting, rows in _by_setting(rows_of("words", "obfuscation")):
+        way, share = setting.split()
+        what = "left out" if way == "dropped" else "swapped"
+        yield f"{float(share):.0%} of words {what}", *_areas(rows), *_signs(rows)
+
+
+def features() -> Lines:
+    """Other histograms."""
+    for row in rows_of("words", "features"):
+        yield row["setting"], number(row["auc"]), *(number(row[name]) for name in SIGN)
+
+
+def ablation() -> tuple[list[str], list[Sequence[Any]]]:
+    """Figure 7."""
+    curves = {task: facts_of(task).get("ablation") for task in TASKS}
+    known = {task: curve for task, curve in curves.items() if curve}
+    sides = [(task, side) for task in known for side in ("frequent", "rare")]
+    lines: list[Sequence[Any]] = [
+        [f"{first['ablated']:.0%}", *(number(known[task][place][side]) for task, side in sides)]
+        for place, first in enumerate(next(iter(known.values()), []))
+    ]
+    return ["silenced", *(f"{task}, {side}" for task, side in sides)], lines
+
+
+def unseen() -> Lines:
+    """The p-values of a model that saw nobody."""
+    rows = rows_of("null", "unseen")
+    for suspects in dict.fromkeys(row["suspects"] for row in rows):
+        for name in STATISTICS:
+            own = {
+                r["quantity"]: r["mean"] for r in rows if (r["statistic"], r["suspects"]) == (name, suspects)
+            }
+            if own:
+                shares = [number(own[f"p-values of at most {level:g}"]) for level in LEVELS]
+                yield suspects, name, *shares, number(own["audits that find anyone at 5%"])
+
+
+def mixed() -> tuple[list[str], list[Sequence[Any]]]:
+    """The false-discovery rate, and the share of members that are found."""
+    rows = rows_of("null", "mixed")
+    numbers = list(dict.fromkeys(row["members"] for row in rows))
+    lines: list[Sequence[Any]] = []
+    for name in STATISTICS:
+        line = [name]
+        for members in numbers:
+            own = {
+                r["quantity"]: r["mean"] for r in rows if (r["statistic"], r["members"]) == (name, members)
+            }
+            found = own.get("members found")
+            line.append(
+                number(own["false-discovery rate"]) + ("" if found is None else f" ({float(found):.0%})")
+            )
+        lines.append(line)
+    return ["statistic", *(f"{members} members" for members in numbers)], lines
+
+
+def blind() -> Lines:
+    """How often the blind baseline fires."""
+    for row in rows_of("null", "blind baseline"):
+        yield row["setting"], row["audits"], f"{float(row['mean']):.1%}"
+
+
+def tables() -> dict[str, str]:
+    """All of them, by their names."""
+    beside = (*STATISTICS, *SIGN)
+    sides = tuple(f"{side} {what}" for what in ("accuracy", "perplexity") for side in ("train", "test"))
+    whole = ("task", "statistic", "AUC (95% interval)", *SIGN, "found at p ≤ 5%", "found at FDR 5%")
+    shares = (f"p ≤ {level:g}" for level in LEVELS)
+    return {
+        "performance": table(("task (in the paper)", *sides), performance()),
+        "headline": table(whole, headline()),
+        "shadows": table(("shadow models", *beside), shadows()),
+        "outputs": table(*outputs()),
+        "users": table(("trained on", *beside), users()),
+        **{
+            f"queries {task}": table(("chosen by", "texts", "words per text", *STATISTICS), queries(task))
+            for task in TASKS
+        },
+        **{
+            f"noise {task}": table(("not trained on", *STATISTICS, "precision", "recall"), noise(task))
+            for task in TASKS
+        },
+        "obfuscation": table(("texts", *beside), obfuscation()),
+        "features": table(("histogram", "AUC", *SIGN), features()),
+        "ablation": table(*ablation()),
+        "unseen": table(("suspects", "statistic", *shares, "audits that find anyone"), unseen()),
+        "mixed": table(*mixed()),
+        "blind": table(("suspects and non-members", "audits", "fires at 1%"), blind()),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    for name, text in tables().items():
+        print(f"{name}\n\n{text}")
