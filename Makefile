@@ -11,12 +11,13 @@ GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=
 demo: setup
 	$(BIN)/coalmine demo
 
+# A file of tests is run by one process, so that the models that its tests share are trained once.
 test: setup browser compiler lint
-	$(BIN)/pytest -n 2 -q
+	$(BIN)/pytest -n 2 --dist loadfile -q
 
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
 quick: setup compiler lint
-	$(BIN)/pytest -n 2 -q -m 'not slow'
+	$(BIN)/pytest -n 2 --dist loadfile -q -m 'not slow'
 
 # The documentation as a site in site/: generated pages first, then MkDocs, strict about broken links. Nothing is fetched.
 docs: setup
