@@ -107,10 +107,18 @@ def shadows() -> Lines:
         ("as the target", rows_of("words", "headline")),
         ("other recipe", rows_of("mismatched")),
         ("other domain", rows_of("words", "cross domain")),
-        ("as the target, which is untrained", rows_of("words", "untrained")),
     ):
         if rows:
             yield what, *_areas(rows), *_signs(rows)
+
+
+def vocabulary() -> Lines:
+    """What the vocabulary alone gives away: targets that are trained and untrained, with the vocabulary of members and of others."""
+    for name, whose in (("words", "members"), ("public", "reference users")):
+        for part, what in (("headline", "trained"), ("untrained", "untrained")):
+            rows = rows_of(name, part)
+            if rows:
+                yield whose, what, rows[0]["members"], *_areas(rows)
 
 
 def outputs() -> tuple[list[str], list[Sequence[Any]]]:
@@ -223,11 +231,12 @@ def tables() -> dict[str, str]:
         "performance": table(("task (in the paper)", *sides), performance()),
         "headline": table(whole, headline()),
         "shadows": table(("shadow models", *beside), shadows()),
+        "vocabulary": table(("vocabulary of", "target", "members", *STATISTICS), vocabulary()),
         "outputs": table(*outputs()),
         "users": table(("trained on", *beside), users()),
         **{
             f"queries {task}": table(("chosen by", "texts", "words per text", *STATISTICS), queries(task))
-            for task in TASKS
+            for task in (*TASKS, "public")
         },
         **{
             f"noise {task}": table(("not trained on", *STATISTICS, "precision", "recall"), noise(task))
