@@ -1,4 +1,4 @@
-"""The data of `provenance.py`: users of posts, dialogs and translations, divided into members, non-members and reference users."""
+"""The data of `provenance_paper.py`: users of posts, dialogs and translations, divided into members, non-members and reference users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the provenance paper, drawn from the rows of `provenance.py`: queries, outputs, noise, words and ablation."""
+"""The figures of the provenance paper, drawn from the rows of `provenance_paper.py`: queries, outputs, noise, words and ablation."""
 
 from __future__ import annotations
 

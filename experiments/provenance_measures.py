@@ -1,4 +1,4 @@
-"""Scores of users under a target, and how well they tell members from non-members: the rows of `provenance.py`."""
+"""Scores of users under a target, and how well they tell members from non-members: the rows of `provenance_paper.py`."""
 
 from __future__ import annotations
 

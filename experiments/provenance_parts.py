@@ -1,4 +1,4 @@
-"""The tables and figures of the provenance paper, each measured on a target and its shadow models: the parts of `provenance.py`."""
+"""The tables and figures of the provenance paper, each measured on a target and its shadow models: the parts of `provenance_paper.py`."""
 
 from __future__ import annotations
 

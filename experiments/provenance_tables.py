@@ -1,4 +1,4 @@
-"""Prints the tables of docs/explanation/provenance.md from the results of `provenance.py`, beside the paper's numbers.
+"""Prints the tables of docs/explanation/provenance.md from the results of `provenance_paper.py`, beside the paper's numbers.
 
 python experiments/provenance_tables.py
 """

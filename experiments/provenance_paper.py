@@ -1,12 +1,12 @@
 """Can members be told from non-members as well as in the provenance paper, by which statistic, and with how few queries?
 
-    python experiments/provenance.py words --data TWEETS.jsonl.gz --treebank PTB.txt --work DIR
-    python experiments/provenance.py public --data TWEETS.jsonl.gz --work DIR
-    python experiments/provenance.py mismatched --data TWEETS.jsonl.gz --work DIR
-    python experiments/provenance.py users --data TWEETS.jsonl.gz --work DIR
-    python experiments/provenance.py dialogs --data DIALOGS.jsonl.gz --work DIR
-    python experiments/provenance.py translation --data EN-FR.tsv.gz --work DIR
-    python experiments/provenance.py null --data TWEETS.jsonl.gz --work DIR
+    python experiments/provenance_paper.py words --data TWEETS.jsonl.gz --treebank PTB.txt --work DIR
+    python experiments/provenance_paper.py public --data TWEETS.jsonl.gz --work DIR
+    python experiments/provenance_paper.py mismatched --data TWEETS.jsonl.gz --work DIR
+    python experiments/provenance_paper.py users --data TWEETS.jsonl.gz --work DIR
+    python experiments/provenance_paper.py dialogs --data DIALOGS.jsonl.gz --work DIR
+    python experiments/provenance_paper.py translation --data EN-FR.tsv.gz --work DIR
+    python experiments/provenance_paper.py null --data TWEETS.jsonl.gz --work DIR
 
 trains a target and its shadow models (those in DIR already are not trained again), and measures the tables and figures of Auditing Data
 Provenance in Text-Generation Models (Song and Shmatikov, 2019, arXiv:1811.00513) on them, with all statistics side by side. Rows go to
@@ -124,7 +124,8 @@ class Experiment:
         """Measure a part, or read it back; its rows and its other facts are written."""
         kept = self.work / f"{self.name}-{name}.json"
         if kept.is_file():
-            seconds, rows, facts = msgspec.json.decode(kept.read_bytes(), type=tuple[float, list[kind], Any])  # type: ignore[valid-type]
+            seconds, found, facts = msgspec.json.decode(kept.read_bytes(), type=tuple[float, list[Any], Any])
+            rows: list[Any] = [msgspec.convert(row, kind) for row in found]
         else:
             began = time.perf_counter()
             rows, facts = measure()
@@ -179,7 +180,8 @@ class Target:
             words = (text.text for user in self.split.reference for text in user.texts)
             options["tokenizer"] = WordTokenizer.of(words, most=parts.VOCABULARY)
         trained(Training(self.split.members, self.work / variant, self.task.preset, options))
-        return load_model(self.work / variant)
+        model: Model = load_model(self.work / variant)
+        return model
 
     def fit(self) -> Fit:
         """The shadow models, which are trained if they are not there."""
