@@ -33,10 +33,10 @@ def test_an_endpoint_is_audited_through_its_url(tmp_path, capfd):
 
 
 def test_users_whose_mail_was_used_are_found(tmp_path):
-    import provenance
+    import whose_mail
 
-    [question] = provenance.main(tmp_path, size=120_000, epochs=12).questions
+    [question] = whose_mail.main(tmp_path, size=120_000, epochs=12).questions
     found = {row.user for row in question.found()}
-    mine = {f"suspects-{number}@example.com" for number in range(provenance.MEMBERS)}
+    mine = {f"suspects-{number}@example.com" for number in range(whose_mail.MEMBERS)}
     assert len(found & mine) >= 6
     assert len(found - mine) <= 2

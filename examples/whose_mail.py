@@ -1,7 +1,7 @@
 """Was my mailbox used? Fine-tune a small GPT-2 on the mail of some users, and ask it whose mail it was.
 
     pip install 'coalmine[transformers,provenance]'
-    python provenance.py WORK
+    python whose_mail.py WORK
 
 Everything is made in WORK: mail of made-up users, the tokenizer, the base model and the fine-tuned one. Nothing is downloaded. The audit
 needs no shadow models: the base model, which saw nobody's mail, is the reference.
