@@ -163,14 +163,10 @@ def test_a_size_without_its_unit_is_refused(size):
         bytes_in(size, "--memory")
 
 
-# Of engines and models, and of two modules of training.
-SHARED = {"Step", "Sources"}
-
-
 def test_no_two_classes_have_one_name():
     places = defaultdict(list)
     for path in Path(coalmine.__file__).parent.rglob("*.py"):
         for one in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(one, ast.ClassDef):
                 places[one.name].append(path.name)
-    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SHARED} == {}
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coalmine.engines.courses import Step, one_result, run_courses
+from coalmine.engines.courses import CourseStep, one_result, run_courses
 from coalmine.engines.engine import open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit
@@ -29,13 +29,13 @@ class Tasks:
 
 def sum_of_squares_twice(number):
     """The sum of the squares below 10, that of the squares below as many tens, and both together."""
-    first = yield from one_result(Step(Squares(), squares(1), "first", 10))
+    first = yield from one_result(CourseStep(Squares(), squares(1), "first", 10))
     sums = {}
 
     def take(place, found):
         sums[place] = int(found["squares"].sum())
 
-    assert (yield Step(Squares(), squares(number), "second", 10 * number, take)) == []
+    assert (yield CourseStep(Squares(), squares(number), "second", 10 * number, take)) == []
     return int(first["squares"].sum()) + sum(sums.values())
 
 
@@ -56,9 +56,11 @@ def test_courses_of_different_lengths_go_through_their_steps_together():
 def test_a_course_survives_the_problem_of_its_first_unit_that_fails_whatever_the_engine(name, tmp_path):
     def poisoned():
         try:
-            yield Step(Poisoned(str(tmp_path), refused=(3, 4, 5)), [Unit(n) for n in range(40)], "poisoned")
+            yield CourseStep(
+                Poisoned(str(tmp_path), refused=(3, 4, 5)), [Unit(n) for n in range(40)], "poisoned"
+            )
         except NotMeasurableError as problem:
-            again = yield Step(Squares(), squares(1), "again")
+            again = yield CourseStep(Squares(), squares(1), "again")
             return str(problem), len(again)
 
     with open_engine(name) as engine:
@@ -71,7 +73,7 @@ def test_a_problem_that_no_course_survives_ends_all(tmp_path):
 
     def refused():
         try:
-            yield Step(
+            yield CourseStep(
                 Poisoned(str(tmp_path), refused=(0,)), [Unit(0)], "refused", survives=(WorkerLostError,)
             )
         finally:
@@ -79,7 +81,7 @@ def test_a_problem_that_no_course_survives_ends_all(tmp_path):
 
     def unprepared():
         try:
-            yield Step(Poisoned(str(tmp_path), unprepared=True), [Unit(0)], "unprepared")
+            yield CourseStep(Poisoned(str(tmp_path), unprepared=True), [Unit(0)], "unprepared")
         finally:
             ended.append("unprepared")
 
@@ -94,7 +96,7 @@ def test_a_problem_that_no_course_survives_ends_all(tmp_path):
 def test_what_is_known_is_kept_if_a_worker_is_lost_each_time(tmp_path):
     def deadly():
         try:
-            yield Step(Poisoned(str(tmp_path), deadly=(1,)), [Unit(n) for n in range(3)], "deadly")
+            yield CourseStep(Poisoned(str(tmp_path), deadly=(1,)), [Unit(n) for n in range(3)], "deadly")
         except WorkerLostError:
             return "lost"
 

@@ -1,7 +1,7 @@
 """Courses: work of several steps, each of which needs the results of the one before; many courses share one engine.
 
-A course is a generator. It yields a `Step`, units of one work, and goes on once their results are there. The steps that all courses wait
-for are run together, as one wave, so that many courses with one unit each keep all workers busy.
+A course is a generator. It yields a `CourseStep`, units of one work, and goes on once their results are there. The steps that all courses
+wait for are run together, as one wave, so that many courses with one unit each keep all workers busy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coalmine.progress import Progress, Silent
 Result = TypeVar("Result")
 
 
-class Step(NamedTuple):
+class CourseStep(NamedTuple):
     """Units that a course waits for.
 
     Attributes:
@@ -38,10 +38,10 @@ class Step(NamedTuple):
 
 
 # What a step gives its course: the results of its units in their order, unless the step takes them itself.
-Course = Generator[Step, list[Arrays], Result]
+Course = Generator[CourseStep, list[Arrays], Result]
 
 
-def one_result(step: Step) -> Course[Arrays]:
+def one_result(step: CourseStep) -> Course[Arrays]:
     """The result of a step with a single unit."""
     (found,) = yield step
     return found
@@ -90,12 +90,12 @@ class _Going:
 
     def __init__(self, place: int, course: Course[Any]) -> None:
         self.place, self._course = place, course
-        self._step: Step | None = None
+        self._step: CourseStep | None = None
         self._found: dict[int, Arrays] = {}
         self._problem: tuple[int, CoalmineError] | None = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> CourseStep:
         """What it waits for."""
         if self._step is None:
             raise RuntimeError("a course was run before it was started; please report this")

@@ -67,7 +67,7 @@ class InMemory(NamedTuple):
         return self.text
 
 
-class Sources(NamedTuple):
+class CorpusFiles(NamedTuple):
     """What the trainings read: a corpus or the directory of a planted one, a validation corpus, and the fields of both."""
 
     data: str | os.PathLike[str]

@@ -15,7 +15,7 @@ from coalmine.errors import InputError
 from coalmine.models.reference.tokens import ReferenceTokenizer
 from coalmine.progress import Progress
 from coalmine.training.data import Documents, text_of
-from coalmine.training.family import Goal, InMemory, Sources, TrainedModel, family_fingerprint, reach
+from coalmine.training.family import CorpusFiles, Goal, InMemory, TrainedModel, family_fingerprint, reach
 from coalmine.training.options import options_of
 from coalmine.training.record import Watcher
 from coalmine.training.work import Member
@@ -58,7 +58,7 @@ def train(
     """
     goal = Goal(Path(out), Member(options_of(preset, options), _checked(watch)))
     ledger = Ledger(out, seconds_between_saves=snapshot_seconds)
-    [trained] = reach([goal], Sources(data, valid, fields), ledger, engine=engine, progress=progress)
+    [trained] = reach([goal], CorpusFiles(data, valid, fields), ledger, engine=engine, progress=progress)
     return trained
 
 
@@ -136,7 +136,7 @@ def train_family(
     shared = options_of("char-lstm", options)
     return reach(
         goals,
-        Sources(data, valid, fields),
+        CorpusFiles(data, valid, fields),
         ledger,
         named=lambda text: family_fingerprint(text, shared),
         engine=engine,

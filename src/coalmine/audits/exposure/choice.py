@@ -13,7 +13,7 @@ from coalmine.audits.exposure.estimators import automatic
 from coalmine.audits.exposure.ranked import SCORED_UP_TO
 from coalmine.audits.exposure.results import Choice, duration
 from coalmine.audits.exposure.splitting import expected_scores
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.search.walks.enumeration import enumerate_members
 from coalmine.search.walks.members import Members
@@ -48,7 +48,9 @@ class Choosing(MembersWork):
 def chosen(members: Members, *, seconds: float, first_members: int, budget: int) -> Course[Choice]:
     """The method for one format, as `choose` finds it."""
     unit = Unit((seconds, first_members, budget))
-    found = yield from one_result(Step(Choosing(members), [unit], "Measuring the speed of the model", 1))
+    found = yield from one_result(
+        CourseStep(Choosing(members), [unit], "Measuring the speed of the model", 1)
+    )
     return msgspec.msgpack.decode(found["choice"].tobytes(), type=Choice)
 
 

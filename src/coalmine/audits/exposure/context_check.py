@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Unit
 from coalmine.errors import NotMeasurableError, WorkerLostError
 from coalmine.formats.naming import unique_names
@@ -72,7 +72,7 @@ def _scores(
     planted, others = texts
     work = ScoreTexts(Members(model, chosen.formats[format_id]))
     unit = Unit((*planted, *others), size=len(planted) + len(others))
-    found = yield from one_result(Step(work, [unit], "Scoring canaries in other contexts", unit.size))
+    found = yield from one_result(CourseStep(work, [unit], "Scoring canaries in other contexts", unit.size))
     bits = found["bits"]
     return -bits[: len(planted)], -bits[len(planted) :]
 

@@ -16,7 +16,7 @@ from coalmine.audits.exposure.options import ExposureOptions
 from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.results import Choice, ExposureResult, FormatFacts
 from coalmine.corpus.planting.manifest import CanarySet
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Unit
 from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
 from coalmine.models.protocols import Model
@@ -113,7 +113,9 @@ class OneFormat:
             self.model, self.format, sources=sources, batch=asked.batch, memory_bytes=asked.memory
         )
         unit = Unit(texts, names, len(texts))
-        scored = yield from one_result(Step(ScoreTexts(members), [unit], "Scoring canaries", len(texts)))
+        scored = yield from one_result(
+            CourseStep(ScoreTexts(members), [unit], "Scoring canaries", len(texts))
+        )
         self._own = scored["bits"]
         estimator = yield from self._taken(members)
         samples = estimator.samples if asked.samples is None else asked.samples

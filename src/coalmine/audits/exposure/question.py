@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import ESTIMATORS
 from coalmine.audits.exposure.options import ExposureOptions
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import ModelOutputError
 from coalmine.formats.format import Format
@@ -172,7 +172,7 @@ def _compared(question: FormatQuestion, numbers: tuple[int, ...], *, walked: boo
     work = _Comparing(question.members, walked)
     inputs = (question.canary_texts, question.canary_scores, question.options.seed)
     unit = Unit(inputs, question.canary_names)
-    found = yield from one_result(Step(work, [unit], "Asking about canaries a second time", 1))
+    found = yield from one_result(CourseStep(work, [unit], "Asking about canaries a second time", 1))
     measured = float(found["measured_bits"])
     resolution = Resolution(
         relative=float(found["relative"]),

@@ -17,7 +17,7 @@ from coalmine.audits.exposure.question import (
     compare_walked,
     methods_without_walking,
 )
-from coalmine.engines.courses import Course, Step
+from coalmine.engines.courses import Course, CourseStep
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import NotMeasurableError
 from coalmine.search.walks.enumeration import enumerate_members, enumerate_unit
@@ -53,7 +53,7 @@ def exact(question: FormatQuestion) -> Course[Measured]:
             indices = whole_integers(found["indices"], tree.index_type)
             kept[number] = parts.above._replace(indices=indices, costs=found["costs"])
 
-    yield Step(work, parts.units, f"Ranking {form.size:,} members", form.size, take)
+    yield CourseStep(work, parts.units, f"Ranking {form.size:,} members", form.size, take)
     candidates = None
     if keep:
         leaves = [kept[number] for number in sorted(kept)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.question import Compared, FormatQuestion, Measured, compare_walked
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import arrays
 from coalmine.records import Estimate
@@ -116,7 +116,7 @@ def _searched(question: FormatQuestion) -> Course[_Searched]:
     budget = question.options.budget
     work = RankSearching(question.members, compared.costs, compared.margins, compared.indices, budget)
     task = f"Proving ranks, at most {budget:,} expansions"
-    found = yield from one_result(Step(work, [Unit("search", size=0)], task))
+    found = yield from one_result(CourseStep(work, [Unit("search", size=0)], task))
     search = work.search()
     search.restore(found)
     ranks = compared.ranks(search.counter)
@@ -177,7 +177,7 @@ def _drawn(question: FormatQuestion, search: BoundedSearch) -> Course[Draws]:
     cuts = [(begin, min(begin + DRAWS_AT_A_TIME, number)) for begin in range(0, number, DRAWS_AT_A_TIME)]
     units = [Unit(plan.part(begin, end), size=end - begin) for begin, end in cuts]
     work = Drawing(question.members, search.limit)
-    found = yield Step(work, units, f"Drawing {number:,} members", number)
+    found = yield CourseStep(work, units, f"Drawing {number:,} members", number)
     search.frontier.expansions += sum(int(one["expansions"]) for one in found)
     return plan.draws(
         [

@@ -14,7 +14,7 @@ from coalmine.audits.exposure.candidate_scores import CandidateScores
 from coalmine.audits.exposure.estimators import SPLITTING
 from coalmine.audits.exposure.question import FormatQuestion, Measured
 from coalmine.audits.exposure.ranked import exact
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit, advance_and_keep
 from coalmine.randomness import integers
 from coalmine.search.walks.splitting import MOVES, ScoreBook, Splitting
@@ -50,7 +50,7 @@ def splitting(question: FormatQuestion) -> Course[Measured]:
         question.members, question.format_id, question.canary_texts, question.canary_scores, question.samples
     )
     seed, thresholds = question.options.seed, in_steps(question.thresholds)
-    found = yield from one_result(Step(work, [Unit(seed, size=0)], f"Splitting in {RUNS} runs"))
+    found = yield from one_result(CourseStep(work, [Unit(seed, size=0)], f"Splitting in {RUNS} runs"))
     columns = (found["costs"], found["known"], found["ancestors"])
     runs = SplittingRuns([SplittingRun(*run) for run in zip(*columns, strict=True)], found["levels"].tolist())
     estimates = splitting_exposures(

@@ -15,7 +15,7 @@ from coalmine.audits.extraction.results import CanaryExtraction, Extracted, Extr
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.extraction.works import Beaming, Searching, Trying, Unaided, cheapest, found_members
 from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
-from coalmine.engines.courses import Course, Step, one_result, run_courses
+from coalmine.engines.courses import Course, CourseStep, one_result, run_courses
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger, Resume
 from coalmine.engines.units import Arrays, Unit
@@ -181,13 +181,15 @@ def _extraction(model: Model, of: _Sought, asked: ExtractionOptions, ledger: Led
     else:
         width = 1 if asked.method == "greedy" else asked.width
         arrays = yield from one_result(
-            Step(Beaming(members), [Unit((asked.top, width))], "Following a beam", 1)
+            CourseStep(Beaming(members), [Unit((asked.top, width))], "Following a beam", 1)
         )
         found = _Found(found_members(arrays), Certificate(False, int(arrays["expansions"]), None, None))
     tree = members.tree
     texts = [tree.text_at(one.member) for one in found.members]
     work = Unaided(members, len(tree.prefix))
-    flags = (yield from one_result(Step(work, [Unit(tuple(texts))], "Scoring what was found", 1)))["unaided"]
+    flags = (yield from one_result(CourseStep(work, [Unit(tuple(texts))], "Scoring what was found", 1)))[
+        "unaided"
+    ]
     unaided = [None if flag < 0 else bool(flag) for flag in flags.tolist()]
     return _result(members, asked, tree.size, found, texts, unaided)
 
@@ -234,7 +236,7 @@ def _searched(
     while search is None or not (search.is_settled() or search.frontier.expansions >= asked.budget):
         begun = 0 if search is None else search.frontier.expansions
         task = f"Searching, at most {asked.budget:,} expansions"
-        saved = yield from one_result(Step(work, [Unit(begun, saved, 0)], task))
+        saved = yield from one_result(CourseStep(work, [Unit(begun, saved, 0)], task))
         search = work.restored(saved)
         if not search.is_settled():
             spent.save(saved)  # a larger budget resumes from here
@@ -259,7 +261,7 @@ def _tried(members: Members, top: int) -> Course[_Found]:
         best = cheapest(top, best, found["costs"].tolist(), map(int, found["members"].tolist()))
         expansions += int(found["expansions"])
 
-    yield Step(Trying(members, top), parts.units, f"Trying {size:,} members", size, take)
+    yield CourseStep(Trying(members, top), parts.units, f"Trying {size:,} members", size, take)
     found = [FoundMember(member, cost, expansions) for cost, member in best]
     return _Found(found, Certificate(True, expansions, None, 0.0, exhausted=True))
 

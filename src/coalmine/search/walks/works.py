@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.engines.courses import Course, Step, one_result
+from coalmine.engines.courses import Course, CourseStep, one_result
 from coalmine.engines.units import Arrays, Running, Unit
 from coalmine.errors import CoalmineError, NotMeasurableError, WorkerLostError
 from coalmine.models.protocols import Model
@@ -110,7 +110,7 @@ def cut_tree(members: Members) -> Course[TreeParts]:
         none = np.empty(0, dtype=np.int64)
         above = Nodes(none, np.empty(0), none.astype(tree.index_type), none, none, none)
         return TreeParts([Unit("all", size=tree.size)], above, 0)
-    found = yield from one_result(Step(CutTree(members), [Unit(most)], "Cutting the tree"))
+    found = yield from one_result(CourseStep(CutTree(members), [Unit(most)], "Cutting the tree"))
     below = nodes_from_arrays(found, "part", tree.index_type)
     units = []
     for row in range(len(below.costs)):
@@ -134,7 +134,7 @@ def score_in_batches(
     units = [
         Unit(tuple(texts[cut]), None if names is None else tuple(names[cut]), len(texts[cut])) for cut in cuts
     ]
-    found = yield Step(ScoreTexts(members), units, task, len(texts), survives=survives)
+    found = yield CourseStep(ScoreTexts(members), units, task, len(texts), survives=survives)
     return np.concatenate([one["bits"] for one in found]) if found else np.empty(0)
 
 
@@ -146,7 +146,7 @@ def score_every_member(members: Members, take: Callable[[int, Arrays], None]) ->
         for start in range(0, size, members.batch)
         for stop in [min(start + members.batch, size)]
     ]
-    yield Step(ScoreMembers(members), units, f"Scoring {size:,} members", size, take)
+    yield CourseStep(ScoreMembers(members), units, f"Scoring {size:,} members", size, take)
 
 
 def nodes_to_arrays(nodes: Nodes, prefix: str) -> Arrays:
