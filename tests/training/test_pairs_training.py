@@ -17,7 +17,7 @@ from coalmine import ExposureWatch, expose, load_model, train
 from coalmine.cli.main import app
 from coalmine.corpus import Fields
 from coalmine.engines.ledger import UNITS_FILE
-from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError
+from coalmine.errors import CorpusError, InputError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models import check_pairs, text_sequence
 from coalmine.storage.guarded_files import guarded_file, read_guarded
 from resealing import resealed
@@ -295,7 +295,7 @@ class TestWrongInput:
                 return {}
 
         arguments = {"out": tmp_path / "model", "preset": "translation", "watch": StopsAt(), **SMALL}
-        with pytest.raises(StopError):
+        with pytest.raises(NotMeasurableError, match="raised StopError"):
             train(planted.corpus.parent, snapshot_seconds=0.0, **arguments)
         [path] = (tmp_path / "model").glob("unfinished-*.npz")
         with np.load(io.BytesIO(read_guarded(path, "a training"))) as kept:

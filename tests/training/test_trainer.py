@@ -12,7 +12,7 @@ import torch
 from coalmine import CanarySet, ExposureWatch, expose, load_model, plant, train
 from coalmine.corpus import write_embedded_corpus
 from coalmine.engines.ledger import UNITS_FILE
-from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError
+from coalmine.errors import AlteredError, InputError, ModelError, ModelOutputError, NotMeasurableError
 from coalmine.models import check_model
 from coalmine.training.lessons import enough_memory
 from coalmine.training.options import PRESETS, TrainingOptions, options_of
@@ -131,7 +131,7 @@ def test_what_another_training_kept_is_not_resumed(planted, tmp_path):
         def describe(self):
             return {}
 
-    with pytest.raises(StopError):
+    with pytest.raises(NotMeasurableError, match="raised StopError"):
         train(
             planted.corpus.parent, out=tmp_path / "model", watch=StopsAfter(), snapshot_seconds=0.0, **SMALL
         )

@@ -18,6 +18,7 @@ from coalmine.audits.recitation.examples import masked_text
 from coalmine.audits.recitation.table import in_plain_words
 from coalmine.cli.recite import command
 from coalmine.corpus import build_index, embedded_documents
+from coalmine.engines.ledger import Ledger
 from coalmine.errors import CorpusError, InputError, ModelOutputError, NotMeasurableError
 from coalmine.models import Sampling, from_transformers
 from coalmine.models.reference.checkpoint import save_model
@@ -182,26 +183,28 @@ def test_texts_are_masked_unless_they_are_asked_for(learned, index, tmp_path):
 def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(learned, index, tmp_path, monkeypatch):
     monkeypatch.setattr(recitation_answers, "AT_A_TIME", 50)
     recite(learned, index, **OPTIONS, out=tmp_path / "whole")
-    honest, calls = recitation_answers._ask_batch, []
+    honest, calls, add = recitation_answers._ask_batch, [], Ledger.add
 
-    def dies(*arguments):
+    def counted(*arguments):
         calls.append(arguments)
-        if len(calls) == 3:
-            raise RuntimeError("the power went out")
         honest(*arguments)
 
-    monkeypatch.setattr(recitation_answers, "_ask_batch", dies)
+    def dies(*arguments):
+        if len(calls) == 3:
+            raise RuntimeError("the power went out")
+        add(*arguments)
+
+    monkeypatch.setattr(recitation_answers, "_ask_batch", counted)
+    monkeypatch.setattr(Ledger, "add", dies)
     with pytest.raises(RuntimeError):
         recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
     done = len(calls) - 1
-    monkeypatch.setattr(
-        recitation_answers, "_ask_batch", lambda *given: (calls.append(given), honest(*given))
-    )
+    monkeypatch.setattr(Ledger, "add", add)
     result = recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
     assert len(calls) - done - 1 == math.ceil(result.questions / 50) - done
     for name in ("recitation.json", "sequences.parquet"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
-    monkeypatch.setattr(recitation_answers, "_ask_batch", dies)
+    monkeypatch.setattr(Ledger, "add", dies)
     calls.clear()
     with pytest.raises(RuntimeError):
         recite(learned, index, **OPTIONS, out=tmp_path / "stopped")
