@@ -33,9 +33,8 @@ def test_exact_ranks_equal_brute_force(architecture):
     assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_exact_ranks_over_a_hundred_thousand_members(architecture):
-    model = random_model(architecture, dtype=torch.float64)
+def test_exact_ranks_over_a_hundred_thousand_members():
+    model = random_model("lstm", dtype=torch.float64)
     form = Format("{digits:5}")
     canaries = canaries_of(form, planted=5)
     # The oracle scores full strings, in batches, and never shares more than the adapter does in one pass.
