@@ -1,6 +1,7 @@
 """Engines: the same results from each, resuming by content keys, failures as values, and kills that lose nothing."""
 
 import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,8 @@ def test_workers_end_with_a_driver_that_is_killed_whatever_their_units_do(tmp_pa
         "        list(engine.map(Endless(sys.argv[1]), [Unit(0), Unit(1)]))\n"
     )
     (tmp_path / "drive.py").write_text(script)
-    driver = subprocess.Popen([sys.executable, str(tmp_path / "drive.py"), str(tmp_path)])
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}  # where its works are
+    driver = subprocess.Popen([sys.executable, str(tmp_path / "drive.py"), str(tmp_path)], env=environment)
     try:
         workers = [int(wait_for(tmp_path / f"runs-{number}").read_text()) for number in (0, 1)]
     finally:
