@@ -174,6 +174,13 @@ def test_users_of_whom_nothing_is_known_are_not_measured(trained, users):
     assert row.unknown_tokens == 2
 
 
+def test_a_statistic_that_cannot_be_computed_is_refused_before_a_model_is_asked(trained, users, tmp_path):
+    _, model, _ = trained
+    with pytest.raises(NotMeasurableError, match="rmia cannot be computed: there are no shadow models"):
+        audit_provenance(model, users, statistic="rmia", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_asked_is_refused(trained, users):
     _, model, _ = trained
     with pytest.raises(InputError, match="there are no suspects"):

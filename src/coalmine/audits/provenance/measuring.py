@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +27,13 @@ from coalmine.audits.provenance.overlaps import Group, Groups
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.repetition import IndexedCorpus
 from coalmine.audits.provenance.results import Asks, Provenance, Question
-from coalmine.audits.provenance.statistics import Available
+from coalmine.audits.provenance.statistics import Available, statistic_named
 from coalmine.audits.provenance.users import User
 from coalmine.audits.provenance.views import View, encoded, view_of
 from coalmine.audits.provenance.words import log_histogram, word_groups
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
-from coalmine.errors import InputError
+from coalmine.errors import InputError, NotMeasurableError
 from coalmine.models.protocols import FloatArray, Model, OpenTokenizer
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
@@ -104,6 +105,7 @@ def audit_provenance(
     given.check()
     _check_users(users)
     audit = _Audit(model, users, given, fit, reference_model, indexed)
+    audit.check()
     folder = None if out is None else Path(out)
     ledger = Ledger(folder)
     ledger.begin(audit.fingerprint())
@@ -161,6 +163,17 @@ class _Audit:
             min_share=options.min_share,
             frequencies=FrequencyRanks.of(table.token_counts(model.tokenizer.size)) if known else None,
         )
+
+    def check(self) -> None:
+        """Refuse a statistic that was asked for and cannot be computed, before any model is asked."""
+        wanted = self._options.statistic
+        if wanted is None:
+            return
+        # What reference users will say is not known yet, but whether there are any is.
+        compared = self._work.shadows and self._users.reference
+        why = statistic_named(wanted).missing(self._available(np.zeros(1 if compared else 0)))
+        if why is not None:
+            raise NotMeasurableError(f"{wanted} cannot be computed: {why}; or choose another statistic")
 
     def fingerprint(self) -> str:
         """What a run that was stopped has in common with the one that resumes it."""
@@ -254,7 +267,7 @@ class _Audit:
         return decided(asks, names, numbers, non_members, there, self._users.members)
 
     def _available(self, population: FloatArray) -> Available:
-        classifier, why = self._classifier()
+        classifier, why = self._classifier
         view = self._work.view
         return Available(
             view=view,
@@ -267,6 +280,7 @@ class _Audit:
             population=population,
         )
 
+    @cached_property
     def _classifier(self) -> tuple[AuditClassifier | None, str]:
         """The audit classifier for what the target shows, fitted to as many texts of each reference user as suspects are asked about."""
         if self._fit is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -127,8 +127,12 @@ STATISTICS: tuple[Statistic, ...] = (
 )
 
 
+def statistic_named(name: StatisticName) -> Statistic:
+    """A statistic by its name."""
+    return next(one for one in STATISTICS if one.name == name)
+
+
 def deciding_statistic(there: Available) -> Statistic | None:
     """The statistic that decides: the one that was asked for, else the first of the defaults that can be computed."""
-    wanted: Sequence[str] = BY_DEFAULT if there.options.statistic is None else (there.options.statistic,)
-    by_name = {one.name: one for one in STATISTICS}
-    return next((by_name[name] for name in wanted if by_name[name].missing(there) is None), None)  # type: ignore[index]
+    wanted = BY_DEFAULT if there.options.statistic is None else (there.options.statistic,)
+    return next((one for one in map(statistic_named, wanted) if one.missing(there) is None), None)
