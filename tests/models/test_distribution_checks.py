@@ -6,6 +6,7 @@ import pytest
 from coalmine import ScriptedModel
 from coalmine.errors import InputError, ModelError
 from coalmine.models import (
+    AblatedScorer,
     CharacterTokenizer,
     ConformanceError,
     DistributionScorer,
@@ -85,6 +86,55 @@ def test_a_scripted_model_has_distributions_that_conform():
     model = script()
     assert isinstance(model, DistributionScorer)
     assert check_model(model, TEXTS) == []
+
+
+class Ablates(ScriptedModel):
+    """Two hidden units, without which it writes its first character."""
+
+    hidden_units = 2
+
+    def predicts_without(self, sequences, units):
+        own = [score.is_argmax for score in self.score(sequences)]
+        first = [np.array(sequence.target) == 0 for sequence in sequences]
+        return [
+            np.array([first[place] if len(some) == 2 else own[place] for some in units])
+            for place in range(len(sequences))
+        ]
+
+
+class AblatesNothing(Ablates):
+    def predicts_without(self, sequences, units):
+        return [
+            np.repeat(found[:1], len(units), axis=0) for found in super().predicts_without(sequences, units)
+        ]
+
+
+class AblatesAlways(Ablates):
+    def predicts_without(self, sequences, units):
+        return super().predicts_without(sequences, [units[-1]] * len(units))
+
+
+class AblatesOnce(Ablates):
+    def predicts_without(self, sequences, units):
+        return [found[:1] for found in super().predicts_without(sequences, units)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (AblatesNothing, "with all units at zero, one token is predicted everywhere"),
+        (
+            AblatesAlways,
+            "with no unit at zero, the tokens that are predicted must be those that are the argmax",
+        ),
+        (AblatesOnce, "a row for each set of units"),
+    ],
+)
+def test_ablations_that_are_wrong_are_noticed(broken, promise):
+    assert isinstance(script(Ablates), AblatedScorer)
+    assert check_model(script(Ablates), TEXTS) == []
+    with pytest.raises(ConformanceError, match=promise):
+        check_model(script(broken), TEXTS)
 
 
 class Lists(ScriptedModel):

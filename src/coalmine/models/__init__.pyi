@@ -5,6 +5,7 @@ from coalmine.models.loading import load_model as load_model
 from coalmine.models.options import LoadOptions as LoadOptions
 from coalmine.models.promises import ConformanceError as ConformanceError
 from coalmine.models.protocols import (
+    AblatedScorer as AblatedScorer,
     BoundedModel as BoundedModel,
     ContextualModel as ContextualModel,
     DistributionScorer as DistributionScorer,

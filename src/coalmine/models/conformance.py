@@ -18,6 +18,7 @@ import numpy as np
 
 from coalmine.errors import NotMeasurableError
 from coalmine.models.distribution_checks import (
+    check_ablations,
     check_distributions,
     check_open_tokenizer,
     check_pair_distributions,
@@ -26,6 +27,7 @@ from coalmine.models.distribution_checks import (
 )
 from coalmine.models.promises import ConformanceError, bits_alone, close, most_difference, require
 from coalmine.models.protocols import (
+    AblatedScorer,
     BoundedModel,
     ContextualModel,
     DistributionScorer,
@@ -77,6 +79,8 @@ def check_model(model: Model, texts: Sequence[str]) -> list[str]:
         _check_kind_of_scorer(model, texts)
     if isinstance(model, DistributionScorer):
         check_distributions(model, texts)
+    if isinstance(model, AblatedScorer):
+        check_ablations(model, [text_sequence(model, text) for text in texts])
     if isinstance(model, TextRanker):
         check_text_ranker(model, texts)
     if isinstance(model, Stepper):
@@ -120,6 +124,8 @@ def check_pairs(model: PairModel, pairs: Sequence[tuple[str, str]]) -> None:
         close(model, bits_alone(model, sequence), batched, "alone and in a batch")
     if isinstance(model, DistributionScorer):
         check_pair_distributions(model, pairs)
+    if isinstance(model, AblatedScorer):
+        check_ablations(model, sequences)
     for source in (pairs[0][0], pairs[-1][0]):
         check_model(model.given(source), targets)
 

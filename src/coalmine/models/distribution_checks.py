@@ -10,6 +10,7 @@ import numpy as np
 from coalmine.errors import InputError, ModelError
 from coalmine.models.promises import ConformanceError, close, most_difference, require
 from coalmine.models.protocols import (
+    AblatedScorer,
     DistributionScore,
     DistributionScorer,
     FloatArray,
@@ -82,6 +83,27 @@ def check_pair_distributions(model: DistributionScorer, pairs: Sequence[tuple[st
         if isinstance(fixed, DistributionScorer):
             held = fixed.score_distribution([text_sequence(fixed, target)])[0]
             close_distributions(model, held, found, "with the source held fixed and in a batch")
+
+
+def check_ablations(model: AblatedScorer, sequences: Sequence[TokenSequence]) -> None:
+    """Without any unit at zero the argmax is that of the scores; with all of them, what was read does not matter."""
+    width = model.hidden_units
+    if not width:
+        return
+    found = model.predicts_without(sequences, [(), range(width)])
+    require(len(found) == len(sequences), f"{len(sequences)} sequences gave {len(found)} ablations")
+    silent: set[int] = set()
+    for sequence, score, predicted in zip(sequences, model.score(sequences), found, strict=True):
+        require(
+            np.shape(predicted) == (2, len(sequence.target)),
+            f"there must be a row for each set of units and a column for each token, got shape {np.shape(predicted)}",
+        )
+        require(
+            np.array_equal(predicted[0], score.is_argmax),
+            "with no unit at zero, the tokens that are predicted must be those that are the argmax",
+        )
+        silent |= {token for token, hit in zip(sequence.target, predicted[1], strict=True) if hit}
+    require(len(silent) <= 1, f"with all units at zero, one token is predicted everywhere, got {len(silent)}")
 
 
 def close_distributions(model: Model, first: DistributionScore, second: DistributionScore, how: str) -> None:

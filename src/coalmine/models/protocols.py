@@ -9,6 +9,7 @@ zero. All log-probabilities are base 2. No audit asks a model for anything that 
     Model                every model: a name, tokens, the document context, its resolution, a description
     ├── Scorer           the probability of each token of a text
     │   ├── DistributionScorer   and its rank in the vocabulary, and what the whole vocabulary says there
+    │   ├── AblatedScorer        and whether it is still predicted with hidden units set to zero
     │   ├── PartialScorer    which characters at the start of a text have no probability
     │   ├── TextScorer       a text as the model itself tokenizes it
     │   │   └── RankedTextScorer     and the rank of each token among the likeliest
@@ -30,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.errors import InputError, NotMeasurableError
@@ -47,6 +49,7 @@ from coalmine.models.scores import (
 from coalmine.models.tokenizing import OpenTokenizer, Tokenizer
 
 __all__ = [
+    "AblatedScorer",
     "BoundedModel",
     "ContextualModel",
     "DistributionScore",
@@ -153,6 +156,25 @@ class DistributionScorer(Scorer, Protocol):
 
     def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
         """Scores in the order of `sequences`."""
+
+
+@runtime_checkable
+class AblatedScorer(Scorer, Protocol):
+    """A scorer that predicts with units of its last hidden layer set to zero, too; provenance asks how fast it forgets rare words then.
+
+    >>> from coalmine.models import ScriptedModel
+    >>> isinstance(ScriptedModel("ab"), AblatedScorer)
+    False
+    """
+
+    @property
+    def hidden_units(self) -> int:
+        """The units of the last hidden layer, which are numbered from 0; 0 where they cannot be set to zero."""
+
+    def predicts_without(
+        self, sequences: Sequence[TokenSequence], units: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.bool_]]:
+        """(sets, tokens) for each sequence: whether each token of its target is the argmax while each set of units is zero."""
 
 
 @runtime_checkable

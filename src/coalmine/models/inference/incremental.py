@@ -18,7 +18,7 @@ from coalmine.models.inference.likeliest import list_likeliest
 from coalmine.models.inference.local import LocalModel, check_ids
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.reading import Reader
-from coalmine.models.inference.scoring import Scoring, shared_length
+from coalmine.models.inference.scoring import Scoring, hidden_width, masks_without, shared_length
 from coalmine.models.inference.token_scores import TokenScores, Wanted, log2_softmax
 from coalmine.models.protocols import (
     DistributionScore,
@@ -157,6 +157,18 @@ class StatefulModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
     def score_distribution(self, sequences: Sequence[TokenSequence]) -> list[DistributionScore]:
         """Scores in the order of `sequences`, with ranks and the moments of each distribution in bits, from the same pass."""
         return [one.distribution() for one in self._scores(sequences, Wanted(ranks=True, moments=True))]
+
+    @property
+    def hidden_units(self) -> int:
+        """The units of the last hidden layer; 0 for a network that cannot be read without its last layer."""
+        return hidden_width(self._network)
+
+    def predicts_without(
+        self, sequences: Sequence[TokenSequence], units: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.bool_]]:
+        """(sets, tokens) for each sequence: whether each token is the argmax with each set of units at zero; texts are read once."""
+        kept = masks_without(self._network, units, next(self._network.parameters()))
+        return [one.ablated() for one in self._scores(sequences, Wanted(kept=kept))]
 
     @torch.inference_mode()
     def _scores(self, sequences: Sequence[TokenSequence], asked: Wanted) -> list[TokenScores]:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coalmine.errors import NotMeasurableError
 from coalmine.models.inference.incremental import LOGITS_AT_A_TIME, StatefulModel
 from coalmine.models.inference.local import LocalModel, check_ids
 from coalmine.models.inference.projection import Projection
-from coalmine.models.inference.scoring import judge_tokens
+from coalmine.models.inference.scoring import hidden_width, judge_tokens, masks_without
 from coalmine.models.inference.token_scores import TokenScores, Wanted
 from coalmine.models.protocols import (
     DistributionScore,
@@ -178,6 +179,21 @@ class PairNetworkModel(LocalModel[ReferenceTokenizer | SubwordTokenizer]):
         if fixed is not None:
             return fixed.score_distribution([sequence._replace(source=()) for sequence in sequences])
         return [one.distribution() for one in self._scores(sequences, Wanted(ranks=True, moments=True))]
+
+    @property
+    def hidden_units(self) -> int:
+        """The units of the decoder's last hidden layer; 0 for a network that cannot be read without its last layer."""
+        return hidden_width(self.network)
+
+    def predicts_without(
+        self, sequences: Sequence[TokenSequence], units: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.bool_]]:
+        """(sets, tokens) for each sequence: whether each token is the argmax with each set of units at zero; texts are read once."""
+        fixed = self._with_their_source(sequences)
+        if fixed is not None:
+            return fixed.predicts_without([sequence._replace(source=()) for sequence in sequences], units)
+        kept = masks_without(self.network, units, next(self.network.parameters()))
+        return [one.ablated() for one in self._scores(sequences, Wanted(kept=kept))]
 
     def _with_their_source(self, sequences: Sequence[TokenSequence]) -> FixedSource | None:
         """The model with the source of all sequences, if they have one in common; all of them are checked."""

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.models.inference.blocks import LastLayer
 from coalmine.models.inference.projection import Projection
 from coalmine.models.inference.token_scores import TokenScores, Wanted
 from coalmine.models.protocols import IntArray, TokenSequence
@@ -139,9 +141,41 @@ def judge_tokens(
 ) -> TokenScores:
     """The scores of tokens, each at one of the rows of hidden numbers."""
     judged = projection.judge(hidden, rows, tokens, ranks=asked.ranks, moments=asked.moments)
+    predicted = None
+    if asked.kept is not None:
+        found = [projection.argmax(hidden * kept).cpu().numpy()[rows] == tokens for kept in asked.kept]
+        predicted = np.stack(found, axis=1) if found else np.empty((len(tokens), 0), bool)
     return TokenScores(
-        judged.log2[:, 0], judged.is_argmax, judged.ranks, judged.mean_bits, judged.deviation_bits
+        judged.log2[:, 0],
+        judged.is_argmax,
+        judged.ranks,
+        judged.mean_bits,
+        judged.deviation_bits,
+        predicted,
     )
+
+
+def masks_without(layer: LastLayer, units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    """A row for each set of hidden units, with zeros for these, in the precision and on the device of `like`."""
+    width = hidden_width(layer)
+    if not width:
+        raise NotMeasurableError(
+            "the network cannot be read without its last layer, so its hidden units cannot be set to zero"
+        )
+    kept = torch.ones((len(units), width), dtype=like.dtype, device=like.device)
+    for row, some in zip(kept, units, strict=True):
+        if len(some) and not 0 <= min(some) <= max(some) < width:
+            raise InputError(
+                f"hidden units are numbered from 0 to {width - 1}, got {min(some)} to {max(some)}"
+            )
+        row[torch.tensor(some, dtype=torch.long, device=like.device)] = 0
+    return kept
+
+
+def hidden_width(layer: LastLayer) -> int:
+    """How many numbers of a position the last layer reads; 0 for a network that cannot be read without it."""
+    head = layer.head()
+    return 0 if head is None else int(head.weight.shape[1])
 
 
 def shared_length(rows: Sequence[tuple[int, ...]]) -> int:

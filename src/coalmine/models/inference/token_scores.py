@@ -16,10 +16,14 @@ from coalmine.models.protocols import DistributionScore, FloatArray, IntArray, S
 
 
 class Wanted(NamedTuple):
-    """What is asked of the distribution at each position, besides the log-probability of a token."""
+    """What is asked of the distribution at each position, besides the log-probability of a token.
+
+    `kept` has a row of ones and zeros for each ablation: hidden numbers are multiplied by it before the last layer reads them.
+    """
 
     ranks: bool = False
     moments: bool = False
+    kept: Tensor | None = None  # (ablations, width)
 
 
 def check_numbers(finite: bool) -> None:
@@ -38,15 +42,16 @@ class TokenScores(NamedTuple):
     ranks: IntArray | None = None
     mean_bits: FloatArray | None = None
     deviation_bits: FloatArray | None = None
+    predicted: NDArray[np.bool_] | None = None  # (tokens, ablations)
 
     @classmethod
     def of_none(cls, asked: Wanted) -> TokenScores:
         """The scores of no token."""
         number = np.empty(0)
         moments = number if asked.moments else None
-        return cls(
-            number, np.empty(0, bool), np.empty(0, np.int64) if asked.ranks else None, moments, moments
-        )
+        ranks = np.empty(0, np.int64) if asked.ranks else None
+        predicted = None if asked.kept is None else np.empty((0, len(asked.kept)), bool)
+        return cls(number, np.empty(0, bool), ranks, moments, moments, predicted)
 
     def part(self, index: Any) -> TokenScores:
         """The scores of some tokens, which NumPy finds at `index`."""
@@ -62,6 +67,12 @@ class TokenScores(NamedTuple):
     def sequence(self) -> SequenceScore:
         """As a Scorer gives them."""
         return SequenceScore(self.log2_probabilities, self.is_argmax, self.ranks)
+
+    def ablated(self) -> NDArray[np.bool_]:
+        """(ablations, tokens): whether each token is the argmax; ablations must have been asked for."""
+        if self.predicted is None:
+            raise TypeError("ablations were not asked for")
+        return self.predicted.T
 
     def distribution(self) -> DistributionScore:
         """As a DistributionScorer gives them; ranks and moments must have been asked for."""
