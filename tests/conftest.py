@@ -33,6 +33,7 @@ SLOW = {
     "audits/extraction/test_extraction_engines.py",
     "audits/membership/test_membership.py",
     "audits/membership/test_membership_command.py",
+    "audits/provenance/test_ablation.py",
     "audits/provenance/test_blind_baseline.py",
     "audits/provenance/test_fitting.py",
     "audits/provenance/test_provenance_audit.py",

@@ -148,7 +148,7 @@ def test_every_figure_has_the_numbers_of_the_result():
     logs = drawn["provenance-log-probabilities"]
     assert sum(row[4] for row in logs.rows if row[:2] == ("All other words", "suspects")) == pytest.approx(1)
     assert {(row[2], row[3]) for row in logs.rows} >= {(-0.5, 0.0), (-25.0, -24.5)}
-    assert len(drawn["provenance-ablation"].rows) == 10
+    assert len(drawn["provenance-ablation"].rows) == 20
     assert not any(
         "person" in json.dumps([figure.rows, [panel.specs for panel in figure.panels]])
         for figure in drawn.values()

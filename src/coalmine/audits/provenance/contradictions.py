@@ -97,5 +97,7 @@ def _ablation_problems(points: Sequence[AblationPoint]) -> Iterator[str]:
             ("share of units", point.ablated),
             ("accuracy on frequent words", point.frequent),
             ("accuracy on other words", point.rare),
+            ("accuracy on frequent words of non-members", point.non_members_frequent),
+            ("accuracy on other words of non-members", point.non_members_rare),
         ):
             yield from share_problems(f"the ablation: the {what}", share)

@@ -270,29 +270,45 @@ def _histogram(points: Points) -> Spec:
 
 def ablation_figure(document: Provenance) -> Figure | None:
     """How well words are predicted while hidden units are set to zero; None where that was not tried."""
-    sides = {"frequent": "the most frequent words", "rare": "all other words"}
-    points: Points = [
-        {"words": name, "share": draw.rounded(point.ablated), "accuracy": draw.rounded(getattr(point, field))}
-        for field, name in sides.items()
-        for point in document.ablation
-        if getattr(point, field) is not None
-    ]
-    if not points:
+    panels: list[Panel] = []
+    rows: Points = []
+    for title, own, others in (
+        ("The most frequent tenth of words", "frequent", "non_members_frequent"),
+        ("All other words", "rare", "non_members_rare"),
+    ):
+        points: Points = [
+            {
+                "of": name,
+                "share": draw.rounded(point.ablated),
+                "accuracy": draw.rounded(getattr(point, field)),
+            }
+            for name, field in ((SUSPECTS, own), (NON_MEMBERS, others))
+            for point in document.ablation
+            if getattr(point, field) is not None
+        ]
+        if points:
+            panels.append(Panel(title=title, specs={"": _forgetting(points)}))
+            rows += [{**point, "words": title} for point in points]
+    if not panels:
         return None
-    x = draw.axis("share", "share of hidden units set to zero", axis={"format": "~%", "grid": False})
-    y = draw.axis("accuracy", "accuracy", axis={"format": "~%"})
-    line = {"type": "line", "strokeWidth": 2, "point": {"size": 50}}
-    shown = draw.tooltips("words", "share", "accuracy")
-    color = draw.colors_of(list(sides.values()), None, "words")
-    layers = [draw.layer(points, line, x=x, y=y, color=color, tooltip=shown)]
     return Figure(
         figure_id="provenance-ablation",
         title="Ablation",
-        caption="How often the model predicts the next word of its training data while a random share of its hidden units is set to zero. "
-        "What was memorized depends on single units, so its accuracy falls first.",
-        panels=(
-            Panel(specs={"": draw.spec(layers, description="Accuracy by the share of units set to zero.")}),
-        ),
-        columns=("words", "share of units", "accuracy"),
-        rows=draw.rows_of(points, "words", "share", "accuracy"),
+        caption="How often the model predicts the next word of some texts while a random share of its last hidden layer is set to zero. "
+        "What was memorized depends on single units: where suspects were trained on, their rare words are predicted more often than those "
+        "of non-members, and are forgotten first.",
+        panels=tuple(panels),
+        columns=("words", "group", "share of units", "accuracy"),
+        rows=draw.rows_of(rows, "words", "of", "share", "accuracy"),
     )
+
+
+def _forgetting(points: Points) -> Spec:
+    sides = [name for name in _COLORS if any(point["of"] == name for point in points)]
+    x = draw.axis("share", "share of hidden units set to zero", axis={"format": "~%", "grid": False})
+    y = draw.axis("accuracy", "accuracy", axis={"format": "~%"})
+    line = {"type": "line", "strokeWidth": 2, "point": {"size": 50}}
+    shown = draw.tooltips("of", "share", "accuracy")
+    color = draw.color_channel({name: _COLORS[name] for name in sides}, None, "of")
+    layers = [draw.layer(points, line, x=x, y=y, color=color, tooltip=shown)]
+    return draw.spec(layers, description="Accuracy by the share of units set to zero.", height=200)

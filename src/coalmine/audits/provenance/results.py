@@ -110,13 +110,19 @@ class LogHistogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AblationPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the target predicts words of its training data correctly while a random share of its hidden units is set to zero."""
+    """How often the target predicts words correctly while a random share of its last hidden layer is set to zero: accuracies from 0 to 1.
+
+    What was memorized depends on single units, so where texts were trained on, their rare words are forgotten first.
+    """
 
     # Of the hidden units, between 0 and 1.
     ablated: float
-    # Of the most frequent words, and of all others, between 0 and 1; None where there are none.
+    # On the most frequent words of suspects, and on all others of theirs; None where there are none.
     frequent: float | None
     rare: float | None
+    # The same for non-members.
+    non_members_frequent: float | None = None
+    non_members_rare: float | None = None
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +149,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     checks: DataChecks
     words: tuple[WordGroup, ...] = ()
     log_probabilities: LogHistogram | None = None
-    # By ascending share; empty where no units were set to zero.
+    # By ascending share, from some texts of suspects and of non-members; empty where no units were, or could be, set to zero.
     ablation: tuple[AblationPoint, ...] = ()
     # Hashes of the corpora, by role.
     data_sha256: dict[str, str] = {}

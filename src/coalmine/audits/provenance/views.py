@@ -134,11 +134,7 @@ def encoded(tokenizer: Tokenizer, text: str) -> list[int] | None:
 
 def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
     found: list[TextView | None] = [None] * len(texts)
-    asked: list[tuple[int, TokenSequence, int]] = []
-    for place, text in enumerate(texts):
-        read = _sequence(model, text)
-        if read is not None:
-            asked.append((place, *read))
+    asked = readable(model, texts)
     sequences = [sequence for _, sequence, _ in asked]
     scores: list[SequenceScore] | list[DistributionScore]
     scores = (
@@ -146,10 +142,26 @@ def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextVi
         if isinstance(model, DistributionScorer)
         else model.score(sequences)
     )
-    unknown = model.tokenizer.unknown if isinstance(model.tokenizer, OpenTokenizer) else None
     for number, (place, sequence, cut) in enumerate(asked):
-        found[place] = _viewed(view, sequence, scores[number], unknown, cut)
+        found[place] = _viewed(view, model.tokenizer, sequence, scores[number], cut)
     return found
+
+
+def readable(model: Model, texts: Sequence[UserText]) -> list[tuple[int, TokenSequence, int]]:
+    """The texts that a model can read as training saw them: their places, their tokens, and how many tokens at the end were cut off."""
+    found = []
+    for place, text in enumerate(texts):
+        read = _sequence(model, text)
+        if read is not None:
+            found.append((place, *read))
+    return found
+
+
+def counted_tokens(tokenizer: Tokenizer, sequence: TokenSequence) -> tuple[IntArray, NDArray[np.bool_]]:
+    """The tokens of a target, and which of them count: those that were not read as unknown."""
+    tokens = np.array(sequence.target, dtype=np.int64)
+    known = np.ones(len(tokens), dtype=bool)
+    return tokens, tokens != tokenizer.unknown if isinstance(tokenizer, OpenTokenizer) else known
 
 
 def _sequence(model: Model, text: UserText) -> tuple[TokenSequence, int] | None:
@@ -176,13 +188,12 @@ def _sequence(model: Model, text: UserText) -> tuple[TokenSequence, int] | None:
 
 def _viewed(
     view: View,
+    tokenizer: Tokenizer,
     sequence: TokenSequence,
     score: SequenceScore | DistributionScore,
-    unknown: int | None,
     cut: int,
 ) -> TextView:
-    tokens = np.array(sequence.target, dtype=np.int64)
-    counts = np.ones(len(tokens), dtype=bool) if unknown is None else tokens != unknown
+    tokens, counts = counted_tokens(tokenizer, sequence)
     if isinstance(score, DistributionScore):
         ranks = np.asarray(score.ranks, dtype=np.int64)[counts] - 1
         if view.ranked is not None:  # some networks have more logits than there are tokens
