@@ -21,6 +21,7 @@ from coalmine.audits.provenance.data_checks import (
 )
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.overlaps import Overlap
+from coalmine.audits.provenance.population import Population
 from coalmine.audits.provenance.results import AblationPoint
 from coalmine.audits.provenance.statistics import Available
 from coalmine.audits.provenance.views import View
@@ -61,7 +62,8 @@ def numbers(scores, *, unknown=2):
         ratio_bits=TOKENS * given,
         windowed=given / 8 + 0.5,
         min_k=given - 5,
-        rmia_bits=np.full(many, np.nan),
+        listed=np.where(there, TOKENS, 0),
+        rmia_bits=np.empty((many, 0)),
         rank_sums=rank_counts * ranks,
         rank_counts=rank_counts,
         log_histogram=logs,
@@ -78,7 +80,7 @@ def available(options, *, classifier=None, reference=True, moments=True):
         no_reference=None if reference else "there is no model to compare with",
         not_aligned=None,
         no_shadows="there are no shadow models that cut texts into the target's tokens",
-        population=np.empty(0),
+        population=Population.of_nobody(),
     )
 
 
@@ -196,7 +198,13 @@ def provenance(
         words=word_groups(own, calibration, options.confidence),
         log_probabilities=log_histogram(own, calibration),
         ablation=tuple(
-            AblationPoint(ablated=share / 10, frequent=0.3 - share / 50, rare=0.3 - share / 20)
+            AblationPoint(
+                ablated=share / 10,
+                frequent=0.3 - share / 50,
+                rare=0.3 - share / 20,
+                non_members_frequent=0.29 - share / 50 if len(non_members) else None,
+                non_members_rare=0.02 if len(non_members) else None,
+            )
             for share in range(5 if ablation else 0)
         ),
     )

@@ -52,9 +52,10 @@ def test_members_are_found_and_strangers_are_not(audited):
     found = {row.user for row in question.rows if row.decision == "found"}
     assert len(found & set(NAMES)) >= 5
     assert not found - set(NAMES)
-    assert {fact.name for fact in question.statistics if fact.not_applicable is None} == {
-        one.name for one in STATISTICS
-    }
+    facts = {fact.name: fact.not_applicable for fact in question.statistics}
+    assert list(facts) == [one.name for one in STATISTICS]
+    assert {name for name, why in facts.items() if why is not None} == {"listed-share"}
+    assert "ranks every token" in facts["listed-share"]
     ratio = next(one for one in question.statistics if one.name == "likelihood-ratio")
     assert ratio.detection.auc.value > 0.95
     assert ratio.found >= 5
@@ -64,7 +65,7 @@ def test_members_are_found_and_strangers_are_not(audited):
 
 def test_every_p_value_counts_non_members_with_scores_as_high(audited):
     [question] = audited.questions
-    for facts in question.statistics:
+    for facts in question.statistics[:-1]:
         others = np.array(facts.non_member_scores)
         for row in question.rows:
             expected = (1 + (others >= row.scores[facts.name]).sum()) / (len(others) + 1)
@@ -73,7 +74,7 @@ def test_every_p_value_counts_non_members_with_scores_as_high(audited):
 
 def test_numbers_are_those_of_one_text_at_a_time(trained):
     _, model, fit = trained
-    work = UserWork(model, None, fit.shadows, bins=10)
+    work = UserWork(model, None, fit.shadows, ((0,), (0, 1)), bins=10)
     with open_engine("here") as engine:
         found = ask_users(work, STRANGERS, engine=engine, ledger=Ledger(None), progress=Silent())
     for place, user in enumerate(STRANGERS):
@@ -87,7 +88,9 @@ def test_numbers_are_those_of_one_text_at_a_time(trained):
         assert found.tokens[place] == len(mine)
         ratio = log_ratio(mine, theirs.mean(axis=0)) * len(mine)
         assert math.isclose(found.ratio_bits[place], ratio, rel_tol=1e-4, abs_tol=1e-3)
-        assert math.isclose(found.rmia_bits[place], rmia_ratio(mine, theirs), abs_tol=1e-4)
+        assert np.allclose(
+            found.rmia_bits[place], [rmia_ratio(mine, theirs[:1]), rmia_ratio(mine, theirs)], atol=1e-4
+        )
         windows = [
             windowed_ratio(
                 own[text].log2_probabilities,
@@ -100,6 +103,49 @@ def test_numbers_are_those_of_one_text_at_a_time(trained):
         assert math.isclose(found.min_k[place], np.mean(lowest), rel_tol=1e-3, abs_tol=1e-3)
         ranks = np.concatenate([view.ranks for view in own])
         assert np.allclose(found.features[place], work.histogram.features(ranks))
+
+
+def rmia_by_hand(mine, theirs, others, slack):
+    """The share of others that a user is above, in probabilities; each comparison is with the shadows that were not trained on the other."""
+
+    def ratio(target, shadows):
+        means = [sum(2.0**bits for bits in column) / len(column) for column in zip(*shadows, strict=True)]
+        return math.prod(
+            (2.0**bits / mean) ** (1 / len(target)) for bits, mean in zip(target, means, strict=True)
+        )
+
+    hits = [
+        ratio(mine, [theirs[place] for place in left])
+        >= slack * ratio(target, [shadows[place] for place in left])
+        for target, shadows, left in others
+    ]
+    return sum(hits) / len(hits)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_rmia_compares_each_pair_of_users_with_the_same_shadows(trained, users, number, tmp_path):
+    folder, model, fit = trained
+    if number > 2:
+        there = folder / "fit" / "shadows"
+        fit = fit_provenance(REFERENCE, tmp_path, like=folder / "model", shadows=number, shadows_at=there)
+    found = audit_provenance(model, users, fit=fit, bins=10, ablation_texts=0)
+
+    def said(one, user):
+        views = look(one, view_of(one), user.texts)
+        return np.concatenate([view.log2_probabilities for view in views]).tolist()
+
+    others = []
+    for user, in_them in zip(REFERENCE, fit.trained_on(REFERENCE), strict=True):
+        left = [place for place in range(number) if not in_them[place]]
+        if left:
+            others.append((said(model, user), [said(one, user) for one in fit.shadows], left))
+    # With three shadows, some reference users are left out of one of them and some of two.
+    assert {len(left) for _, _, left in others} == set(range(1, number))
+    for row, user in zip(found.questions[0].rows, users.suspects, strict=True):
+        own = said(model, user), [said(one, user) for one in fit.shadows]
+        # Rounding may turn a tie, and nothing else.
+        least, most = (rmia_by_hand(*own, others, slack) for slack in (1.0001, 0.9999))
+        assert least <= row.scores["rmia"] <= most <= least + 1 / len(others)
 
 
 def test_the_same_bytes_from_processes_and_from_a_second_run(trained, users, tmp_path):
@@ -130,6 +176,18 @@ def test_only_the_likeliest_tokens(trained, users):
     assert facts["rank-histogram"] is None
     assert "no log-probabilities" in facts["likelihood-ratio"]
     assert "whole distribution" in facts["min-k++"]
+    assert facts["listed-share"] is None
+    for row, user in zip(question.rows, users.suspects, strict=True):
+        ranks = np.concatenate([view.ranks for view in look(model, view_of(model), user.texts)])
+        assert row.scores["listed-share"] == pytest.approx(float(np.mean(ranks < 3)))
+
+
+def test_a_list_of_likely_tokens_alone_decides_without_shadows(trained, users):
+    _, model, _ = trained
+    [question] = audit_provenance(model, users._replace(reference=()), top=3).questions
+    assert question.deciding.name == "listed-share"
+    assert question.deciding.detection.auc.value > 0.8
+    assert question.deciding.found >= 3
 
 
 def test_few_queries_and_both_questions(trained, users):

@@ -51,6 +51,7 @@ def test_a_server_with_log_probabilities(made):
     assert "counts other words than the target" in facts["likelihood-ratio"].not_applicable
     assert facts["rank-histogram"].not_applicable is not None
     assert facts["min-k++"].not_applicable is not None
+    assert facts["listed-share"].not_applicable is None
 
 
 @pytest.mark.parametrize(("liar", "top"), [("no_echo", 20), ("text_only", 1)])
@@ -64,3 +65,5 @@ def test_a_server_that_lists_tokens_only(made, liar, top):
     assert question.deciding.calibrated == "non-members"
     assert question.deciding.found >= 3
     assert all(row.p_value is not None for row in question.rows)
+    # What it lists is enough to say something without shadow models.
+    assert all(0 <= row.scores["listed-share"] <= 1 for row in question.rows)

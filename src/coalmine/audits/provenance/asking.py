@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import User, UserText
-from coalmine.audits.provenance.views import TextView, View, look, view_of
+from coalmine.audits.provenance.views import NOT_LISTED, TextView, View, look, view_of
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Arrays, Run, Running, Unit
@@ -56,8 +55,9 @@ class Numbers(NamedTuple):
         tokens: tokens that count, `unknown` those that were read as unknown, and `cut` those at the ends of texts that are too long.
         target_bits: the sum of log2 probabilities under the target.
         ratio_bits: that minus the same under the reference.
+        listed: how many of the tokens that count are among those that the target lists.
         windowed, min_k: these statistics.
-        rmia_bits: log2 of the target's likelihood over the mean one of the shadows, per token.
+        rmia_bits: log2 of the target's likelihood over the mean one of the shadows, per token; a column for each set of shadows.
         rank_sums, rank_counts: the sum of ranks and the number of tokens for words of each group of frequency.
         log_histogram: how often log2 probabilities are in each bin, for frequent words and for others.
     """
@@ -68,6 +68,7 @@ class Numbers(NamedTuple):
     tokens: IntArray
     unknown: IntArray
     cut: IntArray
+    listed: IntArray
     target_bits: FloatArray
     ratio_bits: FloatArray
     windowed: FloatArray
@@ -91,6 +92,7 @@ class UserWork(ModelWork):
         target: the model that is audited.
         reference: a model whose probabilities those of the target are compared with; None where there is none.
         shadows: models that were trained on some of the reference users.
+        shadow_sets: sets of shadows, by their places: those that a reference user is compared with, and others beside that user.
         top: how many of the likeliest tokens are looked at; None for what the target shows.
         bins, scaling: of the histogram of ranks.
         min_share: the share of tokens that `min-k++` looks at.
@@ -100,13 +102,14 @@ class UserWork(ModelWork):
     target: Model
     reference: Model | None = None
     shadows: tuple[Model, ...] = ()
+    shadow_sets: tuple[tuple[int, ...], ...] = ()
     top: int | None = None
     bins: int = 100
     scaling: Scaling = "shares"
     min_share: float = 0.2
     frequencies: FrequencyRanks | None = None
 
-    name = "provenance/1"
+    name = "provenance/2"
 
     @property
     def models(self) -> tuple[Model | None, ...]:
@@ -117,7 +120,7 @@ class UserWork(ModelWork):
     def facts(self) -> Any:
         """The models, and what decides their answers."""
         table = None if self.frequencies is None else self.frequencies.shares
-        return [super().facts, self.top, self.bins, self.scaling, self.min_share, table]
+        return [super().facts, self.shadow_sets, self.top, self.bins, self.scaling, self.min_share, table]
 
     @property
     def view(self) -> View:
@@ -135,14 +138,13 @@ class UserWork(ModelWork):
         """The models are loaded; what they show is found out once."""
         return _Asking(self).ask
 
-    def units(self, users: Sequence[User], trained: NDArray[np.bool_] | None = None) -> Iterator[Unit]:
-        """Users, cut in the same way for every engine; `trained[i, j]` is whether shadow j was trained on user i."""
+    def units(self, users: Sequence[User]) -> Iterator[Unit]:
+        """Users, cut in the same way for every engine."""
         for rows in _chunks(users):
             texts = [text for row in rows for text in users[row].texts]
             sizes = [len(users[row].texts) for row in rows]
-            seen = np.zeros((len(rows), len(self.shadows)), dtype=bool) if trained is None else trained[rows]
             said = ([text.text for text in texts], [text.source for text in texts])
-            yield Unit((*said, sizes, seen), size=len(texts))
+            yield Unit((*said, sizes), size=len(texts))
 
 
 def ask_users(
@@ -152,12 +154,11 @@ def ask_users(
     engine: Engine,
     ledger: Ledger,
     progress: Progress,
-    trained: NDArray[np.bool_] | None = None,
     task: str = "Asking",
 ) -> Numbers:
     """The numbers of each user, in their order; the users' texts are those that were chosen to be asked about."""
     progress.start(task, sum(len(user.texts) for user in users))
-    units = list(work.units(users, trained))
+    units = list(work.units(users))
     parts: list[Arrays] = [{}] * len(units)
     for outcome in engine.map(work, units, ledger=ledger, progress=progress):
         parts[outcome.number] = outcome.value()
@@ -185,7 +186,7 @@ class _Asking:
         self._views = [None if model is None else view_of(model) for model in others]
 
     def ask(self, unit: Unit, running: Running) -> Arrays:
-        texts, sources, sizes, trained = unit.inputs
+        texts, sources, sizes = unit.inputs
         every = [UserText(text, source) for text, source in zip(texts, sources, strict=True)]
         work = self._work
         target = look(work.target, self._view, every)
@@ -195,15 +196,11 @@ class _Asking:
         ]
         running.advance(len(every))
         rows, start = [], 0
-        for number, size in enumerate(sizes):
+        for size in sizes:
             part = slice(start, start + size)
             start += size
             reference, *shadows = [None if one is None else one[part] for one in others]
-            kept = [
-                one
-                for one, seen in zip(shadows, trained[number], strict=True)
-                if one is not None and not seen
-            ]
+            kept = [one for one in shadows if one is not None]
             rows.append(self._row(target[part], reference, kept))
         return {name: np.stack([row[name] for row in rows]) for name in Numbers._fields}
 
@@ -225,6 +222,7 @@ class _Asking:
             "tokens": len(ranks),
             "unknown": sum(view.unknown for view in target if view is not None),
             "cut": sum(view.cut for view in read),
+            "listed": int((ranks != NOT_LISTED).sum()),
             "target_bits": _sum_of(read),
             "min_k": self._min_k(read),
             **self._compared(target, reference, shadows),
@@ -236,9 +234,10 @@ class _Asking:
         target: Sequence[TextView | None],
         reference: Sequence[TextView | None] | None,
         shadows: Sequence[Sequence[TextView | None]],
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         """What comes of comparing the target with the reference, or with the shadows in its place."""
-        found = dict.fromkeys(("ratio_bits", "windowed", "rmia_bits"), float("nan"))
+        found: dict[str, Any] = dict.fromkeys(("ratio_bits", "windowed"), float("nan"))
+        found["rmia_bits"] = np.full(len(self._work.shadow_sets), np.nan)
         if not self._view.probabilities:
             return found
         beside = self._beside(reference, shadows) or [None] * len(target)
@@ -259,7 +258,10 @@ class _Asking:
                 found["windowed"] = float(np.mean(shares))
         own = _bits(target)
         if shadows and len(own) and self._alike(self._views[1:]):
-            found["rmia_bits"] = rmia_ratio(own, [_bits(one) for one in shadows])
+            said = [_bits(one) for one in shadows]
+            found["rmia_bits"][:] = [
+                rmia_ratio(own, [said[place] for place in some]) for some in self._work.shadow_sets
+            ]
         return found
 
     def _beside(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from coalmine.audits.provenance.ablation import AblationWork, ablation_of_groups
 from coalmine.audits.provenance.asking import FrequencyRanks, Numbers, UserWork, ask_users
 from coalmine.audits.provenance.blind_baseline import blind_baseline
 from coalmine.audits.provenance.classifier import AuditClassifier
@@ -24,9 +25,10 @@ from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
 from coalmine.audits.provenance.overlaps import Group, Groups
+from coalmine.audits.provenance.population import Population, ShadowSets
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.repetition import IndexedCorpus
-from coalmine.audits.provenance.results import Asks, Provenance, Question
+from coalmine.audits.provenance.results import AblationPoint, Asks, Provenance, Question
 from coalmine.audits.provenance.statistics import Available, statistic_named
 from coalmine.audits.provenance.users import User
 from coalmine.audits.provenance.views import View, encoded, view_of
@@ -34,7 +36,7 @@ from coalmine.audits.provenance.words import log_histogram, word_groups
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import Ledger
 from coalmine.errors import InputError, NotMeasurableError
-from coalmine.models.protocols import FloatArray, Model, OpenTokenizer
+from coalmine.models.protocols import Model, OpenTokenizer
 from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
@@ -153,10 +155,13 @@ class _Audit:
         }
         shadows = fit.shadows if fit is not None and view.probabilities else ()
         alike = bool(shadows) and _same_tokens(view, view_of(shadows[0]))
+        compared = users.reference if alike else ()
+        self._sets = ShadowSets.of(np.empty((0, 0), bool) if fit is None else fit.trained_on(compared))
         self._work = UserWork(
             model,
             reference,
             shadows if alike else (),
+            self._sets.sets,
             top=options.top,
             bins=options.bins,
             scaling=options.scaling,
@@ -170,8 +175,9 @@ class _Audit:
         if wanted is None:
             return
         # What reference users will say is not known yet, but whether there are any is.
-        compared = self._work.shadows and self._users.reference
-        why = statistic_named(wanted).missing(self._available(np.zeros(1 if compared else 0)))
+        there = np.flatnonzero(self._sets.of_users >= 0)
+        someone = Population(np.zeros(len(there)), self._sets.of_users[there])
+        why = statistic_named(wanted).missing(self._available(someone))
         if why is not None:
             raise NotMeasurableError(f"{wanted} cannot be computed: {why}; or choose another statistic")
 
@@ -191,26 +197,31 @@ class _Audit:
     def run(self, engine: Engine, ledger: Ledger, progress: Progress) -> Provenance:
         """Ask about everyone, and decide."""
 
-        def ask(role: str, trained: Any = None) -> Numbers | None:
+        def ask(role: str) -> Numbers | None:
             group = [one.user for one in self._queries[role]]
             if not group:
                 return None
             task = f"Asking about {role.replace('_', '-')}"
-            return ask_users(
-                self._work, group, engine=engine, ledger=ledger, progress=progress, trained=trained, task=task
-            )
+            return ask_users(self._work, group, engine=engine, ledger=ledger, progress=progress, task=task)
 
         suspects, others, non_members = ask("suspects"), ask("others"), ask("non_members")
         if suspects is None:
             raise InputError(NO_SUSPECTS)
-        population: FloatArray = np.empty(0)
-        if self._work.shadows and self._fit is not None and self._users.reference:
-            trained = self._fit.trained_on(self._users.reference)
-            asked = ask("reference", trained)
-            if asked is not None:
-                population = asked.rmia_bits[~np.isnan(asked.rmia_bits)]
-        there = self._available(population)
-        return self._result(suspects, others, non_members, there)
+        asked = ask("reference") if self._sets.sets else None
+        there = self._available(
+            Population.of_nobody() if asked is None else Population.of(asked.rmia_bits, self._sets)
+        )
+        result = self._result(suspects, others, non_members, there)
+        return msgspec.structs.replace(result, ablation=self._ablation(engine, ledger, progress))
+
+    def _ablation(self, engine: Engine, ledger: Ledger, progress: Progress) -> tuple[AblationPoint, ...]:
+        """The curves of a target whose units are not hidden behind a list of the likeliest tokens."""
+        frequencies, most = self._work.frequencies, self._options.ablation_texts
+        if frequencies is None or self._work.view.top is not None or not most:
+            return ()
+        work = AblationWork(self._model, frequencies, seed=self._options.seed)
+        groups = [[one.user for one in self._queries[role]] for role in ("suspects", "non_members")]
+        return ablation_of_groups(work, *groups, most, engine=engine, ledger=ledger, progress=progress)
 
     def _result(
         self, suspects: Numbers, others: Numbers | None, non_members: Numbers | None, there: Available
@@ -266,7 +277,7 @@ class _Audit:
         names = [one.user.name for one in self._queries[role]]
         return decided(asks, names, numbers, non_members, there, self._users.members)
 
-    def _available(self, population: FloatArray) -> Available:
+    def _available(self, population: Population) -> Available:
         classifier, why = self._classifier
         view = self._work.view
         return Available(

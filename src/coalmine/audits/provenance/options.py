@@ -9,9 +9,11 @@ from coalmine.records.options import SEED, Option, Options
 
 By = Literal["user", "document"]
 Selection = Literal["all", "random", "frequency-sum", "index-sum"]
-StatisticName = Literal["rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++"]
+StatisticName = Literal[
+    "rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++", "listed-share"
+]
 # Which of them decides where the user names none: the first that can be computed.
-BY_DEFAULT: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++")
+BY_DEFAULT: tuple[StatisticName, ...] = ("rank-histogram", "likelihood-ratio", "min-k++", "listed-share")
 # Those of `RankHistogram`, which cannot be imported here without NumPy.
 Scaling = Literal["shares", "counts", "unit"]
 
@@ -42,8 +44,8 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
     statistic: Annotated[
         StatisticName | None,
         Option(
-            "Which statistic decides: rank-histogram, likelihood-ratio, rmia, windowed-ratio or min-k++; default: the first that "
-            "can be computed, in this order without rmia and windowed-ratio."
+            "Which statistic decides: rank-histogram, likelihood-ratio, rmia, windowed-ratio, min-k++ or listed-share; default: the "
+            "first that can be computed, in this order without rmia and windowed-ratio."
         ),
     ] = None
     fdr: Annotated[float, Option("False-discovery rate: the share of wrong names among those found.")] = 0.05
@@ -64,6 +66,14 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
     min_share: Annotated[
         float, Option("min-k++: the share of tokens, the least likely ones, that is looked at.", decides=True)
     ] = 0.2
+    ablation_texts: Annotated[
+        int,
+        Option(
+            "Texts of suspects, and of non-members, that are asked about with hidden units set to zero, for a figure; 0 for none.",
+            decides=True,
+            least=0,
+        ),
+    ] = 100
     confidence: float = 0.95
     seed: Annotated[int, SEED] = 0
 
@@ -83,6 +93,8 @@ class ProvenanceOptions(Options, frozen=True, kw_only=True):
             given = getattr(self, name)
             if given is not None and given < 1:
                 raise InputError(f"{name} must be at least 1, got {given}")
+        if self.ablation_texts < 0:
+            raise InputError(f"ablation_texts must be at least 0, got {self.ablation_texts}")
         if not 0 < self.gamma < float("inf"):
             raise InputError(f"gamma must be a positive ratio, got {self.gamma}; 1 is usual")
         if self.queries is not None and self.selection == "all":

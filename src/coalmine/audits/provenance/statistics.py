@@ -10,6 +10,7 @@ import numpy as np
 from coalmine.audits.provenance.asking import Numbers
 from coalmine.audits.provenance.classifier import AuditClassifier
 from coalmine.audits.provenance.options import BY_DEFAULT, ProvenanceOptions, StatisticName
+from coalmine.audits.provenance.population import Population
 from coalmine.audits.provenance.views import View
 from coalmine.models.protocols import FloatArray
 from coalmine.statistics.provenance.text_scores import rmia
@@ -21,10 +22,10 @@ class Available(NamedTuple):
     Attributes:
         view: what the target shows.
         classifier: that of the fit; None where there is none, or none for such a target, and `no_classifier` says why.
-        reference: why there is nothing to compare probabilities with; None where there is something.
-        aligned: why target and reference cannot be compared token by token; None where they can.
-        shadows: why there are no shadows that cut texts as the target does; None where there are.
-        population: log2 likelihood ratios of reference users, who are not in the training data, per token.
+        no_reference: why there is nothing to compare probabilities with; None where there is something.
+        not_aligned: why target and reference cannot be compared token by token; None where they can.
+        no_shadows: why there are no shadows that cut texts as the target does; None where there are.
+        population: the reference users that suspects are compared with.
     """
 
     view: View
@@ -34,7 +35,7 @@ class Available(NamedTuple):
     no_reference: str | None
     not_aligned: str | None
     no_shadows: str | None
-    population: FloatArray
+    population: Population
 
 
 class Statistic(NamedTuple):
@@ -72,10 +73,25 @@ def _by_rank_histogram(numbers: Numbers, there: Available) -> FloatArray:
 
 
 def _by_rmia(numbers: Numbers, there: Available) -> FloatArray:
-    gamma = there.options.gamma
-    return np.array(
-        [np.nan if np.isnan(one) else rmia(float(one), there.population, gamma) for one in numbers.rmia_bits]
-    )
+    population, gamma = there.population, there.options.gamma
+
+    def score(ratios: FloatArray) -> float:
+        beside = ratios[population.sets]  # to the same shadows as each of the population
+        return float("nan") if np.isnan(beside).any() else rmia(beside, population.ratios, gamma)
+
+    return np.array([score(row) for row in numbers.rmia_bits])
+
+
+def _no_list(there: Available) -> str | None:
+    if there.view.top is not None:
+        return None
+    return "the target ranks every token, so that all are listed; look at the likeliest few with --top"
+
+
+def _listed(numbers: Numbers, there: Available) -> FloatArray:
+    del there
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(numbers.listed / numbers.tokens)
 
 
 def _per_token(numbers: Numbers, there: Available) -> FloatArray:
@@ -104,7 +120,11 @@ STATISTICS: tuple[Statistic, ...] = (
         lambda there: (
             _no_probabilities(there)
             or there.no_shadows
-            or (None if len(there.population) else "no reference users were given to compare ratios with")
+            or (
+                None
+                if len(there.population.ratios)
+                else "no reference users were given to compare ratios with"
+            )
         ),
         _by_rmia,
     ),
@@ -123,6 +143,12 @@ STATISTICS: tuple[Statistic, ...] = (
             else "the target does not give the whole distribution over its vocabulary"
         ),
         lambda numbers, _: numbers.min_k,
+    ),
+    Statistic(
+        "listed-share",
+        "the ranks of the likeliest few tokens; nothing to compare with",
+        _no_list,
+        _listed,
     ),
 )
 

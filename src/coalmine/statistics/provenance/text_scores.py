@@ -120,29 +120,38 @@ def rmia_ratio(target_log2: ArrayLike, shadows_log2: Sequence[ArrayLike]) -> flo
     return float(np.mean(target - (total - math.log2(len(shadows_log2)))))
 
 
-def rmia(user_ratio: float, population_ratios: ArrayLike, gamma: float = 1.0) -> float:
+def rmia(user_ratio: ArrayLike, population_ratios: ArrayLike, gamma: float = 1.0) -> float:
     """The share of the population, 0 to 1, whose `rmia_ratio` is at least log2(gamma) bits per token below the user's.
 
     Low-Cost High-Power Membership Inference Attacks (Zarifzadeh, Liu and Shokri, 2024, arXiv:2312.03262), offline: what is
-    compared is p_target / p_shadows of the user, as a geometric mean over tokens, with that of users drawn from the population.
+    compared is p_target / p_shadows of the user, as a geometric mean over tokens, with that of users drawn from the population. Where
+    these are compared with different shadows, the user has a ratio for each of them, to the same shadows: a mean over more models
+    is higher where models differ, so that ratios to more and to fewer of them are not alike.
 
     >>> rmia(1.5, [0.0, 1.0, 2.0, 1.5])
     0.75
     >>> rmia(1.5, [0.0, 1.0, 2.0, 1.5], gamma=2.0)
     0.25
+    >>> rmia([1.5, 1.5, 2.5, 1.0], [0.0, 1.0, 2.0, 1.5])
+    0.75
     """
     others = number_row(population_ratios, "population ratios")
+    own = np.asarray(user_ratio, dtype=np.float64)
     if not len(others):
         raise NotMeasurableError(
             "rmia compares a user with others, but the population is empty; give at least one ratio"
         )
-    if math.isnan(user_ratio) or np.isnan(others).any():
+    if own.shape not in {(), others.shape}:
+        raise InputError(
+            f"a user has one ratio, or one for each of the population, got {own.size} and {len(others)}; give as many"
+        )
+    if np.isnan(own).any() or np.isnan(others).any():
         raise ModelOutputError(
             "ratios must be numbers, but some are NaN; find out why before drawing conclusions"
         )
     if not 0.0 < gamma < math.inf:
         raise InputError(f"gamma must be a finite ratio above 0, got {gamma}; use for example 1.0")
-    return float(np.mean(user_ratio - others >= math.log2(gamma)))
+    return float(np.mean(own - others >= math.log2(gamma)))
 
 
 def _log2(values: ArrayLike, whose: str) -> FloatArray:
