@@ -220,8 +220,10 @@ class _Audit:
         if frequencies is None or self._work.view.top is not None or not most:
             return ()
         work = AblationWork(self._model, frequencies, seed=self._options.seed)
-        groups = [[one.user for one in self._queries[role]] for role in ("suspects", "non_members")]
-        return ablation_of_groups(work, *groups, most, engine=engine, ledger=ledger, progress=progress)
+        suspects, others = ([one.user for one in self._queries[role]] for role in ("suspects", "non_members"))
+        return ablation_of_groups(
+            work, suspects, others, most, engine=engine, ledger=ledger, progress=progress
+        )
 
     def _result(
         self, suspects: Numbers, others: Numbers | None, non_members: Numbers | None, there: Available
