@@ -1,0 +1,182 @@
+"""Where people can be reached: phone numbers and e-mail addresses."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import Any
+
+from coalmine.corpus.secrets.identifiers import needs
+from coalmine.corpus.secrets.kind import SecretKind
+
+# Phone numbers.
+
+_NATIONAL_DIGITS = 10
+_AREA_DIGITS = 3
+# After a number that is too long, this many groups of digits may belong to something else.
+_FOREIGN_GROUPS = 3
+_LAST_GROUP = re.compile(r"[ .()/-]+[0-9]+$")
+# Services such as 411 and 911.
+_SERVICE = re.compile("[2-9]11")
+# Reserved for fiction: 555-0100 to 555-0199 in North America; the ranges of Ofcom (+44), Arcep (+33) and ACMA (+61).
+_FICTION = re.compile(
+    r"\+1[0-9]{3}55501[0-9]{2}"
+    r"|\+44(?:1632960|1134960|1144960|1154960|1164960|1174960|1184960|1214960|1314960|1414960|1514960|1614960|2079460|1914980"
+    r"|2890180|2920180|7700900|8081570|9098790|3069990)[0-9]{3}"
+    r"|\+33(?:199|261|353|465|536)(?:00|91|01|71|49)[0-9]{4}|\+33639(?:98)[0-9]{4}"
+    r"|\+61(?:[2378](?:5550|7010)[0-9]{4}|491570[0-9]{3})"
+)
+_PHONE_DIRECTORY = re.compile(r"\+1[0-9]{3}5551212")
+
+
+@cache
+def _phonenumbers() -> Any:
+    try:
+        import phonenumbers
+    except ImportError:
+        raise needs("phonenumbers") from None
+    return phonenumbers
+
+
+@cache
+def _is_area(code: str) -> bool:
+    """Whether an area code of the North American Numbering Plan is in use."""
+    library = _phonenumbers()
+    return bool(library.is_valid_number(library.parse(f"+1{code}2345678")))
+
+
+def _north_american(digits: str) -> str | None:
+    area, exchange = digits[:_AREA_DIGITS], digits[_AREA_DIGITS : 2 * _AREA_DIGITS]
+    valid = exchange[0] not in "01" and not _SERVICE.fullmatch(exchange) and _is_area(area)
+    return f"+1{digits}" if valid else None
+
+
+@lru_cache(maxsize=1 << 14)
+def _international(text: str) -> str | None:
+    """The number as the International Telecommunication Union writes it (E.164)."""
+    library = _phonenumbers()
+    try:
+        number = library.parse(text)
+    except library.NumberParseException:
+        return None
+    if not library.is_valid_number(number):
+        return None
+    return str(library.format_number(number, library.PhoneNumberFormat.E164))
+
+
+def _phone_part(text: str) -> str | None:
+    """The number without what follows it: of a number with a country code, the longest beginning that is valid."""
+    if not text.startswith("+") or text.startswith("+1"):
+        return text
+    shorter = text
+    for _ in range(_FOREIGN_GROUPS):
+        if _international(shorter) is not None:
+            return shorter
+        cut = _LAST_GROUP.search(shorter)
+        if cut is None:
+            break
+        shorter = shorter[: cut.start()]
+    return text
+
+
+def _phone(text: str) -> str | None:
+    digits = "".join(character for character in text if character.isdigit())
+    if text.startswith("+") and not text.startswith("+1"):
+        return _international(text)
+    national = digits.removeprefix("1") if len(digits) == _NATIONAL_DIGITS + 1 else digits
+    return _north_american(national) if len(national) == _NATIONAL_DIGITS else None
+
+
+def _area(text: str) -> int:
+    """Where the country and area code end: of other countries, where the group after the country code does."""
+    if text.startswith("+") and not text.startswith("+1"):
+        found = re.match(r"\+[0-9]+[ .()/-]*[0-9]{1,3}", text)
+        return 0 if found is None else min(found.end(), len(text) - 4)
+    seen, wanted = 0, _AREA_DIGITS + (len(re.sub("[^0-9]", "", text)) > _NATIONAL_DIGITS)
+    for place, character in enumerate(text):
+        seen += character.isdigit()
+        if seen == wanted:
+            return place + 1
+    return 0
+
+
+PHONE = SecretKind(
+    name="phone",
+    title="phone numbers",
+    # Ten digits without anything between them are common, so they need a country code or a word before them.
+    pattern=r"(?:\b|\+)(?:1[ .-]?)?(?:\b[0-9]{3}[ ./-]|\([0-9]{3}\) ?-?)[0-9]{3}[ .-][0-9]{4}\b"
+    r"|\([0-9]{3}\) ?-?[0-9]{3}[ .-][0-9]{4}\b"
+    r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}\b"
+    r"|\b(?i:phone|telephone|tel|cell|mobile|fax|call|ph)[ .:#=-]{0,3}(?i:(?:me|at|no|nr|num|number|is|us|on)[ .:#=-]{1,3}){0,3}"
+    r"(1?[2-9][0-9]{9})\b",
+    begins="[0-9][0-9]|1[ .(-]|[(+]|[Pp][Hh]|[TtFfCc][AaEe]|[Mm][Oo]",
+    part=_phone_part,
+    check=_phone,
+    is_specimen=lambda value: bool(_FICTION.fullmatch(value) or _PHONE_DIRECTORY.fullmatch(value)),
+    sensitivity=3,
+    is_number=True,
+    kept=_area,
+)
+
+# E-mail addresses.
+
+# Letters of Latin scripts with two bytes in UTF-8.
+_LATIN = r"[\xc3-\xc5][\x80-\xbf]"
+# 64 characters before the @ and 253 after it, in labels of up to 63 (RFC 5321).
+_ADDRESS = re.compile(
+    r"(?=[^@]{1,64}@.{1,253}\Z)[^.@]+(?:\.[^.@]+)*@(?:(?!-)[^.@]{1,63}(?<!-)\.)+[A-Za-z]{2,24}"
+)
+# Domains that are reserved for examples and tests (RFC 2606 and 6761).
+_EXAMPLE_ENDS = (
+    "example.com",
+    "example.org",
+    "example.net",
+    "example.edu",
+    "example",
+    "test",
+    "invalid",
+    "localhost",
+)
+_EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost)")
+# What ends as a domain does and is the name of a file, such as logo@2x.png.
+_FILES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".gif",
+    ".svg",
+    ".webp",
+    ".css",
+    ".html",
+    ".htm",
+    ".php",
+    ".pdf",
+    ".txt",
+    ".xml",
+    ".json",
+)
+
+
+def _email(text: str) -> str | None:
+    """The address in small letters, if its parts have lengths that mail servers take."""
+    if not _ADDRESS.fullmatch(text) or text.endswith(_FILES):
+        return None
+    return text.lower()
+
+
+def _is_example(address: str) -> bool:
+    return address.endswith(_EXAMPLE_ENDS) and bool(_EXAMPLE_DOMAIN.fullmatch(address.rpartition("@")[2]))
+
+
+EMAIL = SecretKind(
+    name="email",
+    title="e-mail addresses",
+    # Only its end: what comes before is found from there, so that long words cost nothing.
+    pattern=rf"[A-Za-z0-9_+%-\x80-\xbf]@(?:(?:[A-Za-z0-9-]|{_LATIN})+\.)+[A-Za-z]{{2,24}}\b",
+    begins=r"[A-Za-z0-9_+%\x80-\xbf-]@",
+    before=r"(?:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]|[\x80-\xbf][\xc3-\xc5]){1,65}",
+    check=_email,
+    is_specimen=_is_example,
+    sensitivity=2,
+    kept_at_end=lambda text: len(text) - text.rfind("@"),
+)

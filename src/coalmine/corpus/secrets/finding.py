@@ -1,0 +1,215 @@
+"""Finding secrets of many kinds in bytes: one pass of google-re2 over all kinds, then the rules of each kind where it found something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from coalmine.corpus.secrets.folding import Folded
+from coalmine.corpus.secrets.identifiers import needs
+from coalmine.corpus.secrets.kind import SecretKind
+
+# Bytes that a secret can have; a block of a private key is the longest.
+LONGEST_SECRET = 12 << 10
+# Bytes before a match that decide whether it is one, or belong to it.
+_BEFORE = 128
+_PIECE = 1 << 20
+# The automaton has room for all states that text can lead to, so that it never falls back to a slower one.
+_AUTOMATON_BYTES = 256 << 20
+_CONTINUATION = 0b1000_0000
+_JOINS = b".-"
+
+
+class Candidate(NamedTuple):
+    """A text that has the shape of a secret. Offsets are in bytes of UTF-8."""
+
+    kind: SecretKind
+    start: int
+    end: int
+    # As it is written, and in its plain form; None if it breaks a rule of its kind, so that it is not a secret.
+    text: str
+    value: str | None
+    # Whether it is a well-known example.
+    specimen: bool
+
+
+class SecretFinder:
+    """Finds secrets of some kinds in text, in time that is proportional to its length.
+
+    >>> from coalmine.corpus.secrets.kinds import chosen_kinds
+    >>> finder = SecretFinder(chosen_kinds(["ssn", "email"]))
+    >>> [(one.kind.name, one.text, one.specimen) for one in finder.find(b"mail bob@x.org, not 078-05-1120 or 000-12-3456")]
+    [('email', 'bob@x.org', False), ('ssn', '078-05-1120', True)]
+    """
+
+    def __init__(self, kinds: Sequence[SecretKind]) -> None:
+        self.kinds = tuple(kinds)
+        self._finditer = _compiled("|".join(f"(?:{kind.pattern})" for kind in kinds), captures=False).finditer
+        self._all_matchers = [_Matcher(kind) for kind in kinds]
+        # By the two bytes that a match begins with, so that few kinds are tried.
+        self._matchers: dict[bytes, tuple[_Matcher, ...]] = {}
+
+    def find(self, content: bytes) -> list[Candidate]:
+        """All secrets in UTF-8 text, in order; none overlaps another, and none extends over the byte 0xFF, which ends a document."""
+        return [one for one in self.candidates([content]) if one.value is not None]
+
+    def candidates(self, pieces: Iterable[bytes]) -> Iterator[Candidate]:
+        """Everything that has the shape of a secret, in one text that comes in pieces; those that fail their check included."""
+        begin, waiting, reach = 0, b"", 0
+        for last, piece in _with_last(_cut(pieces)):
+            content = waiting + piece
+            # What begins before this is known as a whole, and what follows is looked at with the next piece.
+            limit = len(content) if last else _at_character(content, len(content) - LONGEST_SECRET)
+            for one in _without_overlaps(self._candidates(content, limit), reach - begin):
+                if one.value is not None:
+                    reach = begin + one.end
+                yield one._replace(start=begin + one.start, end=begin + one.end)
+            kept = _at_character(content, limit - _BEFORE)
+            begin, waiting = begin + kept, content[kept:]
+
+    def _candidates(self, original: bytes, limit: int) -> list[Candidate]:
+        """What begins before an offset; what has passed its check may overlap other such."""
+        folded = Folded(original)
+        content = folded.content
+        found: list[Candidate] = []
+        matches = self._finditer(content, 0)
+        while (match := next(matches, None)) is not None:
+            start, end = match.span()
+            beginning = content[start : start + 2]
+            matchers = self._matchers.get(beginning) or self._matchers_of(beginning)
+            reach = start + 1
+            for matcher in matchers:
+                one = matcher.at(content, start, end if len(matchers) == 1 else None)
+                if one is None:
+                    continue
+                begin, reach_of_one, value = one
+                candidate = _candidate(folded, matcher.kind, begin, reach_of_one, value)
+                if candidate.start < limit:
+                    found.append(candidate)
+                if value is not None:
+                    # What is found may be the beginning of an address, which is found by its end.
+                    reach = reach_of_one - (content[reach_of_one : reach_of_one + 1] == b"@")
+                    break
+            if reach != end:
+                matches = self._finditer(content, reach)
+        return found
+
+    def _matchers_of(self, beginning: bytes) -> tuple[_Matcher, ...]:
+        possible = tuple(one for one in self._all_matchers if one.begins(beginning))
+        self._matchers[beginning] = possible
+        return possible
+
+
+def _candidate(folded: Folded, kind: SecretKind, begin: int, end: int, value: str | None) -> Candidate:
+    """What was found, at its place in the original."""
+    first, last = folded.original(begin), folded.original_end(end)
+    text = folded.given[first:last].decode("utf-8", "replace")
+    return Candidate(kind, first, last, text, value, value is not None and kind.is_specimen(value))
+
+
+class _Matcher:
+    """Whether there is a secret of one kind where something was found."""
+
+    def __init__(self, kind: SecretKind) -> None:
+        self.kind = kind
+        self.begins = re.compile(kind.begins.encode("latin-1")).match
+        compiled = _compiled(kind.pattern)
+        self._match, self._has_context = compiled.match, compiled.groups > 0
+        self._after: Any = None if kind.after is None else _compiled(kind.after).match
+        self._before = None if kind.before is None else re.compile(kind.before.encode("latin-1")).match
+        # A secret with an open end begins where its characters begin, so that no run of them is looked at more than once.
+        self._not_after = re.compile(f"[{kind.alphabet}]".encode()) if kind.after and kind.alphabet else None
+
+    def at(self, content: bytes, begin: int, end: int | None) -> tuple[int, int, str | None] | None:
+        """Where it begins and ends and its plain form, which is None if it fails its check; None if nothing has the shape.
+
+        `end` is given if it is known that the pattern of this kind matches up to there.
+        """
+        if end is None or self._has_context:
+            match = self._match(content, begin)
+            if match is None:
+                return None
+            begin, end = match.span(1 if self._has_context and match.span(1) != (-1, -1) else 0)
+        if self._before is not None:
+            found = self._before(content[max(0, begin - _BEFORE) : begin + 1][::-1])
+            begin -= found.end() - 1 if found else 0
+        if self._after is not None:
+            end = self._open_end(content, begin, end)
+        kind = self.kind
+        if kind.is_number and _is_part_of_longer(content, begin, end):
+            return None
+        text = content[begin:end].decode("utf-8", "surrogateescape")
+        part = kind.part(text)
+        if part is None:
+            return None
+        if len(part) < len(text):
+            end = begin + len(part.encode("utf-8", "surrogateescape"))
+        return begin, end, kind.check(part)
+
+    def _open_end(self, content: bytes, begin: int, end: int) -> int:
+        """Where a secret ends that goes on as long as its characters do."""
+        if self._not_after is not None and begin and self._not_after.match(content, begin - 1):
+            return end
+        found = self._after(content, end, begin + LONGEST_SECRET)
+        return int(found.end()) if found else end
+
+
+def _is_part_of_longer(content: bytes, begin: int, end: int) -> bool:
+    """Whether a decimal point or a hyphen joins more digits to a number."""
+    return (begin > 1 and content[begin - 1] in _JOINS and _is_digit(content[begin - 2])) or (
+        end + 1 < len(content) and content[end] in _JOINS and _is_digit(content[end + 1])
+    )
+
+
+def _is_digit(byte: int) -> bool:
+    return 48 <= byte <= 57
+
+
+def _without_overlaps(found: list[Candidate], reach: int) -> Iterator[Candidate]:
+    """Of secrets that overlap only the first, and of those that begin together the longest; with what failed outside of them."""
+    found.sort(key=lambda one: (one.start, -one.end))
+    for one in found:
+        if one.start >= reach:
+            yield one
+            if one.value is not None:
+                reach = one.end
+
+
+def _compiled(pattern: str, *, captures: bool = True) -> Any:
+    """A regular expression on bytes."""
+    try:
+        import re2
+    except ImportError:
+        raise needs("google-re2") from None
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.never_capture = not captures
+    options.max_mem = _AUTOMATON_BYTES
+    options.log_errors = False
+    return re2.compile(pattern.encode("ascii"), options)
+
+
+def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces that are not too long."""
+    for piece in pieces:
+        yield from (piece[at : at + _PIECE] for at in range(0, len(piece), _PIECE))
+
+
+def _with_last(pieces: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
+    """Each with whether it is the last one."""
+    held = next(pieces, None)
+    for piece in pieces:
+        if held is not None:
+            yield False, held
+        held = piece
+    if held is not None:
+        yield True, held
+
+
+def _at_character(content: bytes, offset: int) -> int:
+    """The offset, or the one before it at which a character begins."""
+    offset = max(0, offset)
+    while offset and offset < len(content) and content[offset] & 0b1100_0000 == _CONTINUATION:
+        offset -= 1
+    return offset

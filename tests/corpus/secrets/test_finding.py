@@ -1,0 +1,106 @@
+"""Where secrets are found in text, by the bytes of the original."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coalmine.corpus.secrets.finding import SecretFinder
+from coalmine.corpus.secrets.kinds import KINDS, chosen_kinds
+
+FINDER = SecretFinder(chosen_kinds(formats=["employee {digits:6}"]))
+
+
+def found(text):
+    content = text.encode()
+    hits = FINDER.find(content)
+    for one in hits:
+        assert content[one.start : one.end].decode() == one.text
+    return [(one.kind.name, one.text) for one in hits]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "secret"),
+    [
+        ("219-09-9998", "ssn", "219-09-9998"),
+        ("at the end 219 09 9998", "ssn", "219 09 9998"),
+        ("my SSN is 219099998.", "ssn", "219099998"),
+        ("4539 1488 0343 6467", "card", "4539 1488 0343 6467"),
+        ("1234 4539 1488 0343 6467 123", "card", "4539 1488 0343 6467"),
+        ("(713) 853-1411 is mine", "phone", "(713) 853-1411"),
+        ("tel:7138531411", "phone", "7138531411"),
+        ("+44 20 8366 1177 12", "phone", "+44 20 8366 1177"),
+        ("IBAN DE02 1203 0000 0000 2020 51 BIC", "iban", "DE02 1203 0000 0000 2020 51"),
+        ("<Ann.Lee+x@mail.firm.org>", "email", "Ann.Lee+x@mail.firm.org"),
+        ("müller@firma.de", "email", "müller@firma.de"),
+        ("请联系ann@firm.org", "email", "ann@firm.org"),
+        ("Employee employee 004711, employee 12", "employee {digits:6}", "employee 004711"),
+        ("713-853-1411@vtext.com", "email", "713-853-1411@vtext.com"),
+    ],
+)
+def test_each_shape_is_found_where_it_is(text, kind, secret):
+    assert found(text) == [(kind, secret)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "000-12-3456 666-12-3456 912-12-3456 219-00-9998 219-09-0000",
+        "219-09 9998",
+        "4539 1488 0343 6468",
+        "0.4539148803436467 and 45391488034364671234",
+        "713-111-1411, 013-853-1411, 713-153-1411",
+        "DE03 1203 0000 0000 2020 51",
+        "logo@2x.png a@b .x@y.org. x@-y.org",
+        "employee 0047112 xemployee 004711",
+        "-----BEGIN RSA PRIVATE KEY----- is how a key begins",
+        "eyJhbGciOiJI.eyJhbGciOiJI.eyJhbGciOiJI",
+    ],
+)
+def test_near_misses_are_not_found(text):
+    assert found(text) == []
+
+
+def test_other_scripts_spaces_and_hyphens_are_the_same_secret():
+    text = "٢١٩\N{NON-BREAKING HYPHEN}09\N{EN DASH}9998 \N{LEFT-TO-RIGHT MARK}4539\N{NO-BREAK SPACE}1488\N{NARROW NO-BREAK SPACE}0343\N{ZERO WIDTH SPACE} 6467"
+    assert [one.value for one in FINDER.find(text.encode())] == ["219099998", "4539148803436467"]
+    assert [name for name, _ in found(text)] == ["ssn", "card"]
+
+
+def test_nothing_is_found_across_the_end_of_a_document():
+    assert FINDER.find(b"219-09\xff-9998 4539 1488\xff0343 6467 ann@\xfffirm.org") == []
+    assert [one.text for one in FINDER.find(b"219-09-9998\xff4539148803436467")] == [
+        "219-09-9998",
+        "4539148803436467",
+    ]
+
+
+SECRETS = [
+    "219-09-9998",
+    "4539 1488 0343 6467",
+    "ann.lee@firm.org",
+    "٢١٩-٠٩-٩٩٩٨",
+    "+44 20 8366 1177",
+    "ÄÖ",
+    " ",
+    "x",
+    "\n",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(SECRETS), max_size=30), st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_pieces_give_what_the_whole_gives(parts, cuts):
+    content = " ".join(parts).encode()
+    pieces, at = [], 0
+    while at < len(content):
+        size = cuts[len(pieces) % len(cuts)]
+        pieces.append(content[at : at + size])
+        at += size
+    assert list(FINDER.candidates(pieces)) == list(FINDER.candidates([content]))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_says_what_it_is(kind):
+    assert kind.title
+    assert 1 <= kind.sensitivity <= 5
+    assert kind.chance is None or 0 < kind.chance < 1
