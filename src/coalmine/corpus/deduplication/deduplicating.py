@@ -28,28 +28,15 @@ from coalmine.corpus.deduplication.report import (
 )
 from coalmine.corpus.files.corpora import Edits
 from coalmine.corpus.files.kinds import kind_of
-from coalmine.corpus.files.reading import open_corpus, reported
+from coalmine.corpus.files.reading import open_corpus
 from coalmine.corpus.outputs import exists_already, first_in_the_way, sole_writing
 from coalmine.corpus.planting.manifest import MANIFEST_NAME, CanarySet
-from coalmine.corpus.planting.recounting import (
-    KnownManifest,
-    Recount,
-    manifest_of,
-    recount_summary,
-    recounted,
-)
+from coalmine.corpus.planting.recounting import KnownManifest, manifest_of
+from coalmine.corpus.rewriting import OriginalCorpus, refuse_itself
 from coalmine.engines.engine import Engine, open_engine
-from coalmine.errors import CorpusError, ManifestError
+from coalmine.errors import CorpusError
 from coalmine.progress import Progress, Silent
-from coalmine.storage.files import (
-    PRIVATE,
-    FileGroup,
-    check_places,
-    refused_writing,
-    sha256_of_file,
-    together,
-    whole_file,
-)
+from coalmine.storage.files import FileGroup, check_places, refused_writing, together
 from coalmine.storage.unfinished import UNFINISHED_FILE
 from coalmine.storage.work_files import work_directory
 
@@ -148,9 +135,7 @@ class _Removals(NamedTuple):
 
     state: CutCorpus
     sizes: Sizes
-    # The corpus as it was read.
-    sha256: str
-    changed_at: int
+    source: OriginalCorpus
     removed: list[Removed]
     # Places of documents of which nothing is left.
     dropped: set[int]
@@ -163,7 +148,7 @@ def _search(source: Path, folder: Path, searching: _Searching) -> _Removals:
     """Repeated text first, then near duplicates among what is left."""
     options, progress = searching.options, searching.progress
     state = CutCorpus(source, options.fields)
-    before, changed_at = sha256_of_file(source), source.stat().st_mtime_ns
+    original = OriginalCorpus.of(source, options.fields)
     removed: list[Removed] = []
     rounds = 0
     with refused_writing(folder), work_directory(folder) as work:
@@ -179,8 +164,7 @@ def _search(source: Path, folder: Path, searching: _Searching) -> _Removals:
     return _Removals(
         state,
         sizes,
-        before,
-        changed_at,
+        original,
         [*removed, *(one for _, one in near)],
         dropped,
         exact_summary(options, rounds, removed, state, sizes),
@@ -237,17 +221,16 @@ def _write_all(
     found: _Removals, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
 ) -> Deduplication:
     """The corpus, the manifest of a planted one, and the report last."""
-    sizes, source = found.sizes, found.state.source
-    after = _write(found, target, progress)
-    if source.stat().st_mtime_ns != found.changed_at:
-        raise CorpusError(f"{source} changed while it was being read; run again once nothing writes to it")
-    recount = _recount(found, target, known, written, progress)
+    sizes = found.sizes
+    after = found.source.write(target, Edits(changes=_changes(found)), progress)
+    documents = len(sizes.before)
+    recount = found.source.recount(target, known, written, progress, by="dedup", documents=documents)
     report = Deduplication(
         corpus=target.name,
-        sha256_before=found.sha256,
+        sha256_before=found.source.sha256,
         sha256_after=after,
-        documents_before=len(sizes.before),
-        documents_after=len(sizes.before) - len(found.dropped),
+        documents_before=documents,
+        documents_after=documents - len(found.dropped),
         bytes_before=sum(sizes.before),
         bytes_after=sum(left for place, left in enumerate(sizes.after) if place not in found.dropped),
         exact=found.exact,
@@ -260,52 +243,14 @@ def _write_all(
     return report.save(target.parent, found.removed)
 
 
-def _write(found: _Removals, target: Path, progress: Progress) -> str:
-    """The corpus without what is to be removed; returns its SHA-256."""
-    changes: dict[int, Callable[[str], str] | None] = {
+def _changes(found: _Removals) -> dict[int, Callable[[str], str] | None]:
+    """What becomes of each document that changes."""
+    return {
         **{place: as_change(pieces) for place, pieces in found.state.pieces.items()},
         **dict.fromkeys(found.dropped),
     }
-    with (
-        open_corpus(found.state.source, found.state.fields) as corpus,
-        whole_file(target, mode=PRIVATE) as temporary,
-        reported(corpus, progress, "writing the corpus") as advance,
-    ):
-        return corpus.write(temporary, Edits(changes=changes), advance)
-
-
-def _recount(
-    found: _Removals, target: Path, known: KnownManifest, written: FileGroup, progress: Progress
-) -> Recount | None:
-    """Write the manifest of a planted corpus with the copies that are left; None where no manifest is known."""
-    manifest = target.with_name(MANIFEST_NAME)
-    if known.canaries is None:
-        if _is_manifest_of(manifest, target):
-            written.remove(manifest)
-        return None
-    counted = recounted(
-        known.canaries,
-        target,
-        content=written.where(target),
-        by="dedup",
-        before=(found.state.source.name, found.sha256, len(found.sizes.before)),
-        fields=found.state.fields,
-        progress=progress,
-    )
-    counted.save(manifest)
-    return recount_summary(known.canaries, counted, manifest.name)
 
 
 def _check_places(source: Path, target: Path) -> None:
-    if target.exists() and source.exists() and target.samefile(source):
-        raise CorpusError(f"this would replace the corpus itself, {source}; write to another directory")
+    refuse_itself(source, target)
     check_places(target.parent, target.name, MANIFEST_NAME, REPORT_FILE, REMOVED_FILE, UNFINISHED_FILE)
-
-
-def _is_manifest_of(manifest: Path, corpus: Path) -> bool:
-    """Whether a manifest is that of a corpus beside it, which is about to be replaced."""
-    try:
-        recorded = CanarySet.load(manifest).corpus
-    except ManifestError:
-        return False
-    return recorded is not None and recorded.name == corpus.name
