@@ -105,19 +105,32 @@ class TrainingText(NamedTuple):
             return UNSET
         return hashlib.sha256(to_json(self.tokenizer.to_dict())).hexdigest()
 
-    def part(self, places: IntArray) -> TrainingText:
-        """Some of the documents, as a text of its own; not of a text with a validation corpus."""
-        return text_of(self.documents.at(places.tolist()), tokenizer=self.tokenizer)
+    def part(self, places: IntArray, held_out: IntArray | None = None) -> TrainingText:
+        """Some of the documents, as a text of its own, and others to validate on; not of a text with a validation corpus."""
+        return text_of(
+            self.documents.at(places.tolist()),
+            tokenizer=self.tokenizer,
+            held_out=None if held_out is None else self.documents.at(held_out.tolist()),
+        )
 
 
-def text_of(documents: Documents, *, tokenizer: ReferenceTokenizer | None = None) -> TrainingText:
+def text_of(
+    documents: Documents, *, tokenizer: ReferenceTokenizer | None = None, held_out: Documents | None = None
+) -> TrainingText:
     """Documents that are in memory, for a training.
 
     >>> text_of(Documents(["to be", "or not"], None)).characters
     13
     """
     return TrainingText(
-        documents, None, frozenset(), documents.sha256, UNSET, UNSET, documents.characters, tokenizer
+        documents,
+        held_out,
+        frozenset(),
+        documents.sha256,
+        UNSET,
+        UNSET if held_out is None else held_out.sha256,
+        documents.characters,
+        tokenizer,
     )
 
 

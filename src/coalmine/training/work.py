@@ -36,6 +36,8 @@ class Member(NamedTuple):
     label: str = ""
     # The places of the documents that it is trained on; None for all of them.
     part: IntArray | None = None
+    # The places of those that a part is validated on; None for a share of the part, which is then not trained on.
+    held_out: IntArray | None = None
 
 
 class TrainingWork(NamedTuple):
@@ -90,7 +92,7 @@ class TrainingWork(NamedTuple):
     def _run(self, unit: Unit, running: Running) -> Arrays:
         from coalmine.training.run import TrainingRun
 
-        options, watch, label, _ = self.members[unit.payload]
+        options, watch, label, *_ = self.members[unit.payload]
         data = tokenized(self._text(unit.payload), options)
         run = TrainingRun(data, options, running, watch=watch, size=unit.size, label=label)
         files, record = run.finish()
@@ -99,8 +101,8 @@ class TrainingWork(NamedTuple):
 
     def _text(self, place: int) -> TrainingText:
         """What one of them is trained on."""
-        part = self.members[place].part
-        return self.text if part is None else self.text.part(part)
+        member = self.members[place]
+        return self.text if member.part is None else self.text.part(member.part, member.held_out)
 
 
 def save_trained(arrays: Arrays, directory: Path) -> TrainingRecord:
