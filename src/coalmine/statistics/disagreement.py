@@ -1,0 +1,85 @@
+"""Disagreement of two models about a text: where one is less surprised than the other, and how much of that chance explains.
+
+A text is given to one of two models by a fair coin, and the model that was not trained on it is the control. Where training on a text
+changed nothing, the difference of the two models does not know of the coin, so that it favors either model with probability 1/2. How many
+texts favor the wrong model by t bits or more therefore shows how many favor the right one by chance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coalmine.errors import InputError, ModelOutputError
+from coalmine.statistics.scores import FloatArray, checked_count, checked_fdr, number_row
+
+
+class SpanGain(NamedTuple):
+    """The consecutive tokens of a text over which one model is ahead the most: the sum in bits, and the place of the first of them.
+
+    >>> SpanGain(bits=4.5, begin=3).bits
+    4.5
+    """
+
+    bits: float
+    begin: int
+
+
+def span_gain(gains: ArrayLike, span: int) -> SpanGain:
+    """The largest sum of `span` consecutive gains, in bits; a text with fewer tokens is one span.
+
+    A gain is log2 p of one model minus log2 p of the other, at one token. Where several spans have the same sum, it is the first.
+
+    >>> span_gain([0.0, 1.0, 2.0, -1.0, 0.5], span=2)
+    SpanGain(bits=3.0, begin=1)
+    >>> span_gain([1.0, -3.0], span=16)
+    SpanGain(bits=-2.0, begin=0)
+    """
+    bits = number_row(gains, "gains")
+    size = checked_count(span, "the span")
+    if not len(bits):
+        raise InputError("a text without tokens has no span; leave such texts out")
+    if not np.isfinite(bits).all():
+        raise ModelOutputError("the gain at a token is not a finite number of bits; check both models")
+    sums = np.concatenate([[0.0], np.cumsum(bits)])
+    size = min(size, len(bits))
+    windows = sums[size:] - sums[:-size]
+    begin = int(np.argmax(windows))
+    return SpanGain(float(windows[begin]), begin)
+
+
+def stronger(ahead: ArrayLike, behind: ArrayLike) -> FloatArray:
+    """The stronger of two gains: that of the model that was trained on a text, or minus that of the other one. Equals are 0.
+
+    >>> stronger([3.0, 1.0, 2.0], [1.0, 4.0, 2.0]).tolist()
+    [3.0, -4.0, 0.0]
+    """
+    own, other = number_row(ahead, "gains"), number_row(behind, "gains")
+    return np.where(own > other, own, np.where(own < other, -other, 0.0))
+
+
+def beyond_chance(scores: ArrayLike, fdr: float) -> float | None:
+    """The least score from which on at most a share `fdr` of the texts is expected to be there by chance; None if there is no such score.
+
+    Scores are positive where the model that was trained on a text is ahead, and negative where the other one is. The threshold is the
+    smallest t > 0 with (1 + number of scores <= -t) <= fdr * (number of scores >= t), which bounds the false-discovery rate by `fdr` for
+    any number of texts, if the signs of texts that training did not change are independent fair coins (knockoff+ of Controlling the False
+    Discovery Rate via Knockoffs, Barber and Candès, 2015, arXiv:1404.5609).
+
+    >>> beyond_chance([5.0, 4.0, 3.0, 2.0, 1.0, -1.0], fdr=0.25)
+    2.0
+    >>> beyond_chance([5.0, -4.0, 3.0, -2.0], fdr=0.25) is None
+    True
+    """
+    row, rate = number_row(scores, "scores"), checked_fdr(fdr)
+    if np.isnan(row).any():
+        raise InputError("scores must be numbers, but some are NaN; leave out what could not be measured")
+    positive, negative = np.sort(row[row > 0]), np.sort(-row[row < 0])
+    if not len(positive):
+        return None
+    ahead = len(positive) - np.searchsorted(positive, positive, side="left")
+    behind = len(negative) - np.searchsorted(negative, positive, side="left")
+    within = np.flatnonzero(1 + behind <= rate * ahead * (1 + 1e-12))
+    return float(positive[within[0]]) if len(within) else None
