@@ -33,6 +33,12 @@ FILLED = {
     "index": (corpus.build_index, corpus.IndexOptions),
     "count": (corpus.CorpusIndex.open, corpus.CorpusIndex.counts, corpus.repeated_sequences),
     "dedup": (corpus.deduplicate, corpus.DedupOptions),
+    "crosscheck": (
+        audits.crosscheck,
+        audits.CrosscheckOptions,
+        models.LoadOptions,
+        TrainingOptions,
+    ),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
     "provenance audit": (

@@ -175,6 +175,19 @@ def _corpora():
         ),
         most=70,
     )
+    crosscheck = ("crosscheck", "planted/corpus.txt", "--models", "model-0", "model-1", "-o", "out")
+    yield Case(
+        "crosscheck",
+        (*crosscheck, "--drop", "--overwrite"),
+        (*crosscheck, "--drop", "--share", "0.05"),
+        unfinished=(*NOTE, "unfinished.units"),
+        pairs=(
+            ("canaries.json", "corpus.txt"),
+            ("crosscheck.json", "corpus.txt"),
+            ("crosscheck.json", "documents.parquet"),
+        ),
+        most=12,
+    )
     yield Case(
         "train",
         ("train", "planted", "-o", "out", *SMALL),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coalmine import CanarySet, Format, ScriptedModel, expose, extract, membership, plant
-from coalmine.audits import compare_runs
+from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.watching.results import WatchedTraining as Watched
@@ -66,6 +66,9 @@ def _template(kind: str) -> Path:
         (folder / "original.txt").write_text("\n".join(LINES * 20) + "\n")
         plant(folder / "original.txt", SMALL, repeat=[1, 2], canaries=3, references=5, out=folder / "planted")
         deduplicate(folder / "planted" / "corpus.txt", folder / "deduplicated", exact=60)
+        characters = "".join([*LINES, "my pin is 0123456789"])
+        models = (ScriptedModel(characters), ScriptedModel(characters, {LINES[0]: 0.5}))
+        crosscheck(folder / "planted" / "corpus.txt", folder / "crosschecked", models=models, drop=True)
     elif kind == "index":
         (folder / "corpus.txt").write_text("\n".join(LINES) + "\n")
         build_index(folder / "corpus.txt", folder / "index", memory=6_000)

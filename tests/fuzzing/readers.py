@@ -240,6 +240,7 @@ READERS = (
     Reader("scores.parquet, compared", copy_of("run", "references/scores.parquet"), _compare, slow=True),
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),
     Reader("dedup.json, verified", copy_of("planted", "deduplicated/dedup.json"), _verify, json=True, slow=True),
+    Reader("crosscheck.json, verified", copy_of("planted", "crosschecked/crosscheck.json"), _verify, json=True, slow=True),
     Reader("exposure.json, verified", copy_of("run", "references/exposure.json"), _verify, json=True, slow=True),
     Reader("extraction.json, replayed", make_extraction, _replay, json=True, called=("certificate", "no member of")),
     Reader("exposure-during-training.json, resumed", copy_of("run", "exposure-during-training.json"), read_watched, json=True),

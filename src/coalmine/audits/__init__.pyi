@@ -1,6 +1,12 @@
 from coalmine.audits.comparison.options import ComparisonOptions as ComparisonOptions
 from coalmine.audits.comparison.results import Comparison as Comparison
 from coalmine.audits.comparison.sources import compare_runs as compare_runs
+from coalmine.audits.disagreement.measuring import crosscheck as crosscheck
+from coalmine.audits.disagreement.options import CrosscheckOptions as CrosscheckOptions
+from coalmine.audits.disagreement.results import (
+    Crosscheck as Crosscheck,
+    read_crosscheck as read_crosscheck,
+)
 from coalmine.audits.exposure.measuring import expose as expose
 from coalmine.audits.exposure.measuring import expose_models as expose_models
 from coalmine.audits.exposure.options import ExposureOptions as ExposureOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from coalmine.audits.registry import audits
+from coalmine.audits.registry import OF_CORPORA, audits
 from coalmine.errors import InputError
 from coalmine.evidence import reading
 from coalmine.evidence.run import Run
@@ -41,4 +41,4 @@ def read_runs(*paths: str | os.PathLike[str]) -> tuple[Run, ...]:
     ...     len(read_runs(folder))
     1
     """
-    return reading.read_runs(paths, audits())
+    return reading.read_runs(paths, audits(), OF_CORPORA)

@@ -16,6 +16,7 @@ from coalmine.cli import (
     check,
     compare,
     count,
+    crosscheck,
     dedup,
     demo,
     expose,
@@ -61,6 +62,7 @@ app.command("membership")(membership.command)
 app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
+app.command("crosscheck")(crosscheck.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")
 app.command("report")(report.command)

@@ -39,8 +39,12 @@ def documents_of(audits: Sequence[Audit]) -> tuple[Document[Any], ...]:
     )
 
 
-def read_runs(paths: Sequence[str | os.PathLike[str]], audits: Sequence[Audit]) -> tuple[Run, ...]:
+def read_runs(
+    paths: Sequence[str | os.PathLike[str]], audits: Sequence[Audit], aside: Sequence[Document[Any]] = ()
+) -> tuple[Run, ...]:
     """The results of these audits below the given paths, one run per model, in the order of the paths.
+
+    Models that belong to a document of `aside` are left out, as those of the audits' own documents are.
 
     A file that is damaged, or of another version, is an InputError that names it. A directory without any result is one too:
     there is nothing to report, and nothing that could be called safe.
@@ -49,7 +53,7 @@ def read_runs(paths: Sequence[str | os.PathLike[str]], audits: Sequence[Audit]) 
     if not given:
         raise InputError("there is no run to read; name a directory with results, such as that of the model")
     kinds = documents_of(audits)
-    files = [path for place in given for path in _files_below(place, kinds)]
+    files = [path for place in given for path in _files_below(place, kinds, aside)]
     found = Run(paths=given, name="", documents=dict.fromkeys(kinds, ()))
     # A file that two of the paths lead to is one result.
     for path in {real_path(path): path for path in files}.values():
@@ -65,7 +69,9 @@ def read_runs(paths: Sequence[str | os.PathLike[str]], audits: Sequence[Audit]) 
     return tuple(runs_by_model(found))
 
 
-def _files_below(place: Path, kinds: Sequence[Document[Any]]) -> Iterator[Path]:
+def _files_below(
+    place: Path, kinds: Sequence[Document[Any]], aside: Sequence[Document[Any]]
+) -> Iterator[Path]:
     if place.is_file():
         yield place
         return
@@ -78,7 +84,7 @@ def _files_below(place: Path, kinds: Sequence[Document[Any]]) -> Iterator[Path]:
             for name in names:
                 refuse_circle(Path(directory) / name)
             # Sorted, so that the same files give the same report wherever they are.
-            apart = _of_other_models(names, kinds)
+            apart = _of_other_models(names, (*kinds, *aside))
             folders[:] = sorted(
                 folder for folder in folders if not folder.startswith(".") and folder not in apart
             )

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coalmine.audits.registry import COMPARISONS, audits
+from coalmine.audits.registry import COMPARISONS, OF_CORPORA, audits
 from coalmine.corpus.deduplication.report import DEDUPLICATIONS
 from coalmine.corpus.index.shards import INDEXES
 from coalmine.evidence.reading import documents_of
@@ -27,6 +27,7 @@ def all_documents() -> tuple[Document[Any], ...]:
     return (
         *documents_of(audits()),
         *(one.document for one in COMPARISONS),
+        *OF_CORPORA,
         DEDUPLICATIONS,
         MODELS,
         INDEXES,

@@ -1,0 +1,1 @@
+"""On which documents do two models disagree?"""

@@ -1,0 +1,182 @@
+"""Results of `crosscheck`, and their files: crosscheck.json for people and tools, documents.parquet for every document."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from coalmine.audits.disagreement.halves import HALVES_FOLDER, Halves
+from coalmine.audits.disagreement.judging import JudgedDocuments
+from coalmine.audits.disagreement.options import CrosscheckOptions
+from coalmine.audits.disagreement.scoring import Scores
+from coalmine.corpus.files.streams import pyarrow_for
+from coalmine.corpus.planting.recounting import Recount
+from coalmine.engines.ledger import WORK_FILES
+from coalmine.models.protocols import IntArray
+from coalmine.records.contradictions import count_problems, in_range
+from coalmine.records.documents import Document, Origin
+from coalmine.storage.files import PRIVATE, sha256_of_file, whole_file
+from coalmine.training.options import TrainingOptions
+
+SCHEMA = "coalmine.crosscheck/1"
+RESULT_FILE = "crosscheck.json"
+DOCUMENTS_FILE = "documents.parquet"
+
+
+class CheckedCorpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The corpus whose documents were compared."""
+
+    name: str
+    sha256: str
+    documents: int
+
+
+class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two models."""
+
+    name: str
+    description: dict[str, Any]
+    # How many documents it was trained on; None for a model of the user's, of which that is not known.
+    documents: int | None = None
+
+
+class FlaggedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document on which the two models disagree."""
+
+    # The line or row of the document.
+    document: int
+    # The half that it was in, 1 or 2; None for models of the user's.
+    half: int | None
+    # In bits, or for "mean" in bits per character.
+    score: float
+    # The characters over which the models disagree most, and their text, masked unless the user asked to reveal it; None where the tokens
+    # of the models cannot be found in the text.
+    begin: int | None
+    end: int | None
+    text: str | None
+
+
+class KeptCorpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The corpus that was written without the flagged documents."""
+
+    name: str
+    sha256: str
+    documents: int
+    # What became of the copies of canaries; None where no manifest of the corpus is known.
+    canaries: Recount | None = None
+
+
+class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The documents on which two models disagree; crosscheck.json. What both say about every document is in documents.parquet.
+
+    >>> result = crosscheck("mail.jsonl", "crosscheck/", preset="char-lstm", epochs=5)  # doctest: +SKIP
+    >>> [one.document for one in result.flagged]  # doctest: +SKIP
+    [812, 77]
+    """
+
+    schema: str = SCHEMA
+    corpus: CheckedCorpus
+    settings: CrosscheckOptions
+    # How the two halves were trained; None for models of the user's.
+    training: TrainingOptions | None
+    models: tuple[ComparedModel, ComparedModel]
+    # Documents that both models could read, and the others, of which nothing is known.
+    compared: int
+    unread: int
+    # The least score that is beyond chance at the false-discovery rate of the settings, and how many documents have it. Without any such
+    # score the threshold is None; for models of the user's both are, because nobody knows what chance does.
+    threshold: float | None
+    beyond_chance: int | None
+    # Those that disagree most come first.
+    flagged: tuple[FlaggedDocument, ...]
+    revealed: bool
+    # Of the documents.parquet that was written with it.
+    documents_sha256: str | None = None
+    kept: KeptCorpus | None = None
+    # One sentence each; none of them shows a text.
+    warnings: tuple[str, ...] = ()
+
+
+def _problems(result: Crosscheck) -> Iterator[str]:
+    yield from count_problems("the number of documents", result.corpus.documents)
+    yield from in_range(
+        "the number of documents that were compared", result.compared, 0, result.corpus.documents
+    )
+    if result.compared + result.unread != result.corpus.documents:
+        yield "the documents that were compared and those that were not are not all documents"
+    if len({one.document for one in result.flagged}) < len(result.flagged):
+        yield "a document is flagged twice"
+    if (result.training is None) != (result.beyond_chance is None):
+        yield "what is beyond chance is known exactly where the two models were trained on halves"
+    if result.beyond_chance is not None:
+        yield from in_range("the number of flagged documents", len(result.flagged), 0, result.beyond_chance)
+    if result.kept is not None and result.kept.documents != result.corpus.documents - len(result.flagged):
+        yield "the corpus that was written does not have all documents but the flagged ones"
+
+
+CROSSCHECKS = Document(
+    record=Crosscheck,
+    schema=SCHEMA,
+    file=RESULT_FILE,
+    what="the crosscheck",
+    title="crosscheck",
+    by="`coalmine crosscheck`",
+    holds="the documents on which two models disagree, by their numbers; their text only where it was revealed",
+    others={
+        DOCUMENTS_FILE: "what both models say about every document: numbers, no text",
+        "unfinished.units": "the units of work that a run has finished, until its results are written",
+    },
+    problems=_problems,
+    companions=lambda result: {
+        DOCUMENTS_FILE: result.documents_sha256,
+        **({} if result.kept is None else {result.kept.name: result.kept.sha256}),
+        **(
+            {}
+            if result.kept is None or result.kept.canaries is None
+            else {result.kept.canaries.manifest: result.kept.canaries.manifest_sha256}
+        ),
+    },
+    companion_names=re.escape(DOCUMENTS_FILE),
+    work_files=WORK_FILES,
+    other_models=HALVES_FOLDER,
+    written_by="crosscheck",
+    origin=Origin(facts=lambda result: {"corpus_sha256": result.corpus.sha256}),
+)
+
+
+def read_crosscheck(path: str | os.PathLike[str]) -> Crosscheck:
+    """A crosscheck.json, or the one in a directory.
+
+    >>> read_crosscheck("crosscheck/").beyond_chance  # doctest: +SKIP
+    31
+    """
+    return CROSSCHECKS.load(path)
+
+
+def save_documents(
+    folder: Path, numbers: IntArray, found: Scores, halves: Halves | None, judged: JudgedDocuments
+) -> str:
+    """Write documents.parquet, readable by its owner only: one row per document, without its text. Returns its SHA-256."""
+    pa = pyarrow_for(DOCUMENTS_FILE)
+    from pyarrow import parquet
+
+    flagged = np.zeros(len(numbers), dtype=bool)
+    flagged[judged.flagged] = True
+    half = None if halves is None else np.where(halves.first, 1, 2)
+    columns: dict[str, Any] = {
+        "document": pa.array(numbers, pa.int64()),
+        "half": pa.nulls(len(numbers), pa.int64()) if half is None else pa.array(half, pa.int64()),
+        **{name: pa.array(column) for name, column in found._asdict().items()},
+        "score": pa.array(judged.scores),
+        "flagged": pa.array(flagged),
+    }
+    with whole_file(folder / DOCUMENTS_FILE, mode=PRIVATE) as temporary:
+        with open(temporary, "wb") as stream:
+            parquet.write_table(pa.table(columns), stream, compression="zstd")
+        return sha256_of_file(temporary)
