@@ -24,7 +24,7 @@ from coalmine.audits.provenance.data_checks import DataChecks, check_data
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.audits.provenance.overlaps import Group, Groups
+from coalmine.audits.provenance.overlaps import Group, Groups, refuse_reference_users
 from coalmine.audits.provenance.population import Population, ShadowSets
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.repetition import IndexedCorpus
@@ -106,6 +106,8 @@ def audit_provenance(
     given = ProvenanceOptions.of(options, changes)
     given.check()
     _check_users(users)
+    if fit is not None and given.by == "user":
+        refuse_reference_users(users.suspects, fit)
     audit = _Audit(model, users, given, fit, reference_model, indexed)
     audit.check()
     folder = None if out is None else Path(out)

@@ -10,6 +10,7 @@ import numpy as np
 
 from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, GroupHashes, long_enough
 from coalmine.audits.provenance.users import User
+from coalmine.errors import InputError
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 # Groups that must not share users, and those that must not share texts: other texts by a suspect are meant to be of the same user.
@@ -114,6 +115,24 @@ def overlaps(
                 )
             )
     return tuple(found)
+
+
+def refuse_reference_users(suspects: Sequence[User], reference: Sequence[User] | KnowsReference) -> None:
+    """Refuse suspects whom shadow models are trained on: such a model knows their texts too, so that the target never stands out.
+
+    >>> from coalmine.audits.provenance.users import UserText
+    >>> refuse_reference_users([User("ann", (UserText("hello"),))], [User("bob", (UserText("hello"),))])
+    """
+    if isinstance(reference, Sequence):
+        names = {user.name for user in reference}
+        shared = sum(user.name in names for user in suspects)
+    else:
+        shared = len(reference.overlap(suspects).users)
+    if shared:
+        raise InputError(
+            f"{shared:,} of the {len(suspects):,} suspects are reference users too, whom shadow models are trained on, so that nothing can "
+            "be said about them; take them out of one of the two groups"
+        )
 
 
 def _among_reference(users: Sequence[User], fit: KnowsReference, shortest: int) -> tuple[int, int]:
