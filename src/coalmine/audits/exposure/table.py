@@ -149,10 +149,10 @@ def methods_in_words(results: Exposures) -> list[str]:
 def _methods_by_kind(results: Exposures) -> list[str]:
     """The same for secrets, each of which has a format of its own."""
     kinds = {one.format_id: str(one.kind) for one in results}
-    why = {one.method: one.why for one in results.formats if one.automatic}
+    why = {(kinds[one.format_id], one.method): one.why for one in results.formats if one.automatic}
     used = grouped((kinds[one.format_id], one.method) for one in results.formats if one.automatic)
     return [
-        f"Method for {methods.count(method):,} of the kind {visible(kind)}: {method}, because {visible(why[method])}."
+        f"Method for {methods.count(method):,} of the kind {visible(kind)}: {method}, because {visible(why[kind, method])}."
         for kind, methods in used.items()
         for method in dict.fromkeys(methods)
     ]

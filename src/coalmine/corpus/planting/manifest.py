@@ -75,6 +75,7 @@ class CanarySet(Sequence[Canary]):
     ) -> None:
         self._canaries = tuple(canaries)
         self._by_id = {canary.canary_id: canary for canary in self._canaries}
+        self._natural = any(canary.natural is True for canary in self._canaries)
         self.formats: Mapping[str, Format] = MappingProxyType(dict(formats))
         self.source_formats: Mapping[str, Format] = MappingProxyType(dict(source_formats or {}))
         given = references or {}
@@ -170,7 +171,7 @@ class CanarySet(Sequence[Canary]):
         return loaded
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to a file, or as canaries.json (secrets.json if they are natural) to a directory; readable by its owner only, because it holds the secrets."""
+        """Write to a file, or as canaries.json (of natural ones secrets.json) to a directory; readable by its owner only."""
         path = Path(path)
         if path.is_dir():
             path /= SECRETS_NAME if self.natural else MANIFEST_NAME
@@ -207,7 +208,7 @@ class CanarySet(Sequence[Canary]):
     @property
     def natural(self) -> bool:
         """Whether these are secrets that were in the data all along, and not canaries that were planted."""
-        return any(canary.natural is True for canary in self._canaries)
+        return self._natural
 
     @property
     def sha256(self) -> str:
@@ -412,7 +413,8 @@ MANIFESTS = Document(
     names=r"(canaries|secrets)\.json",
     by="`coalmine plant`, `coalmine import`, `coalmine dedup`, `coalmine scan`",
     holds="the manifest: formats and their sizes, canaries with texts, repetitions and whether planted, references, hashes and counts of "
-    "the corpus before and after; from `coalmine dedup` of a planted corpus also the copies that are left (`counted`); from `coalmine scan` it is secrets.json, with secrets that were found in place of canaries",
+    "the corpus before and after; from `coalmine dedup` of a planted corpus also the copies that are left (`counted`); "
+    "from `coalmine scan` it is secrets.json, with secrets that were found in place of canaries",
     others={
         "corpus.*": "the corpus with canaries, with the file type and compression of the original",
         "earlier-canaries.json": "the manifest of the canaries that the corpus already held, for the new corpus",

@@ -73,7 +73,7 @@ class _Making:
         self._secrets, self._options = secrets, options
         self._book = AddressBook(one.text for one in secrets if one.kind == "email")
         self._known = {_essence(one.kind, one.text) for one in secrets}
-        # No two canaries and references have the same text.
+        # No two canaries have the same text.
         self._taken: set[str] = set()
 
     def made(self) -> NaturalCanaries:
@@ -89,7 +89,7 @@ class _Making:
                 continue
             numbers[secret.kind] += 1
             formats[canary_id] = one
-            self._taken |= {one.text, *one.references}
+            self._taken.add(one.text)
             canaries.append(_canary(secret, canary_id, one.text))
         made = CanarySet(
             canaries,
@@ -141,13 +141,15 @@ class _Making:
         wanted = min(self._options.references, form.size - 1)
         seed = child_seed(self._options.seed, "secrets", canary_id)
         found: list[str] = []
-        for one in form.sample(min(form.size, _TRIES * wanted), seed, replace=False):
-            known = _essence(secret.kind, one[begin:]) in self._known
-            if not known and one != text and one not in self._taken:
-                found.append(one)
-            if len(found) == wanted:
-                break
-        return found
+        draws = wanted
+        while len(found) < wanted and draws < min(form.size, _TRIES * wanted):
+            draws = min(form.size, 2 * draws)
+            found = [
+                one
+                for one in form.sample(draws, seed, replace=False)
+                if one != text and _essence(secret.kind, one[begin:]) not in self._known
+            ]
+        return found[:wanted]
 
     def _address(self, secret: NaturalSecret, canary_id: str) -> _OneFormat | str:
         """An e-mail address among others that look as real."""
@@ -161,7 +163,7 @@ class _Making:
         text = context + secret.text
         asked = self._options
         others = self._book.others(secret.text, asked.references, asked.seed, canary_id)
-        others = [context + one for one in others if context + one not in self._taken]
+        others = [context + one for one in others]
         if len(others) < FEWEST_REFERENCES or text in self._taken:
             return ALONE
         return _OneFormat(Format("{word:1}", words=sorted([text, *others])), text, others, listed=True)
