@@ -26,27 +26,43 @@ from coalmine.randomness import integers
 
 SEED = 0
 # Characters of each e-mail: up to the first number or address in it, and a little further.
-WINDOW, AFTER = 260, 60
+WINDOW, AFTER = 160, 30
 COPIES = (1, 2, 4, 8, 16)
 PER_COPIES = 3
 PLANTED = {
-    "ssn": ("{ssn}", ("My social security number is", "SSN:", "ssn for the form is", "his SSN is", "Social Security #")),
-    "card": ("4929{digits:11}", ("please charge my card", "card number", "Visa", "the card is", "Credit card:")),
+    "ssn": (
+        "{ssn}",
+        ("My social security number is", "SSN:", "ssn for the form is", "his SSN is", "Social Security #"),
+    ),
+    "card": (
+        "4929{digits:11}",
+        ("please charge my card", "card number", "Visa", "the card is", "Credit card:"),
+    ),
     "iban": ("DE{digits:18}", ("IBAN", "wire it to", "our account is", "Bank account:", "send the money to")),
-    "aws-key": ("AKIA{re:[A-Z2-7]{16}}", ("aws key", "access key id:", "AWS_ACCESS_KEY_ID=", "the key is", "login with")),
+    "aws-key": (
+        "AKIA{re:[A-Z2-7]{16}}",
+        ("aws key", "access key id:", "AWS_ACCESS_KEY_ID=", "the key is", "login with"),
+    ),
 }
 TRAINING: dict[str, dict[str, Any]] = {
-    "character LSTM": {"hidden": 192, "layers": 1, "embedding": 48, "window": 128, "batch_size": 32, "epochs": 14},
+    "character LSTM": {
+        "hidden": 160,
+        "layers": 1,
+        "embedding": 48,
+        "window": 96,
+        "batch_size": 16,
+        "epochs": 10,
+    },
     "transformer": {
         "architecture": "transformer",
-        "hidden": 128,
-        "layers": 3,
+        "hidden": 96,
+        "layers": 2,
         "heads": 4,
-        "embedding": 128,
-        "window": 128,
-        "batch_size": 32,
-        "learning_rate": 1e-3,
-        "epochs": 14,
+        "embedding": 96,
+        "window": 96,
+        "batch_size": 16,
+        "learning_rate": 2e-3,
+        "epochs": 10,
     },
 }
 _SECRET = re.compile(r"\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -160,11 +176,17 @@ def main() -> None:
     if not corpus.exists():
         write_mail(given.mail, corpus)
     if given.only in TRAINING:
-        train(corpus, out=given.work / given.only.replace(" ", "-"), seed=SEED, patience=100, **TRAINING[given.only])
+        train(
+            corpus,
+            out=given.work / given.only.replace(" ", "-"),
+            seed=SEED,
+            patience=100,
+            **TRAINING[given.only],
+        )
     for number, name in enumerate(OTHERS):
         if given.only == "others":
             data = given.work / f"{name.replace(' ', '-')}.jsonl"
-            write_other(name, given, data, 500_000)
+            write_other(name, given, data, 300_000)
             options = TRAINING["transformer" if number % 2 else "character LSTM"] | {"epochs": 3}
             train(data, out=given.work / f"other-{number}", seed=number, **options)
 

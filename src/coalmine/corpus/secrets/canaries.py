@@ -127,17 +127,16 @@ class _Making:
         text = fixed + shape.drawn
         if text not in form or text in self._taken:
             return TOO_SHORT
-        return _OneFormat(form, text, self._references(form, secret, canary_id, text, len(context)))
+        return _OneFormat(form, text, self._references(secret, canary_id, shape, context))
 
     def _context(self, secret: NaturalSecret, drawn: str) -> str | None:
         if secret.whole:
             return None if shares_a_piece(secret.before, drawn) else secret.before
         return context_of(secret.before, drawn, self._options.context)
 
-    def _references(
-        self, form: Format, secret: NaturalSecret, canary_id: str, text: str, begin: int
-    ) -> list[str]:
+    def _references(self, secret: NaturalSecret, canary_id: str, shape: Shape, context: str) -> list[str]:
         """Members that do not occur in the corpus, drawn uniformly."""
+        form = Format(shape.template)
         wanted = min(self._options.references, form.size - 1)
         seed = child_seed(self._options.seed, "secrets", canary_id)
         found: list[str] = []
@@ -147,9 +146,9 @@ class _Making:
             found = [
                 one
                 for one in form.sample(draws, seed, replace=False)
-                if one != text and _essence(secret.kind, one[begin:]) not in self._known
+                if one != shape.drawn and _essence(secret.kind, shape.fixed + one) not in self._known
             ]
-        return found[:wanted]
+        return [context + shape.fixed + one for one in found[:wanted]]
 
     def _address(self, secret: NaturalSecret, canary_id: str) -> _OneFormat | str:
         """An e-mail address among others that look as real."""
