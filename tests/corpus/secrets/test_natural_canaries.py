@@ -38,7 +38,7 @@ def test_no_template_shows_the_context_or_the_secret():
 def test_references_do_not_occur_in_the_corpus_in_any_spelling():
     found = [
         NaturalSecret(kind="phone", text=f"(713) 853-{number:04d}", before="")
-        for number in range(0, 10_000, 2)
+        for number in range(0, 10_000, 100)
     ]
     canaries = canaries_of([PHONES[0], *found], NaturalOptions(references=20)).canaries
     every = [one for texts in canaries.references.values() for one in texts]
