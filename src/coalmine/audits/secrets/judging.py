@@ -1,7 +1,7 @@
 """Each secret with what is known about it, and the secrets of each kind together: the second table of the Secret Sharer.
 
 Without memorization a secret is as likely as its references, so its rank gives a p-value; see `coalmine.audits.exposure.chance`. The
-secrets of one kind have spaces and references of their own, so Fisher's method joins their p-values.
+secrets of one kind have spaces and references of their own, so their p-values are independent, and are joined.
 
 The Secret Sharer: Evaluating and Testing Unintended Memorization in Neural Networks, Carlini, Liu, Erlingsson, Kos and Song, 2019,
 arXiv:1802.08232, section 8.4.
@@ -88,8 +88,13 @@ def trained_on(run: Run | None) -> list[Secret]:
 
 
 def kind_p_value(secrets: Iterable[Secret]) -> float | None:
-    """How likely secrets as exposed as these are without memorization, by Fisher's method; None where none was measured."""
-    return joined_p_value([one.p_value for one in secrets if one.p_value is not None])
+    """How likely secrets as exposed as these are without memorization; None where none was measured.
+
+    Two tests share the error: all of them together, and the most exposed one alone.
+    """
+    p_values = [one.p_value for one in secrets if one.p_value is not None]
+    together = joined_p_value(p_values)
+    return None if together is None else min(1.0, 2.0 * min(together, len(p_values) * min(p_values)))
 
 
 def joined_p_value(p_values: Sequence[float]) -> float | None:
