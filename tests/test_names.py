@@ -55,6 +55,7 @@ FILLED = {
         coalmine.fit_provenance,
         audits.FitOptions,
     ),
+    "audit": (coalmine.audit, coalmine.ReviewOptions, models.LoadOptions),
     "report": (coalmine.read_runs,),
     "check": (coalmine.check,),
     "policy init": (),

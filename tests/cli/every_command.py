@@ -88,6 +88,7 @@ def commands(at, model):
         "provenance fit": ["provenance", "fit", at / "reference.jsonl", "-o", model.with_name("fit"), "--shadows", "2", *SHADOWS],
         "provenance audit": ["provenance", "audit", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],
         "provenance": ["provenance", model, *users, "--out", at / "alone"],
+        "audit": ["audit", model, "--data", at / "planted" / "corpus.txt", "--held-out", at / "texts.txt", "-o", at / "whole"],
         "report": ["report", audit, "-o", at / "report.html"],
         **{
             f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]

@@ -23,7 +23,7 @@ from coalmine import (
     verify_certificate,
     verify_run,
 )
-from coalmine.audits import compare_runs, read_extraction
+from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.comparison.sources import given_utility
 from coalmine.audits.membership.score_files import read_score_file, read_scores
 from coalmine.cli.count import _lines
@@ -42,6 +42,7 @@ from coalmine.engines.units import KEY_BYTES
 from coalmine.errors import CoalmineError, InputError
 from coalmine.integrations import read_watched
 from coalmine.models.endpoints.connecting import read_endpoint
+from coalmine.records.documents import sealed
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
@@ -71,6 +72,17 @@ POLICY = parse_policy(
     'require = ["exposure", "extraction", "membership", "recitation", "provenance"]\n[exposure]\nat_most = 5\n[exposure.by_repetitions]\n1 = 3.0\n'
     "[extraction]\nat_most_extracted = 1\n[membership]\nauc_at_most = 0.6\nno_epsilon_shown_above = 2\n[recitation]\nrate_at_most = 0.1\n"
     "[provenance]\nno_user_found = true\nfdr = 0.1\nmin_non_members = 10\n"
+)
+
+
+REVIEW = Review(
+    model={"name": "m"},
+    minutes=5,
+    steps=(
+        StepRecord(name="a", title="A", audits=("recitation",), status="no_time", why="it did not fit"),
+        StepRecord(name="b", title="B", audits=("provenance",), status="done", why="it was cut", seconds=3.0),
+    ),
+    finished=True,
 )
 
 
@@ -236,6 +248,7 @@ READERS = (
         )
         for how, read in (("", _read_run), (", drawn", _draw_run))
     ),
+    Reader("review.json", written("review.json", lambda: sealed(REVIEW)), _read_run, json=True),
     Reader("exposure.json, compared", copy_of("run", "references/exposure.json"), _compare, json=True, slow=True),
     Reader("scores.parquet, compared", copy_of("run", "references/scores.parquet"), _compare, slow=True),
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),

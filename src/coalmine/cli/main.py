@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from coalmine.cli import (
+    audit,
     check,
     compare,
     count,
@@ -65,6 +66,7 @@ app.command("dedup")(dedup.command)
 app.command("crosscheck")(crosscheck.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")
+app.command("audit")(audit.command)
 app.command("report")(report.command)
 app.command("check")(check.command)
 app.add_typer(policy.app, name="policy")
