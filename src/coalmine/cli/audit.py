@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "review"
 
 
-class ModelAudit(Arguments, frozen=True, kw_only=True):
+class WholeAudit(Arguments, frozen=True, kw_only=True):
     """What `coalmine audit` takes."""
 
     model: Where
@@ -53,7 +53,7 @@ class ModelAudit(Arguments, frozen=True, kw_only=True):
 
 
 @takes
-def command(given: ModelAudit) -> int:
+def command(given: WholeAudit) -> int:
     """Test what a model remembers of its training data, as far as the inputs and the time allow, and write one report page.
 
     Reads the training data and the held-out text, measures how fast the model is, and plans: recitation, membership of documents,
