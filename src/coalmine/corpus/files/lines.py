@@ -80,15 +80,35 @@ class LineCorpus(Corpus):
     def whole_lines(self) -> Iterator[bytes]:
         """The content, without the byte order mark, in blocks that end with a line."""
         for raw in self._cut_after_lines():
-            try:
-                # Mostly it is ASCII, which is known sooner.
-                _ = raw.isascii() or raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                at = self.line + raw.count(b"\n", 0, error.start)
-                raise CorpusError(
-                    f"{self.place(at)} is not UTF-8 (byte 0x{raw[error.start]:02x}); convert the corpus to UTF-8"
-                ) from None
+            self.check_utf8(raw)
             yield raw
+
+    def check_utf8(self, raw: bytes) -> None:
+        """Raise a CorpusError that names the line, counted from the current one, if this is not UTF-8."""
+        try:
+            # Mostly it is ASCII, which is known sooner.
+            _ = raw.isascii() or raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            at = self.line + raw.count(b"\n", 0, error.start)
+            raise CorpusError(
+                f"{self.place(at)} is not UTF-8 (byte 0x{raw[error.start]:02x}); convert the corpus to UTF-8"
+            ) from None
+
+    def parts_of_lines(self) -> Iterator[bytes]:
+        """The same in blocks that end with a line where one ends in them, and otherwise in the middle of it, after a character."""
+        rest, begun = b"", False
+        for block in decompressed_blocks(self._file, self.path, self.kind.compression):
+            raw = rest + block
+            if not begun:
+                raw, begun = self._begin(raw), True
+            cut = raw.rfind(b"\n") + 1 or _last_character(raw)
+            rest = raw[cut:]
+            if raw[:cut]:
+                self.check_utf8(raw[:cut])
+                yield raw[:cut]
+        if rest:
+            self.check_utf8(rest)
+            yield rest
 
     def _edited(self, edits: Edits, advance: Callable[[], None]) -> Iterator[bytes]:
         ends_with_line_break = True
@@ -159,6 +179,13 @@ class LineCorpus(Corpus):
         if start[: start.find(b"\n") + 1].endswith(b"\r\n"):
             self.line_break = b"\r\n"
         return start
+
+
+def _last_character(raw: bytes) -> int:
+    """Where the last character begins, which may be cut off."""
+    return next(
+        (at for at in range(len(raw) - 1, max(0, len(raw) - 4), -1) if raw[at] & 0xC0 != 0x80), len(raw)
+    )
 
 
 class RemainingLines:
