@@ -27,15 +27,15 @@ class _JsonBlock(LineBlock):
         self.first = first
         self._corpus = corpus
         self._line = line
-        lines = raw.split(b"\n")
-        self.lines = len(lines) - 1
-        self.count = sum(1 for content in lines if content.strip())
+        self._contents = raw.split(b"\n")
+        self.lines = len(self._contents) - 1
+        self.count = len(self._contents) - sum(not content.strip() for content in self._contents)
 
     def spans(self) -> list[tuple[int, int]]:
         """Where in `raw` each document begins and ends."""
         spans: list[tuple[int, int]] = []
         start = 0
-        for content in self.raw.split(b"\n"):
+        for content in self._contents:
             end = start + len(content) + 1
             if content.strip():
                 spans.append((start, min(end, len(self.raw))))
@@ -45,7 +45,7 @@ class _JsonBlock(LineBlock):
     def documents(self) -> list[CorpusDocument]:
         """The documents on these lines."""
         decode = self._corpus.decode
-        lines = enumerate(self.raw.split(b"\n"), self._line)
+        lines = enumerate(self._contents, self._line)
         return [decode(number, content) for number, content in lines if content.strip()]
 
 

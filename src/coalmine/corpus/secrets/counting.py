@@ -21,8 +21,8 @@ _DIGEST_BYTES = 16
 class Tallies(Generic[Tally]):
     """Tallies by the names of what they count, of which only so many are in memory.
 
-    `add` merges a tally into the one of the same names: of two tallies the second is the later one. Iterating gives each names'
-    tally once, those that share their first names next to each other, in an order that depends on the names only.
+    Iterating gives the tally of all names once, merged from those that were added one after the other. Those that share their first
+    names are next to each other, and the order depends on the names only.
 
     >>> import tempfile
     >>> class Seen(msgspec.Struct):
@@ -30,7 +30,7 @@ class Tallies(Generic[Tally]):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     tallies = Tallies(Seen, lambda a, b: Seen(a.copies + b.copies), Path(folder), most=2)
     ...     for name in "abcab":
-    ...         tallies.add((name,), Seen(1))
+    ...         tallies.add(Seen(1), name)
     ...     sorted(one.copies for one in tallies)
     [1, 2, 2]
     """
@@ -44,19 +44,18 @@ class Tallies(Generic[Tally]):
         most: int = _MOST,
     ) -> None:
         self._merge, self._folder, self._most = merge, folder, most
-        self._here: dict[bytes, Tally] = {}
+        self._here: dict[tuple[str, ...], Tally] = {}
         self._files: list[Path] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(record).decode
 
-    def add(self, names: tuple[str, ...], tally: Tally) -> None:
-        """Merge one more tally into that of the same names."""
-        key = b"".join(
-            blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
-            for name in names
-        )
-        before = self._here.get(key)
-        self._here[key] = tally if before is None else self._merge(before, tally)
+    def get(self, *names: str) -> Tally | None:
+        """The tally of these names if it is in memory, to be changed in place."""
+        return self._here.get(names)
+
+    def add(self, tally: Tally, *names: str) -> None:
+        """Begin a tally of names that has none in memory; it is merged with an earlier one at the end."""
+        self._here[names] = tally
         if len(self._here) > self._most:
             self._spill()
 
@@ -64,9 +63,7 @@ class Tallies(Generic[Tally]):
         runs: list[Iterable[tuple[bytes, int, Tally]]] = [
             self._read(path, number) for number, path in enumerate(self._files)
         ]
-        runs.append(
-            (key, len(runs), tally) for key, tally in sorted(self._here.items(), key=lambda one: one[0])
-        )
+        runs.append((key, len(self._files), tally) for key, tally in self._sorted())
         key: bytes | None = None
         merged: Tally | None = None
         for next_key, _, tally in heapq.merge(*runs, key=lambda one: one[:2]):
@@ -79,10 +76,13 @@ class Tallies(Generic[Tally]):
         if merged is not None:
             yield merged
 
+    def _sorted(self) -> list[tuple[bytes, Tally]]:
+        return sorted(((_key(names), tally) for names, tally in self._here.items()), key=lambda one: one[0])
+
     def _spill(self) -> None:
         path = self._folder / f"tallies-{id(self):x}-{len(self._files)}"
         with open(path, "wb") as stream:
-            for key, tally in sorted(self._here.items(), key=lambda one: one[0]):
+            for key, tally in self._sorted():
                 content = key + self._encode(tally)
                 stream.write(len(content).to_bytes(_LENGTH_BYTES) + bytes([len(key)]) + content)
         self._files.append(path)
@@ -94,3 +94,9 @@ class Tallies(Generic[Tally]):
                 content = stream.read(int.from_bytes(head[:_LENGTH_BYTES]))
                 width = head[_LENGTH_BYTES]
                 yield content[:width], number, self._decode(content[width:])
+
+
+def _key(names: tuple[str, ...]) -> bytes:
+    return b"".join(
+        blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest() for name in names
+    )

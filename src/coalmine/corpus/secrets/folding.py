@@ -68,24 +68,24 @@ class Folded:
     """
 
     def __init__(self, original: bytes) -> None:
-        self.given = self.content = original
-        self._is_same = original.isascii()
+        self.content = original
+        self.is_same = original.isascii()
         self._shifts: list[int] = []
         self._missing: list[int] = []
         self._replaced: list[int] = []
         self._widths: list[int] = []
-        if not self._is_same:
+        if not self.is_same:
             self._fold(original)
 
     def original(self, offset: int) -> int:
         """Where in the original the byte at an offset of `content` is."""
-        if self._is_same:
+        if self.is_same:
             return offset
         return offset + self._missing[bisect_right(self._shifts, offset)]
 
     def original_end(self, offset: int) -> int:
         """Where in the original the byte just before an offset of `content` ends, with all bytes that were folded to it."""
-        if self._is_same:
+        if self.is_same:
             return offset
         last = offset - 1
         place = bisect_left(self._replaced, last)
@@ -97,8 +97,8 @@ class Folded:
 
         content = np.frombuffer(original, dtype=np.uint8)
         starts, widths, folds = _folded_characters(content)
-        self._is_same = not len(starts)
-        if self._is_same:
+        self.is_same = not len(starts)
+        if self.is_same:
             return
         removed = folds == _REMOVED
         # How many bytes of each are left, and how many are missing before it and after it.

@@ -39,7 +39,9 @@ from coalmine.storage.work_files import work_directory
 if TYPE_CHECKING:
     from coalmine.corpus.index.queries import CorpusIndex
 
-_ENCODE = msgspec.json.Encoder().encode
+_ENCODER = msgspec.json.Encoder()
+# Records that are written together.
+_AT_ONCE = 1 << 10
 # Bytes that may have been read when something before them is still asked about.
 _DELAY = 4 << 20
 
@@ -119,18 +121,18 @@ def _scanned(reading: _Reading, finder: SecretFinder, tally: Tally, folder: Path
                 tally.add_failed(one.kind.name, one.text)
             else:
                 occurrence = reading.occurrence(one, one.value)
-                occurrences.write(_ENCODE(occurrence) + b"\n")
+                occurrences.add(occurrence)
                 tally.add(occurrence)
     reading.check()
     with _private_lines(folder / DISTINCT_FILE) as distinct:
         for secret in tally.distinct():
-            distinct.write(_ENCODE(secret) + b"\n")
+            distinct.add(secret)
     users_sha256 = None
     if tally.users is not None:
         with _private_lines(folder / USERS_FILE) as users:
             for user in tally.by_users():
-                users.write(_ENCODE(user) + b"\n")
-        users_sha256 = users.hexdigest()
+                users.add(user)
+        users_sha256 = users.sha256
     return Scan(
         corpus=corpus.path.name,
         corpus_sha256=corpus.sha256(),
@@ -141,17 +143,40 @@ def _scanned(reading: _Reading, finder: SecretFinder, tally: Tally, folder: Path
         users=tally.users,
         by_user=tally.by_user(),
         repeated=tally.repeated(),
-        occurrences_sha256=occurrences.hexdigest(),
-        distinct_sha256=distinct.hexdigest(),
+        occurrences_sha256=occurrences.sha256,
+        distinct_sha256=distinct.sha256,
         users_sha256=users_sha256,
     )
 
 
+class _Lines:
+    """Records that are written one per line, many at a time."""
+
+    def __init__(self, writer: HashedWriter) -> None:
+        self._writer = writer
+        self._waiting: list[msgspec.Struct] = []
+        self.sha256 = ""
+
+    def add(self, record: msgspec.Struct) -> None:
+        """Write one more."""
+        self._waiting.append(record)
+        if len(self._waiting) >= _AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is waiting."""
+        self._writer.write(_ENCODER.encode_lines(self._waiting))
+        self._waiting.clear()
+        self.sha256 = self._writer.hexdigest()
+
+
 @contextlib.contextmanager
-def _private_lines(path: Path) -> Iterator[HashedWriter]:
-    """A file that only its owner can read; its hash is known afterwards."""
-    with whole_file(path, mode=PRIVATE) as temporary, contextlib.closing(HashedWriter(temporary)) as lines:
+def _private_lines(path: Path) -> Iterator[_Lines]:
+    """A file of lines that only its owner can read; its hash is known afterwards."""
+    with whole_file(path, mode=PRIVATE) as temporary, contextlib.closing(HashedWriter(temporary)) as writer:
+        lines = _Lines(writer)
         yield lines
+        lines.flush()
 
 
 class _Reading:

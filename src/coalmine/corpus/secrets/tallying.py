@@ -54,6 +54,13 @@ class _Failed(msgspec.Struct, gc=False):
     kind: str
 
 
+class _OfUser(msgspec.Struct):
+    """What one user's documents hold."""
+
+    user: str
+    kinds: dict[str, int]
+
+
 def _both(first: _Seen, second: _Seen) -> _Seen:
     first.copies += second.copies
     first.documents += second.documents - (first.last_document == second.document)
@@ -61,11 +68,26 @@ def _both(first: _Seen, second: _Seen) -> _Seen:
     return first
 
 
-def _both_users(first: UserSecrets, second: UserSecrets) -> UserSecrets:
-    kinds = dict(first.kinds)
+def _both_users(first: _OfUser, second: _OfUser) -> _OfUser:
     for kind, count in second.kinds.items():
-        kinds[kind] = kinds.get(kind, 0) + count
-    return UserSecrets(first.user, first.occurrences + second.occurrences, kinds)
+        first.kinds[kind] = first.kinds.get(kind, 0) + count
+    return first
+
+
+def _first_of(one: Occurrence) -> _Seen:
+    return _Seen(
+        one.kind,
+        one.value,
+        one.specimen,
+        1,
+        1,
+        one.document,
+        one.user,
+        one.start,
+        one.end,
+        one.text,
+        one.document,
+    )
 
 
 class Tally:
@@ -78,7 +100,7 @@ class Tally:
         self._index = index
         self._seen = Tallies(_Seen, _both, folder)
         self._failed = Tallies(_Failed, lambda first, _: first, folder)
-        self._users = Tallies(UserSecrets, _both_users, folder) if has_users else None
+        self._users = Tallies(_OfUser, _both_users, folder) if has_users else None
         self._occurrences: Counter[str] = Counter()
         self._specimens: Counter[str] = Counter()
         self._documents: Counter[str] = Counter()
@@ -93,11 +115,14 @@ class Tally:
 
     def add(self, one: Occurrence) -> None:
         """Count one place of a secret."""
-        kind, document = one.kind, one.document
-        seen = _Seen(
-            kind, one.value, one.specimen, 1, 1, document, one.user, one.start, one.end, one.text, document
-        )
-        self._seen.add((kind, one.value, one.user or ""), seen)
+        kind, document, user = one.kind, one.document, one.user
+        seen = self._seen.get(kind, one.value, user or "")
+        if seen is None:
+            self._seen.add(_first_of(one), kind, one.value, user or "")
+        else:
+            seen.copies += 1
+            seen.documents += seen.last_document != document
+            seen.last_document = document
         if one.specimen:
             self._specimens[kind] += 1
             return
@@ -105,12 +130,21 @@ class Tally:
         if self._last_document.get(kind) != document:
             self._last_document[kind] = document
             self._documents[kind] += 1
-        if self._users is not None and one.user is not None:
-            self._users.add((one.user,), UserSecrets(one.user, 1, {kind: 1}))
+        if self._users is not None and user is not None:
+            self._add_user(self._users, user, kind)
+
+    def _add_user(self, users: Tallies[_OfUser], user: str, kind: str) -> None:
+        of_user = users.get(user)
+        if of_user is None:
+            users.add(_OfUser(user, {kind: 1}), user)
+        else:
+            of_user.kinds[kind] = of_user.kinds.get(kind, 0) + 1
 
     def add_failed(self, kind: str, text: str) -> None:
         """Count a text that has the shape of a kind, and fails its check."""
-        self._failed.add((kind, "".join(filter(str.isalnum, text))), _Failed(kind))
+        plain = "".join(filter(str.isalnum, text))
+        if self._failed.get(kind, plain) is None:
+            self._failed.add(_Failed(kind), kind, plain)
 
     def distinct(self) -> Iterator[DistinctSecret]:
         """Each secret once, in an order that depends on the secrets only."""
@@ -133,9 +167,9 @@ class Tally:
         for number, one in enumerate(self._users or (), 1):
             self.users = number
             self._users_of_kind.update(one.kinds.keys())
-            found = UserFound(number, one.occurrences, one.kinds)
-            _keep_most(self._top_users, (one.occurrences, -number, found))
-            yield one
+            total = sum(one.kinds.values())
+            _keep_most(self._top_users, (total, -number, UserFound(number, total, one.kinds)))
+            yield UserSecrets(one.user, total, one.kinds)
 
     def kinds(self) -> tuple[KindFound, ...]:
         """What was found of each kind, in their order."""
