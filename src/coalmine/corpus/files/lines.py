@@ -16,6 +16,8 @@ from coalmine.errors import CorpusError
 
 # As long as an indexed document can be; a few kilobytes of compressed data can expand to a line of any length.
 LONGEST_LINE = 1 << 31
+# Bytes that are looked at together when only some of a block may be other than ASCII.
+_CHECKED_BYTES = 1 << 12
 
 
 class LineCorpus(Corpus):
@@ -86,8 +88,8 @@ class LineCorpus(Corpus):
     def check_utf8(self, raw: bytes) -> None:
         """Raise a CorpusError that names the line, counted from the current one, if this is not UTF-8."""
         try:
-            # Mostly it is ASCII, which is known sooner.
-            _ = raw.isascii() or raw.decode("utf-8")
+            if not _is_ascii_or_utf8(raw):
+                raw.decode("utf-8")
         except UnicodeDecodeError as error:
             at = self.line + raw.count(b"\n", 0, error.start)
             raise CorpusError(
@@ -179,6 +181,23 @@ class LineCorpus(Corpus):
         if start[: start.find(b"\n") + 1].endswith(b"\r\n"):
             self.line_break = b"\r\n"
         return start
+
+
+def _is_ascii_or_utf8(raw: bytes) -> bool:
+    """Whether bytes are UTF-8; those that are ASCII, mostly nearly all, are not decoded."""
+    if raw.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    within = False
+    try:
+        for begin in range(0, len(raw), _CHECKED_BYTES):
+            some = raw[begin : begin + _CHECKED_BYTES]
+            if within or not some.isascii():
+                decoder.decode(some)
+                within = bool(decoder.getstate()[0])
+    except UnicodeDecodeError:
+        return False
+    return not within
 
 
 def _last_character(raw: bytes) -> int:

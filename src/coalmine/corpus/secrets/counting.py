@@ -44,19 +44,16 @@ class Tallies(Generic[Tally]):
         most: int = _MOST,
     ) -> None:
         self._merge, self._folder, self._most = merge, folder, most
-        self._here: dict[tuple[str, ...], Tally] = {}
+        # Those in memory, which may be changed in place.
+        self.here: dict[tuple[str, ...], Tally] = {}
         self._files: list[Path] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(record).decode
 
-    def get(self, *names: str) -> Tally | None:
-        """The tally of these names if it is in memory, to be changed in place."""
-        return self._here.get(names)
-
     def add(self, tally: Tally, *names: str) -> None:
         """Begin a tally of names that has none in memory; it is merged with an earlier one at the end."""
-        self._here[names] = tally
-        if len(self._here) > self._most:
+        self.here[names] = tally
+        if len(self.here) > self._most:
             self._spill()
 
     def __iter__(self) -> Iterator[Tally]:
@@ -77,7 +74,7 @@ class Tallies(Generic[Tally]):
             yield merged
 
     def _sorted(self) -> list[tuple[bytes, Tally]]:
-        return sorted(((_key(names), tally) for names, tally in self._here.items()), key=lambda one: one[0])
+        return sorted(((_key(names), tally) for names, tally in self.here.items()), key=lambda one: one[0])
 
     def _spill(self) -> None:
         path = self._folder / f"tallies-{id(self):x}-{len(self._files)}"
@@ -86,7 +83,7 @@ class Tallies(Generic[Tally]):
                 content = key + self._encode(tally)
                 stream.write(len(content).to_bytes(_LENGTH_BYTES) + bytes([len(key)]) + content)
         self._files.append(path)
-        self._here.clear()
+        self.here.clear()
 
     def _read(self, path: Path, number: int) -> Iterator[tuple[bytes, int, Tally]]:
         with open(path, "rb") as stream:

@@ -13,7 +13,7 @@ from coalmine.corpus.secrets.kind import SecretKind
 # Bytes that a secret can have; a block of a private key is the longest.
 LONGEST_SECRET = 12 << 10
 # Bytes before a match that decide whether it is one, or belong to it.
-_BEFORE = 128
+_BEFORE = 80
 _PIECE = 1 << 20
 # The automaton has room for all states that text can lead to, so that it never falls back to a slower one.
 _AUTOMATON_BYTES = 256 << 20
@@ -158,7 +158,7 @@ class _Matcher:
                 return None
             begin, end = match.span(1 if self._has_context and match.span(1) != (-1, -1) else 0)
         if self._before is not None:
-            found = self._before(content[max(0, begin - _BEFORE) : begin][::-1])
+            found = self._before(content[begin - _BEFORE if begin > _BEFORE else 0 : begin][::-1])
             if found is None:
                 return None
             begin -= found.end()

@@ -186,41 +186,37 @@ class _Reading:
         self.corpus = corpus
         self.documents = self.bytes = 0
         self._changed_at = corpus.path.stat().st_mtime_ns
-        # The pieces that may still be asked about, each with where it begins, and where its first text does.
-        self._pieces: deque[tuple[int, int, TextPiece]] = deque()
+        # The pieces that may still be asked about: where each begins and ends, and where its first text begins.
+        self._pieces: deque[tuple[int, int, int, TextPiece]] = deque()
         self._length = self._last_begin = 0
 
     def contents(self, advance: Callable[[], None]) -> Iterator[bytes]:
-        """The bytes of all texts; at most `_DELAY` after they were taken, nobody asks about them anymore."""
+        """The bytes of all texts; once `_DELAY` more were taken, nobody asks about them anymore."""
         for piece in self.corpus.pieces():
             begin = self._length
-            while self._pieces and self._end(0) < begin - _DELAY:
+            while self._pieces and self._pieces[0][1] < begin - _DELAY:
                 self._pieces.popleft()
-            self._pieces.append((begin, self._last_begin if piece.continues else begin, piece))
             self._length += len(piece.content)
+            first_begin = self._last_begin if piece.continues else begin
+            self._pieces.append((begin, self._length, first_begin, piece))
             self.documents += len(piece.numbers) - piece.continues
             self.bytes += len(piece.content) - len(piece.numbers) + piece.goes_on
-            if piece.goes_on and not (piece.continues and len(piece.numbers) == 1):
-                self._last_begin = begin + (piece.ends[-2] if len(piece.ends) > 1 else 0)
+            self._last_begin = begin + piece.ends[-2] if len(piece.ends) > 1 else first_begin
             yield piece.content
             advance()
 
     def occurrence(self, one: Candidate, value: str) -> Occurrence:
         """Where a secret is; they are asked for in order."""
-        while self._end(0) <= one.start:
+        kind, start, end, text, _, specimen = one
+        begin, piece_end, first_begin, piece = self._pieces[0]
+        while piece_end <= start:
             self._pieces.popleft()
-        begin, first_begin, piece = self._pieces[0]
-        place = bisect_right(piece.ends, one.start - begin)
-        text_begin = begin + piece.ends[place - 1] if place else first_begin
+            begin, piece_end, first_begin, piece = self._pieces[0]
+        place = bisect_right(piece.ends, start - begin)
+        first = begin + piece.ends[place - 1] if place else first_begin
+        user = None if piece.users is None else piece.users[place]
         return Occurrence(
-            piece.numbers[place],
-            None if piece.users is None else piece.users[place],
-            one.kind.name,
-            one.start - text_begin,
-            one.end - text_begin,
-            one.text,
-            value,
-            one.specimen,
+            piece.numbers[place], user, kind.name, start - first, end - first, text, value, specimen
         )
 
     def check(self) -> None:
@@ -230,10 +226,6 @@ class _Reading:
             raise CorpusError(f"{path} holds no documents; check that it is the file you mean")
         if path.stat().st_mtime_ns != self._changed_at:
             raise CorpusError(f"{path} changed while it was being read; run again once nothing writes to it")
-
-    def _end(self, place: int) -> int:
-        begin, _, piece = self._pieces[place]
-        return begin + len(piece.content)
 
 
 def _opened(index: CorpusIndex | str | os.PathLike[str] | None, progress: Progress) -> CorpusIndex | None:

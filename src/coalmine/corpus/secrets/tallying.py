@@ -116,7 +116,7 @@ class Tally:
     def add(self, one: Occurrence) -> None:
         """Count one place of a secret."""
         kind, document, user = one.kind, one.document, one.user
-        seen = self._seen.get(kind, one.value, user or "")
+        seen = self._seen.here.get((kind, one.value, user or ""))
         if seen is None:
             self._seen.add(_first_of(one), kind, one.value, user or "")
         else:
@@ -134,7 +134,7 @@ class Tally:
             self._add_user(self._users, user, kind)
 
     def _add_user(self, users: Tallies[_OfUser], user: str, kind: str) -> None:
-        of_user = users.get(user)
+        of_user = users.here.get((user,))
         if of_user is None:
             users.add(_OfUser(user, {kind: 1}), user)
         else:
@@ -143,7 +143,7 @@ class Tally:
     def add_failed(self, kind: str, text: str) -> None:
         """Count a text that has the shape of a kind, and fails its check."""
         plain = "".join(filter(str.isalnum, text))
-        if self._failed.get(kind, plain) is None:
+        if (kind, plain) not in self._failed.here:
             self._failed.add(_Failed(kind), kind, plain)
 
     def distinct(self) -> Iterator[DistinctSecret]:
