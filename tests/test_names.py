@@ -39,6 +39,7 @@ FILLED = {
         models.LoadOptions,
         TrainingOptions,
     ),
+    "scan": (coalmine.scan,),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
     "provenance audit": (
@@ -98,6 +99,7 @@ EXCEPTIONS = {
         "longest": "calls `CorpusIndex.longest_match` too",
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
+    "scan": {"format": "one of the `formats`"},
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
     "recite": {
         "models_and_index": "`models` and `index`, in the one list that a command line has",

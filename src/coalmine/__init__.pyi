@@ -14,6 +14,7 @@ from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
 from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
 from coalmine.corpus.planting.manifest import CanarySet as CanarySet
 from coalmine.corpus.planting.planting import plant as plant
+from coalmine.corpus.secrets.scanning import scan as scan
 from coalmine.formats.format import Format as Format
 from coalmine.models.loading import load_model as load_model
 from coalmine.models.scripted import ScriptedModel as ScriptedModel

@@ -32,8 +32,11 @@ from coalmine.corpus import (
     CorpusIndex,
     build_index,
     deduplicate,
+    distinct_in,
     import_canaries,
+    occurrences_in,
     repeated_sequences,
+    scan,
     verify_planted,
 )
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus
@@ -109,6 +112,7 @@ def _use_corpus(path: Path) -> None:
     for use in (
         lambda: build_index(path, out / "index", overwrite=True),
         lambda: deduplicate(path, out / "new", exact=8, overwrite=True),
+        lambda: scan(path, out / "scanned", formats=[SMALL], overwrite=True),
         lambda: plant(path, SMALL, repeat=[1], canaries=1, references=0, out=out / "planted", overwrite=True),
     ):
         try:
@@ -116,6 +120,14 @@ def _use_corpus(path: Path) -> None:
         except CoalmineError:
             shutil.rmtree(out, ignore_errors=True)
             raise
+
+
+def _read_distinct(path: Path) -> None:
+    """The secrets of a scan, and where they are."""
+    for _ in distinct_in(path.parent):
+        pass
+    for _ in occurrences_in(path.parent):
+        pass
 
 
 def _read_run(path: Path) -> None:
@@ -254,6 +266,8 @@ READERS = (
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),
     Reader("dedup.json, verified", copy_of("planted", "deduplicated/dedup.json"), _verify, json=True, slow=True),
     Reader("crosscheck.json, verified", copy_of("planted", "crosschecked/crosscheck.json"), _verify, json=True, slow=True),
+    Reader("scan.json, verified", copy_of("planted", "scanned/scan.json"), _verify, json=True, slow=True),
+    Reader("distinct.jsonl", copy_of("planted", "scanned/distinct.jsonl"), _read_distinct, after=_nothing),
     Reader("exposure.json, verified", copy_of("run", "references/exposure.json"), _verify, json=True, slow=True),
     Reader("extraction.json, replayed", make_extraction, _replay, json=True, called=("certificate", "no member of")),
     Reader("exposure-during-training.json, resumed", copy_of("run", "exposure-during-training.json"), read_watched, json=True),

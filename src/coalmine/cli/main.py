@@ -30,6 +30,7 @@ from coalmine.cli import (
     provenance,
     recite,
     report,
+    scan,
     serve,
     train,
     verify,
@@ -64,6 +65,7 @@ app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
 app.command("crosscheck")(crosscheck.command)
+app.command("scan")(scan.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")
 app.command("audit")(audit.command)

@@ -93,7 +93,7 @@ class SecretFinder:
         found.sort(key=_by_place)
         return found
 
-    def _matches(self, content: bytes) -> Iterator[tuple[_Matcher, int, int, _Known]]:
+    def _matches(self, content: bytes) -> Iterator[tuple[_Matcher, int, int, _Judgment]]:
         """What has the shape of a secret, with its kind; what has passed its check may overlap other such."""
         for matcher, pattern in self._rare:
             for match in pattern.finditer(content):
@@ -124,7 +124,7 @@ def _by_place(one: Candidate) -> tuple[int, int]:
     return one.start, -one.end
 
 
-class _Known(NamedTuple):
+class _Judgment(NamedTuple):
     """What a kind says about a text: the part that has its shape, the plain form if that passes, and whether it is well known."""
 
     length: int
@@ -139,7 +139,7 @@ class _Matcher:
     def __init__(self, kind: SecretKind) -> None:
         self.kind = kind
         self.begins = re.compile(kind.begins.encode("latin-1")).match
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _Judgment] = {}
         compiled: Any = re.compile(kind.pattern.encode()) if kind.by_rare_byte else _compiled(kind.pattern)
         self._match, self._has_context = compiled.match, compiled.groups > 0
         self._after: Any = None if kind.after is None else _compiled(kind.after).match
@@ -147,7 +147,7 @@ class _Matcher:
         # A secret with an open end begins where its characters begin, so that no run of them is looked at more than once.
         self._not_after = re.compile(f"[{kind.alphabet}]".encode()) if kind.after and kind.alphabet else None
 
-    def at(self, content: bytes, begin: int, end: int | None) -> tuple[int, int, _Known] | None:
+    def at(self, content: bytes, begin: int, end: int | None) -> tuple[int, int, _Judgment] | None:
         """Where it begins and ends, and what it is; None if nothing has the shape.
 
         `end` is given if it is known that the pattern of this kind matches up to there.
@@ -172,16 +172,16 @@ class _Matcher:
             known = self._judged(raw)
         return (begin, begin + known.length, known) if known.length else None
 
-    def _judged(self, raw: bytes) -> _Known:
+    def _judged(self, raw: bytes) -> _Judgment:
         """What the kind says; kept, because most secrets occur several times."""
         kind, text = self.kind, raw.decode("utf-8", "surrogateescape")
         part = kind.part(text)
         if part is None:
-            known = _Known(0, "", None, False)
+            known = _Judgment(0, "", None, False)
         else:
             length = len(part.encode("utf-8", "surrogateescape"))
             value = kind.check(part)
-            known = _Known(length, part, value, value is not None and kind.is_specimen(value))
+            known = _Judgment(length, part, value, value is not None and kind.is_specimen(value))
         if len(raw) <= _LONGEST_KEPT:
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 from unicodedata import category
@@ -12,10 +12,12 @@ from unicodedata import category
 import msgspec
 
 from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.secrets.kind import SecretKind
 from coalmine.errors import InputError
 from coalmine.records.contradictions import count_problems, in_range, share_problems, twice
-from coalmine.records.documents import Document, Origin
+from coalmine.records.documents import Document, Origin, beside
 from coalmine.storage.decoding import UndecodableError, decode_json
+from coalmine.storage.files import sha256_of_file
 
 SCHEMA = "coalmine.scan/1"
 SCAN_FILE = "scan.json"
@@ -25,10 +27,10 @@ USERS_FILE = "users.jsonl"
 _Line = TypeVar("_Line", bound=msgspec.Struct)
 
 
-class Occurrence(msgspec.Struct, frozen=True, gc=False):
+class SecretOccurrence(msgspec.Struct, frozen=True, gc=False):
     """One place at which a secret is; a line of occurrences.jsonl. Offsets are in bytes of the document's text in UTF-8.
 
-    >>> Occurrence(document=3, user="ann", kind="ssn", start=10, end=21, text="219-09-9998", value="219099998", specimen=False).end
+    >>> SecretOccurrence(document=3, user="ann", kind="ssn", start=10, end=21, text="219-09-9998", value="219099998", specimen=False).end
     21
     """
 
@@ -46,7 +48,14 @@ class Occurrence(msgspec.Struct, frozen=True, gc=False):
 
 
 class DistinctSecret(msgspec.Struct, frozen=True, gc=False):
-    """One secret, however often it occurs; a line of distinct.jsonl. The place is that of its first copy."""
+    """One secret, however often it occurs; a line of distinct.jsonl. The place is that of its first copy.
+
+    >>> DistinctSecret(
+    ...     kind="ssn", value="219099998", specimen=False, copies=3, documents=2, users=1, document=3, user="ann", start=10, end=21,
+    ...     text="219-09-9998"
+    ... ).copies
+    3
+    """
 
     kind: str
     value: str
@@ -125,7 +134,13 @@ class RepeatedSecret(msgspec.Struct, frozen=True):
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `scan` found; scan.json. It holds no secret: these are in occurrences.jsonl and distinct.jsonl beside it."""
+    """What `scan` found; scan.json. It holds no secret: these are in occurrences.jsonl and distinct.jsonl beside it.
+
+    >>> from coalmine.corpus import scan
+    >>> found = scan("mail.jsonl", "scan/")  # doctest: +SKIP
+    >>> {one.kind: one.secrets for one in found.kinds if one.secrets}  # doctest: +SKIP
+    {'phone': 128, 'email': 961}
+    """
 
     schema: str = SCHEMA
     corpus: str
@@ -205,18 +220,55 @@ SCANS = Document(
 """scan.json, and what is written with it."""
 
 
+def finished_before(
+    corpus: Path, folder: Path, kinds: Sequence[SecretKind], fields: Fields, *, is_indexed: bool
+) -> Scan | None:
+    """The scan in a directory, if it is of this corpus and these kinds and all files that it names are unchanged.
+
+    A command that was killed after it had written everything can be run again without finding its own files in its way.
+    """
+    path = folder / SCAN_FILE
+    try:
+        there = SCANS.alone(path)
+    except InputError:
+        return None
+    wanted = ([kind.name for kind in kinds], fields, is_indexed)
+    if wanted != ([one.kind for one in there.kinds], there.fields, there.is_indexed):
+        return None
+    files = {corpus: there.corpus_sha256} | {
+        beside(path, name): sha256 for name, sha256 in SCANS.companions(there).items()
+    }
+    return (
+        there
+        if all(one.is_file() and sha256_of_file(one) == sha256 for one, sha256 in files.items())
+        else None
+    )
+
+
 def read_scan(path: str | os.PathLike[str]) -> Scan:
-    """A scan.json, or the one in a directory; the files beside it must be those that were written with it."""
+    """A scan.json, or the one in a directory; the files beside it must be those that were written with it.
+
+    >>> read_scan("scan/").documents  # doctest: +SKIP
+    4027
+    """
     return SCANS.load(path)
 
 
-def occurrences_in(folder: str | os.PathLike[str]) -> Iterator[Occurrence]:
-    """The places of secrets that a scan wrote to a directory, in the order of the corpus, in constant memory."""
-    return _lines(Path(folder) / OCCURRENCES_FILE, Occurrence)
+def occurrences_in(folder: str | os.PathLike[str]) -> Iterator[SecretOccurrence]:
+    """The places of secrets that a scan wrote to a directory, in the order of the corpus, in constant memory.
+
+    >>> {one.document for one in occurrences_in("scan/") if one.kind == "ssn"}  # doctest: +SKIP
+    {17, 2041}
+    """
+    return _lines(Path(folder) / OCCURRENCES_FILE, SecretOccurrence)
 
 
 def distinct_in(folder: str | os.PathLike[str]) -> Iterator[DistinctSecret]:
-    """The distinct secrets that a scan wrote to a directory, in no particular order, in constant memory."""
+    """The distinct secrets that a scan wrote to a directory, in no particular order, in constant memory.
+
+    >>> max(distinct_in("scan/"), key=lambda one: one.copies).copies  # doctest: +SKIP
+    629
+    """
     return _lines(Path(folder) / DISTINCT_FILE, DistinctSecret)
 
 

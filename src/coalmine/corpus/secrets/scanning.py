@@ -25,8 +25,9 @@ from coalmine.corpus.secrets.results import (
     SCAN_FILE,
     SCANS,
     USERS_FILE,
-    Occurrence,
     Scan,
+    SecretOccurrence,
+    finished_before,
 )
 from coalmine.corpus.secrets.tallying import Tally
 from coalmine.errors import CorpusError, InputError
@@ -70,7 +71,8 @@ def scan(
         formats: further kinds, as secret formats, such as "employee {digits:6}".
         fields: which fields of a row hold what; with `user`, secrets are counted by user. .txt has none.
         index: an index of the same corpus, or its directory; copies of each secret are then counted anywhere in it too.
-        overwrite: replace what an earlier scan wrote to `out`.
+        overwrite: replace what an earlier scan wrote to `out`. Without it, what the very same call wrote there is left as it is, and
+            anything else is refused.
         progress: gets how much of the file was read.
         record: called with the result; what it writes appears together with the other files.
 
@@ -87,7 +89,10 @@ def scan(
     check_places(folder, *written, UNFINISHED_FILE)
     places = [] if overwrite else [folder / name for name in written]
     if (there := first_in_the_way(*places)) is not None:
-        raise exists_already(there)
+        done = finished_before(source, folder, finder.kinds, chosen, is_indexed=index is not None)
+        if done is None:
+            raise exists_already(there)
+        return done
     opened_index = _opened(index, progress or Silent())
     with (
         open_corpus(source, chosen, hashed=True) as opened,
@@ -205,7 +210,7 @@ class _Reading:
             yield piece.content
             advance()
 
-    def occurrence(self, one: Candidate, value: str) -> Occurrence:
+    def occurrence(self, one: Candidate, value: str) -> SecretOccurrence:
         """Where a secret is; they are asked for in order."""
         kind, start, end, text, _, specimen = one
         begin, piece_end, first_begin, piece = self._pieces[0]
@@ -215,7 +220,7 @@ class _Reading:
         place = bisect_right(piece.ends, start - begin)
         first = begin + piece.ends[place - 1] if place else first_begin
         user = None if piece.users is None else piece.users[place]
-        return Occurrence(
+        return SecretOccurrence(
             piece.numbers[place], user, kind.name, start - first, end - first, text, value, specimen
         )
 

@@ -17,8 +17,8 @@ from coalmine.corpus.secrets.results import (
     Copies,
     DistinctSecret,
     KindFound,
-    Occurrence,
     RepeatedSecret,
+    SecretOccurrence,
     UserFound,
     UserSecrets,
     masked,
@@ -74,7 +74,7 @@ def _both_users(first: _OfUser, second: _OfUser) -> _OfUser:
     return first
 
 
-def _first_of(one: Occurrence) -> _Seen:
+def _first_of(one: SecretOccurrence) -> _Seen:
     return _Seen(
         one.kind,
         one.value,
@@ -113,7 +113,7 @@ class Tally:
         self._top_users: list[tuple[int, int, UserFound]] = []
         self.users = 0 if has_users else None
 
-    def add(self, one: Occurrence) -> None:
+    def add(self, one: SecretOccurrence) -> None:
         """Count one place of a secret."""
         kind, document, user = one.kind, one.document, one.user
         seen = self._seen.here.get((kind, one.value, user or ""))
