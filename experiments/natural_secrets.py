@@ -230,11 +230,11 @@ def secrets_in(corpus: Path) -> CanarySet:
     secrets.sort(key=lambda one: -one.copies)
     seen: Counter[str] = Counter()
     chosen = []
-    for one in secrets:
-        seen[one.kind] += 1
-        if seen[one.kind] <= MOST:
-            chosen.append(one)
-    made = canaries_of(chosen, NaturalOptions(seed=SEED), others=[(one.kind, one.text) for one in secrets])
+    for secret in secrets:
+        seen[secret.kind] += 1
+        if seen[secret.kind] <= MOST:
+            chosen.append(secret)
+    made = canaries_of(chosen, NaturalOptions(seed=SEED), others=[(s.kind, s.text) for s in secrets])
     for line in left_out_in_words(made.left_out):
         print(line, flush=True)
     return made.canaries
@@ -282,14 +282,6 @@ def others_of(given: argparse.Namespace) -> Iterator[tuple[str, Path]]:
             out = given.work / f"other-{number}"
             train(data, out=out, seed=number, **options)
             yield f"{options.get('architecture', 'character LSTM')} of {name.partition(' ')[0]}", out
-
-
-def redacted(corpus: Path, target: Path) -> None:
-    """The corpus with every secret replaced by another of its kind."""
-    from coalmine.corpus import redact
-
-    if not target.exists():
-        redact(corpus, target.parent, how="replace", fields=Fields(user="user"))
 
 
 def save(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
