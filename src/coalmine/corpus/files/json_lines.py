@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from coalmine.corpus.files.corpora import CorpusKind
-from coalmine.corpus.files.documents import (
-    BOUNDARY,
-    CorpusDocument,
-    Fields,
-    LineBlock,
-    TextPiece,
-    missing_field,
-)
+from coalmine.corpus.files.documents import CorpusDocument, Fields, LineBlock, missing_field
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
@@ -35,15 +27,15 @@ class _JsonBlock(LineBlock):
         self.first = first
         self._corpus = corpus
         self._line = line
-        self._contents = raw.split(b"\n")
-        self.lines = len(self._contents) - 1
-        self.count = len(self._contents) - sum(not content.strip() for content in self._contents)
+        lines = raw.split(b"\n")
+        self.lines = len(lines) - 1
+        self.count = sum(1 for content in lines if content.strip())
 
     def spans(self) -> list[tuple[int, int]]:
         """Where in `raw` each document begins and ends."""
         spans: list[tuple[int, int]] = []
         start = 0
-        for content in self._contents:
+        for content in self.raw.split(b"\n"):
             end = start + len(content) + 1
             if content.strip():
                 spans.append((start, min(end, len(self.raw))))
@@ -53,24 +45,8 @@ class _JsonBlock(LineBlock):
     def documents(self) -> list[CorpusDocument]:
         """The documents on these lines."""
         decode = self._corpus.decode
-        lines = enumerate(self._contents, self._line)
+        lines = enumerate(self.raw.split(b"\n"), self._line)
         return [decode(number, content) for number, content in lines if content.strip()]
-
-    def piece(self, *, users: bool) -> TextPiece:
-        """The texts one after the other, without making a document of each."""
-        numbers: list[int] = []
-        names: list[str | None] = []
-        encoded: list[bytes] = []
-        for number, content in enumerate(self._contents, self._line):
-            if content.strip():
-                row = self._corpus.decode_row(number, content)
-                numbers.append(number)
-                encoded.append(row.text.encode("utf-8"))
-                if users:
-                    names.append(None if row.user is None else str(row.user))
-        ends = list(accumulate([len(text) + 1 for text in encoded]))
-        encoded.append(b"")
-        return TextPiece(numbers, names if users else None, ends, BOUNDARY.join(encoded))
 
 
 class JsonLinesCorpus(LineCorpus):
@@ -99,18 +75,12 @@ class JsonLinesCorpus(LineCorpus):
             first += block.count
             self.line += block.lines
 
-    def decode_row(self, number: int, content: bytes) -> Any:
-        """What is on a line: a record with the roles in use, or, if it is not strict JSON, the document itself."""
-        try:
-            return self._decoder.decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._decode_slowly(number, content)
-
     def decode(self, number: int, content: bytes) -> CorpusDocument:
         """The document on a line."""
-        row = self.decode_row(number, content)
-        if isinstance(row, CorpusDocument):
-            return row
+        try:
+            row: Any = self._decoder.decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._decode_slowly(number, content)
         user, date = getattr(row, "user", None), getattr(row, "date", None)
         return CorpusDocument(
             number,
@@ -165,7 +135,10 @@ class JsonLinesCorpus(LineCorpus):
         return json.dumps(given, ensure_ascii=False).encode("utf-8")
 
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
-        """The object with another text; its other fields keep their values."""
+        """The object with another text; its other bytes stay as they are."""
+        spliced = _spliced(row, self.fields.scored, text)
+        if spliced is not None:
+            return spliced
         try:
             values = decode_python_json(row, surrogates=True)
         except UndecodableError as problem:
@@ -179,6 +152,41 @@ class JsonLinesCorpus(LineCorpus):
         except UnicodeEncodeError:
             # Half a surrogate pair in another field is not text, but its escape is JSON.
             return json.dumps(values).encode("ascii")
+
+
+def _spliced(row: bytes, field: str, text: str) -> bytes | None:
+    """An object with another string as the value of a field; None where its place is not found."""
+    content = row.decode("utf-8")
+    try:
+        begin, end = _value_span(content, field)
+    except (ValueError, IndexError, RecursionError, TypeError):  # as the parsers of the standard library fail
+        return None
+    # Whoever escaped what is not ASCII does so in the new text too.
+    written = json.dumps(text, ensure_ascii=row.isascii())
+    return (content[:begin] + written + content[end:]).encode("utf-8")
+
+
+def _value_span(content: str, field: str) -> tuple[int, int]:
+    """Where the value of a field of an object begins and ends; where the field is there twice, the last one counts."""
+    decoder = json.JSONDecoder(strict=False)
+    at, span = content.index("{") + 1, None
+    while content[at := _after_space(content, at)] != "}":
+        name, at = decoder.raw_decode(content, at)
+        begin = _after_space(content, _after_space(content, at) + 1)  # after the colon
+        _, at = decoder.raw_decode(content, begin)
+        if name == field:
+            span = (begin, at)
+        at = _after_space(content, at)
+        at += content[at] == ","
+    if span is None:
+        raise ValueError(f"the object has no field {field!r}")
+    return span
+
+
+def _after_space(content: str, at: int) -> int:
+    while content[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def _is_encodable(text: str) -> bool:
