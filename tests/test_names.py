@@ -33,13 +33,13 @@ FILLED = {
     "index": (corpus.build_index, corpus.IndexOptions),
     "count": (corpus.CorpusIndex.open, corpus.CorpusIndex.counts, corpus.repeated_sequences),
     "dedup": (corpus.deduplicate, corpus.DedupOptions),
+    "redact": (corpus.redact, corpus.RedactOptions),
     "crosscheck": (
         audits.crosscheck,
         audits.CrosscheckOptions,
         models.LoadOptions,
         TrainingOptions,
     ),
-    "scan": (coalmine.scan,),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
     "provenance audit": (
@@ -56,7 +56,6 @@ FILLED = {
         coalmine.fit_provenance,
         audits.FitOptions,
     ),
-    "audit": (coalmine.audit, coalmine.ReviewOptions, models.LoadOptions),
     "report": (coalmine.read_runs,),
     "check": (coalmine.check,),
     "policy init": (),
@@ -99,8 +98,11 @@ EXCEPTIONS = {
         "longest": "calls `CorpusIndex.longest_match` too",
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
-    "scan": {"format": "one of the `formats`"},
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
+    "redact": {
+        "format": "one of `formats`",
+        "key_file": "names where the `key` is, which must not be on a command line",
+    },
     "recite": {
         "models_and_index": "`models` and `index`, in the one list that a command line has",
         "family": "says that a list of several models is meant",

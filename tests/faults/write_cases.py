@@ -175,6 +175,14 @@ def _corpora():
         ),
         most=70,
     )
+    yield Case(
+        "redact",
+        ("redact", "planted/corpus.txt", "-f", PIN, "--overwrite", "-o", "out"),
+        ("redact", "corpus.txt", "-o", "out"),
+        unfinished=NOTE,
+        pairs=(("canaries.json", "corpus.txt"), ("redaction.json", "corpus.txt")),
+        most=12,
+    )
     crosscheck = ("crosscheck", "planted/corpus.txt", "--models", "model-0", "model-1", "-o", "out")
     yield Case(
         "crosscheck",
@@ -187,17 +195,6 @@ def _corpora():
             ("crosscheck.json", "documents.parquet"),
         ),
         most=12,
-    )
-    yield Case(
-        "scan",
-        ("scan", "corpus.jsonl", "--user-field", "by", "-f", "number {digits:2}", "--overwrite", "-o", "out"),
-        ("scan", "corpus.txt", "-f", "number {digits:2}", "-o", "out"),
-        unfinished=NOTE,
-        pairs=(
-            ("scan.json", "occurrences.jsonl"),
-            ("scan.json", "distinct.jsonl"),
-        ),
-        most=30,
     )
     yield Case(
         "train",

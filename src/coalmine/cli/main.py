@@ -13,7 +13,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from coalmine.cli import (
-    audit,
     check,
     compare,
     count,
@@ -29,8 +28,8 @@ from coalmine.cli import (
     policy,
     provenance,
     recite,
+    redact,
     report,
-    scan,
     serve,
     train,
     verify,
@@ -64,11 +63,10 @@ app.command("membership")(membership.command)
 app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
+app.command("redact")(redact.command)
 app.command("crosscheck")(crosscheck.command)
-app.command("scan")(scan.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")
-app.command("audit")(audit.command)
 app.command("report")(report.command)
 app.command("check")(check.command)
 app.add_typer(policy.app, name="policy")
