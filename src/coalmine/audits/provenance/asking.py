@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,8 @@ class Numbers(NamedTuple):
         texts: texts that were read, and `unread` texts that could not be.
         tokens: tokens that count, `unknown` those that were read as unknown, and `cut` those at the ends of texts that are too long.
         target_bits: the sum of log2 probabilities under the target.
-        ratio_bits: that minus the same under the reference.
+        ratio_bits: that minus the same under the reference, per token of the target, over what both predict.
+        uncompared: texts that were read, and of which there is no part that both predict.
         listed: how many of the tokens that count are among those that the target lists.
         windowed, min_k: these statistics.
         rmia_bits: log2 of the target's likelihood over the mean one of the shadows, per token; a column for each set of shadows.
@@ -71,6 +73,7 @@ class Numbers(NamedTuple):
     listed: IntArray
     target_bits: FloatArray
     ratio_bits: FloatArray
+    uncompared: IntArray
     windowed: FloatArray
     min_k: FloatArray
     rmia_bits: FloatArray
@@ -239,48 +242,64 @@ class _Asking:
         found: dict[str, Any] = dict.fromkeys(("ratio_bits", "windowed"), float("nan"))
         found["rmia_bits"] = np.full(len(self._work.shadow_sets), np.nan)
         if not self._view.probabilities:
-            return found
-        beside = self._beside(reference, shadows) or [None] * len(target)
-        both = [
-            (own.log2_probabilities, other)
-            for own, other in zip(target, beside, strict=True)
-            if own is not None
-            and own.log2_probabilities is not None
-            and len(own.ranks)
-            and other is not None
-            and len(other)
-        ]
-        if both:
-            sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in both)
-            found["ratio_bits"] = sum(sums)
-            if all(len(own) == len(other) for own, other in both):
-                shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in both]
+            return {**found, "uncompared": 0}
+        beside = self._beside(reference, shadows)
+        both = [] if beside is None else [self._shared(*pair) for pair in zip(target, beside, strict=True)]
+        pairs = [pair for pair in both if pair is not None]
+        if pairs:
+            tokens = sum(len(own) for own, _ in pairs)
+            sums = (log_ratio(own, other, same_tokens=False) * len(own) for own, other in pairs)
+            found["ratio_bits"] = sum(sums) / tokens
+            if all(len(own) == len(other) for own, other in pairs):
+                shares = [windowed_ratio(own, other, WINDOW_SIZES) for own, other in pairs]
                 found["windowed"] = float(np.mean(shares))
-        own = _bits(target)
-        if shadows and len(own) and self._alike(self._views[1:]):
-            said = [_bits(one) for one in shadows]
-            found["rmia_bits"][:] = [
-                rmia_ratio(own, [said[place] for place in some]) for some in self._work.shadow_sets
-            ]
-        return found
+        if shadows and self._alike(self._views[1:]):
+            read = [said for said in map(_in_all, zip(target, *shadows, strict=True)) if said is not None]
+            if read:
+                own, *others = (np.concatenate(bits) for bits in zip(*read, strict=True))
+                found["rmia_bits"][:] = [
+                    rmia_ratio(own, [others[place] for place in some]) for some in self._work.shadow_sets
+                ]
+        left_out = sum(
+            pair is None and view is not None and len(view.ranks) > 0
+            for pair, view in zip(both, target, strict=beside is not None)
+        )
+        return {**found, "uncompared": left_out}
 
     def _beside(
         self, reference: Sequence[TextView | None] | None, shadows: Sequence[Sequence[TextView | None]]
-    ) -> list[FloatArray | None] | None:
-        """The log2 probabilities of each text under what the target is compared with; None where nothing is."""
+    ) -> list[TextView | None] | None:
+        """Each text under what the target is compared with; None where nothing is."""
         if reference is not None:
             view = self._views[0]
             if view is None or not view.probabilities or not self._comparable(view):
                 return None
-            return [None if one is None else one.log2_probabilities for one in reference]
+            return list(reference)
         if not shadows or not self._alike(self._views[1:]):
             return None
-        return [
-            None
-            if any(one is None for one in said)
-            else np.mean([one.log2_probabilities for one in said], axis=0)
-            for said in zip(*shadows, strict=True)
-        ]
+        return [_mean_view(said) for said in zip(*shadows, strict=True)]
+
+    def _shared(self, own: TextView | None, other: TextView | None) -> tuple[FloatArray, FloatArray] | None:
+        """The log2 probabilities of the part of a text that both predict; None where there is none, or it is not known."""
+        if own is None or other is None:
+            return None
+        view = self._views[0] if self._work.reference is not None else self._view
+        if (
+            view is not None
+            and view.tokens_sha256 is not None
+            and view.tokens_sha256 == self._view.tokens_sha256
+        ):
+            rows = _in_all((own, other))
+            return None if rows is None else (rows[0], rows[1])
+        if own.cut or other.cut:
+            return None  # where the one stops is not known in the tokens of the other
+        # Where one of them is given the first token, neither predicts it.
+        first = max(
+            (int(one.places[0]) for one in (own, other) if one.places is not None and len(one.places)),
+            default=0,
+        )
+        mine, theirs = _from(own, first), _from(other, first)
+        return (mine, theirs) if len(mine) and len(theirs) else None
 
     def _comparable(self, view: View) -> bool:
         """Whether sums over a text can be compared: both cut texts alike, or both count every part of a text."""
@@ -320,6 +339,49 @@ class _Asking:
                     )
                     np.add.at(logs, ((shares >= FREQUENT_SHARE).astype(np.int64), bins), 1)
         return {"rank_sums": sums, "rank_counts": counts, "log_histogram": logs}
+
+
+def _common(said: Sequence[TextView]) -> IntArray:
+    """The places of the tokens of a text that all of these models predict."""
+    places = [view.places for view in said if view.places is not None]
+    if all(np.array_equal(places[0], one) for one in places[1:]):
+        return places[0]
+    return reduce(np.intersect1d, places)
+
+
+def _in_all(said: Sequence[TextView | None]) -> list[FloatArray] | None:
+    """The log2 probabilities of the tokens of a text that all of these models predict, one row each; None where there are none."""
+    views = [view for view in said if view is not None and view.log2_probabilities is not None]
+    if len(views) < len(said):
+        return None
+    places = _common(views)
+    if not len(places):
+        return None
+    return [_kept(view, places) for view in views]
+
+
+def _kept(view: TextView, places: IntArray) -> FloatArray:
+    """The log2 probabilities at some of its places, all of which are predicted."""
+    bits, own = view.log2_probabilities, view.places
+    if bits is None or own is None or len(own) == len(places):
+        return np.empty(0) if bits is None else bits
+    return bits[np.isin(own, places)]
+
+
+def _from(view: TextView, first: int) -> FloatArray:
+    """The log2 probabilities from a place on."""
+    if view.log2_probabilities is None or view.places is None:
+        return np.empty(0)
+    return view.log2_probabilities[view.places >= first]
+
+
+def _mean_view(said: Sequence[TextView | None]) -> TextView | None:
+    """A text under several models: the mean log2 probability of each token that all of them predict."""
+    rows = _in_all(said)
+    if rows is None:
+        return None
+    places = _common([view for view in said if view is not None])
+    return TextView(np.empty(0, dtype=np.int64), log2_probabilities=np.mean(rows, axis=0), places=places)
 
 
 def _bits(views: Sequence[TextView | None]) -> FloatArray:

@@ -94,12 +94,6 @@ def _listed(numbers: Numbers, there: Available) -> FloatArray:
         return np.asarray(numbers.listed / numbers.tokens)
 
 
-def _per_token(numbers: Numbers, there: Available) -> FloatArray:
-    del there
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(numbers.ratio_bits / numbers.tokens)
-
-
 STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "rank-histogram",
@@ -112,7 +106,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "likelihood-ratio",
         "log-probabilities, and a reference model or shadow models",
         lambda there: _no_probabilities(there) or there.no_reference,
-        _per_token,
+        lambda numbers, _: numbers.ratio_bits,
     ),
     Statistic(
         "rmia",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.provenance.users import UserText
 from coalmine.errors import ModelError, NotMeasurableError
+from coalmine.models.endpoints.http import EndpointRefusedError
 from coalmine.models.protocols import (
     DistributionScore,
     DistributionScorer,
@@ -35,6 +36,9 @@ from coalmine.models.protocols import (
 from coalmine.visible import visible
 
 NOT_LISTED = -1
+# HTTP's statuses for a request that cannot be answered because of what is in it.
+REFUSED_TEXT = {400, 413, 422}
+T = TypeVar("T")
 # A word with the white space before it.
 _WORD = re.compile(r"\s*\S+")
 
@@ -70,6 +74,8 @@ class TextView(NamedTuple):
     # Tokens that were read as unknown, and tokens at the end that the model cannot read; neither count.
     unknown: int = 0
     cut: int = 0
+    # Where in the text each token is, from 0 for its first one, which some models are given and do not predict.
+    places: IntArray | None = None
 
 
 def view_of(model: Model, top: int | None = None) -> View:
@@ -143,7 +149,10 @@ def _scored(model: Scorer, view: View, texts: Sequence[UserText]) -> list[TextVi
         else model.score(sequences)
     )
     for number, (place, sequence, cut) in enumerate(asked):
-        found[place] = _viewed(view, model.tokenizer, sequence, scores[number], cut)
+        viewed = _viewed(view, model.tokenizer, sequence, scores[number], cut)
+        # After no context, the first token is given.
+        first = 0 if model.context else 1
+        found[place] = viewed._replace(places=None if viewed.places is None else viewed.places + first)
     return found
 
 
@@ -211,6 +220,7 @@ def _viewed(
         _kept(score.deviation_bits, counts) if moments and isinstance(score, DistributionScore) else None,
         unknown=int(len(tokens) - counts.sum()),
         cut=cut,
+        places=np.flatnonzero(counts),
     )
 
 
@@ -218,24 +228,38 @@ def _kept(values: FloatArray, counts: NDArray[np.bool_]) -> FloatArray:
     return np.asarray(values[counts], dtype=np.float64)
 
 
+class _Answer(NamedTuple):
+    """What a server says about a text: its score, the ranks of its tokens if it lists some, and whether the first of them has no score."""
+
+    score: SequenceScore
+    ranks: IntArray | None
+    missing: bool
+
+
 def _scored_as_text(model: TextScorer, view: View, texts: Sequence[UserText]) -> Iterator[TextView | None]:
     """The answers of a server that cuts texts itself: probabilities, and the ranks of tokens that are among the likeliest."""
-    asked = [text.text for text in texts]
-    ranks: Sequence[IntArray | None] = [None] * len(asked)
-    if (
-        isinstance(model, RankedTextScorer) and view.top is not None
-    ):  # first: the same answers have the scores
-        ranks = model.rank_text(asked, k=view.top)
-    scores = model.score_text(asked)
-    unscored = model.unscored(asked) if isinstance(model, PartialScorer) else [0] * len(asked)
-    for score, places, missing in zip(scores, ranks, unscored, strict=True):
-        first = 1 if missing else 0
-        if len(score.log2_probabilities) <= first:
+
+    def ask(asked: Sequence[str]) -> Sequence[_Answer]:
+        ranks: Sequence[IntArray | None] = [None] * len(asked)
+        if isinstance(model, RankedTextScorer) and view.top is not None:
+            ranks = model.rank_text(asked, k=view.top)  # first: the same answers have the scores
+        scores = model.score_text(asked)
+        unscored = model.unscored(asked) if isinstance(model, PartialScorer) else [0] * len(asked)
+        return [
+            _Answer(score, places, bool(missing))
+            for score, places, missing in zip(scores, ranks, unscored, strict=True)
+        ]
+
+    for answer in _unless_refused(ask, [text.text for text in texts]):
+        first = 1 if answer is not None and answer.missing else 0
+        if answer is None or len(answer.score.log2_probabilities) <= first:
             yield None
             continue
+        score, places = answer.score, answer.ranks
         seen = np.where(score.is_argmax, 0, NOT_LISTED) if places is None else places - 1
         bits = np.asarray(score.log2_probabilities[first:], dtype=np.float64) if view.probabilities else None
-        yield TextView(np.asarray(seen, dtype=np.int64)[first:], log2_probabilities=bits)
+        own = np.asarray(seen, dtype=np.int64)[first:]
+        yield TextView(own, log2_probabilities=bits, places=np.arange(first, first + len(own)))
 
 
 def _listed(model: TextRanker, view: View, texts: Sequence[UserText]) -> list[TextView | None]:
@@ -244,15 +268,41 @@ def _listed(model: TextRanker, view: View, texts: Sequence[UserText]) -> list[Te
     The tokens of the server are not known. That of a text is taken to be the longest of those listed that the text continues with, which
     is what a tokenizer would usually choose.
     """
-    starts = [[found.start() for found in _WORD.finditer(text.text)][1:] for text in texts]
-    prompts = [text.text[:start] for text, own in zip(texts, starts, strict=True) for start in own]
-    answers = iter([] if view.top is None else model.next_texts(prompts, k=view.top))
-    views: list[TextView | None] = []
-    for text, own in zip(texts, starts, strict=True):
+    top = view.top or 1
+
+    def ask(asked: Sequence[str]) -> Sequence[list[int]]:
+        starts = [[found.start() for found in _WORD.finditer(text)][1:] for text in asked]
+        prompts = [text[:start] for text, own in zip(asked, starts, strict=True) for start in own]
+        answers = iter(model.next_texts(prompts, k=top) if prompts else [])
         # The words come first in the pairs, so that no answer about the next text is taken when they end.
-        places = [_place(text.text[start:], listed) for start, listed in zip(own, answers, strict=False)]
-        views.append(TextView(np.array(places, dtype=np.int64)) if places else None)
-    return views
+        return [
+            [_place(text[start:], listed) for start, listed in zip(own, answers, strict=False)]
+            for text, own in zip(asked, starts, strict=True)
+        ]
+
+    found = _unless_refused(ask, [text.text for text in texts])
+    return [TextView(np.array(places, dtype=np.int64)) if places else None for places in found]
+
+
+def _unless_refused(ask: Callable[[Sequence[str]], Sequence[T]], texts: Sequence[str]) -> list[T | None]:
+    """What a server says about each text; None for one that it refuses, such as one that is too long, unless it refuses all of them."""
+    try:
+        return list(ask(texts))
+    except EndpointRefusedError as problem:
+        if problem.status not in REFUSED_TEXT or len(texts) < 2:
+            raise
+        halves = texts[: len(texts) // 2], texts[len(texts) // 2 :]
+        found: list[T | None] = []
+        for half in halves:
+            try:
+                found += _unless_refused(ask, half)
+            except EndpointRefusedError as again:
+                if again.status not in REFUSED_TEXT:
+                    raise
+                found += [None] * len(half)
+        if all(one is None for one in found):
+            raise
+        return found
 
 
 def _place(rest: str, listed: Sequence[str]) -> int:
