@@ -1,6 +1,7 @@
 """Checks of the data of an audit: times, repeated texts, unknown words, overlaps and numbers of users, against plain loops."""
 
 import json
+import unicodedata
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -236,8 +237,31 @@ def test_documents_have_no_names():
 
 
 @given(st.text())
-def test_normalization_keeps_words(text):
-    assert normalized(text).split() == text.split()
+def test_a_text_is_the_same_however_it_is_written(text):
+    form = normalized(text)
+    for way in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert normalized(unicodedata.normalize(way, text)) == form
+    assert normalized(f"\n {text}\u200b\t") == form
+    assert normalized("A  note\nto Ann") == normalized("a note to\u00a0ANN")
+
+
+VARIANTS = ["Ann@example.org", " ann@example.org", "ANN@EXAMPLE.ORG\u200b", "\uff41nn@example.org"]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_user_is_the_same_however_the_name_is_written(name):
+    groups = Groups(
+        suspects=[user("ann@example.org", LONG.format(1)), user("eve", LONG.format(2))],
+        non_members=[user(name, LONG.format(3).upper()), user("bob", LONG.format(1).upper())],
+    )
+    [found] = overlaps(groups)
+    assert (found.users, found.texts, found.first_texts, found.second_texts) == (1, 1, 2, 2)
+
+
+def test_case_tells_users_apart_where_users_of_one_group_differ_in_nothing_else():
+    groups = Groups(suspects=[user("aQ"), user("Aq")], non_members=[user("aq"), user("zz")])
+    assert overlaps(groups) == ()
+    assert overlaps(groups._replace(non_members=[user("aQ")]))[0].users == 1
 
 
 # Numbers of users

@@ -1,5 +1,6 @@
 """A fit: shadows, classifier and hashes in a directory, the same from every engine, reused, and refused where it is another."""
 
+import shutil
 import stat
 
 import msgspec
@@ -97,6 +98,39 @@ def test_who_and_what_is_in_it_is_found_by_hashes(made):
     found = fit.overlap(suspects)
     assert found.users == (0,)
     assert found.texts == (0, 2, 0)
+
+
+def test_names_are_found_however_they_are_written(made):
+    fit, _ = made
+    known = USERS[2].texts[0].text
+    suspects = [User(" User  5", (UserText(known.upper()),)), User("\uff55ser 6\u200b", (UserText("new"),))]
+    assert fit.overlap(suspects) == ((0, 1), (1, 0))
+
+
+def test_it_is_made_with_these_users_and_no_others(made):
+    fit, _ = made
+    assert fit.made_with(USERS)
+    assert not fit.made_with(USERS[:-1])
+    assert not fit.made_with(USERS[::-1])
+    assert not fit.made_with([*USERS[:-1], USERS[-1]._replace(name="another")])
+
+
+def test_users_of_shadows_are_those_that_the_seed_draws(made, tmp_path):
+    fit, folder = made
+    shutil.copytree(folder, tmp_path / "fit")
+    first, *rest = fit.record.shadows
+    edited = (msgspec.structs.replace(first, users=first.users[1:]), *rest)
+    FITS.save(tmp_path / "fit", msgspec.structs.replace(fit.record, shadows=edited))
+    with pytest.raises(ContradictionError, match="shadow 1 was trained on other reference users"):
+        load_fit(tmp_path / "fit")
+
+
+def test_a_model_that_replaces_another_is_refused(made, tmp_path):
+    _, folder = made
+    place = folder / made[0].record.shadows[0].location
+    with pytest.raises(InputError, match="put shadows 1 and 2 in one place"):
+        fit_provenance(USERS, tmp_path / "fit", train=lambda _: place, shadows=2)
+    assert not list((tmp_path / "fit").glob("ranks-*"))
 
 
 def test_classifiers_for_what_a_target_shows(made):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from coalmine.audits.provenance.classifier import AuditClassifier, fit_classifier
 from coalmine.audits.provenance.fit_results import FIT_FILE, FitRecord
 from coalmine.audits.provenance.shadow_ranks import read_ranks
+from coalmine.audits.provenance.shadows import documents_of
 from coalmine.audits.provenance.users import User
 from coalmine.errors import AlteredError, NotMeasurableError
 from coalmine.models.loading import load_model
@@ -80,6 +81,14 @@ class Fit:
             if row is not None:
                 found[place] = table[row]
         return found
+
+    def made_with(self, users: Sequence[User]) -> bool:
+        """Whether these are the reference users that the fit was made with, with the same texts and in the same order."""
+        record = self.record
+        names = tuple(record.hashed_name(user.name) for user in users)
+        return names == tuple(user.name for user in record.reference) and (
+            documents_of(users).sha256 == record.reference_sha256
+        )
 
     def overlap(self, users: Sequence[User]) -> AmongReference:
         """Who of these users is a reference user too, and how many of their texts are those of reference users."""

@@ -11,6 +11,7 @@ import msgspec
 
 from coalmine.audits.provenance.classifier import AuditClassifier
 from coalmine.audits.provenance.fit_options import FitOptions
+from coalmine.audits.provenance.text_hashes import name_form, normalized
 from coalmine.audits.provenance.users import User, UserText
 from coalmine.engines.ledger import WORK_FILES
 from coalmine.records.contradictions import count_problems
@@ -57,6 +58,8 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     recipe_sha256: str
     # Of all texts of the reference users; it also salts the hashes below, so that these cannot be looked up in a table.
     reference_sha256: str
+    # Whether the names of reference users are told apart by their case; where they are not, case does not matter.
+    names_cased: bool = True
     # In the order of the corpus.
     reference: tuple[ReferenceUser, ...]
     shadows: tuple[Shadow, ...]
@@ -67,10 +70,10 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def hashed_name(self, name: str) -> str:
         """The hash under which a reference user of this name is recorded."""
-        return hashed(self.reference_sha256, "user", name)
+        return hashed(self.reference_sha256, "user", name_form(name, cased=self.names_cased))
 
     def hashed_text(self, text: UserText) -> str:
-        """The hash under which a text of a reference user is recorded; white space does not count."""
+        """The hash under which a text of a reference user is recorded; white space, case and the form of Unicode do not count."""
         return hashed(self.reference_sha256, "text", *_sides(text))
 
 
@@ -87,11 +90,11 @@ def hashed(salt: str, *parts: str) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def hashed_users(users: Sequence[User], salt: str) -> tuple[ReferenceUser, ...]:
-    """Users as a fit records them."""
+def hashed_users(users: Sequence[User], salt: str, *, cased: bool) -> tuple[ReferenceUser, ...]:
+    """Users as a fit records them; `cased` is whether names differ if their case does."""
     return tuple(
         ReferenceUser(
-            name=hashed(salt, "user", user.name),
+            name=hashed(salt, "user", name_form(user.name, cased=cased)),
             texts=tuple(hashed(salt, "text", *_sides(text)) for text in user.texts),
         )
         for user in users
@@ -100,7 +103,7 @@ def hashed_users(users: Sequence[User], salt: str) -> tuple[ReferenceUser, ...]:
 
 def _sides(text: UserText) -> tuple[str, ...]:
     sides = (text.text,) if text.source is None else (text.text, text.source)
-    return tuple(" ".join(side.split()) for side in sides)
+    return tuple(map(normalized, sides))
 
 
 def fit_problems(record: FitRecord) -> Iterator[str]:

@@ -35,10 +35,11 @@ from coalmine.audits.provenance.shadows import (
     train_shadows,
     varied,
 )
+from coalmine.audits.provenance.text_hashes import told_by_case
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine, open_engine
 from coalmine.engines.ledger import UNITS_FILE, Ledger
-from coalmine.errors import InputError
+from coalmine.errors import ContradictionError, InputError
 from coalmine.models.loading import load_model
 from coalmine.models.protocols import Model
 from coalmine.progress import Progress, Silent
@@ -128,6 +129,12 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     """
     place = Path(path)
     record = FITS.load(place)
+    drawn = halves(len(record.reference), record.settings.shadows, seed=record.settings.seed)
+    for number, shadow in enumerate(record.shadows):
+        if shadow.users != tuple(np.flatnonzero(drawn[:, number]).tolist()):
+            raise ContradictionError(
+                f"{place} says that shadow {number + 1} was trained on other reference users than its seed draws; restore it, or fit again"
+            )
     return Fit(record, place if place.is_dir() else place.parent)
 
 
@@ -221,6 +228,7 @@ class _Shadows:
 
     def trained_by(self, own: OwnTraining, ledger: Ledger, progress: Progress) -> Iterator[_AskedShadow]:
         """Models of the user's own function, each asked in this process as soon as it is trained."""
+        places: dict[str, int] = {}
         with open_engine("here") as here:
             for number in range(self._trained_on.shape[1]):
                 chosen = [self._reference[user] for user in self._users_of(number)]
@@ -234,7 +242,21 @@ class _Shadows:
 
                 texts = documents_of(chosen).sha256
                 ranks, model = self._ranks(number, [own.name, texts], made, here, ledger, progress)
+                self._refuse_same_place(own, ranks.location, number, places)
                 yield _AskedShadow(self._facts(number, ranks), model)
+
+    def _refuse_same_place(
+        self, own: OwnTraining, location: str | None, number: int, places: dict[str, int]
+    ) -> None:
+        """Refuse a model that replaced an earlier one, which audits would then ask in its place."""
+        if location is None or places.setdefault(location, number) == number:
+            return
+        for one in (places[location], number):
+            (self._folder / _ranks_file(one)).unlink()
+        raise InputError(
+            f"{own.name} put shadows {places[location] + 1} and {number + 1} in one place, {location}, so that one replaced the other; "
+            "return another place for each"
+        )
 
     def _ranks(
         self,
@@ -288,12 +310,14 @@ def _record(
     folder: Path,
 ) -> FitRecord:
     """All that was found, with a classifier for targets that show all ranks, or as many as the options say."""
+    cased = told_by_case(user.name for user in reference)
     record = FitRecord(
         settings=options,
         trained_by=how.name if isinstance(how, OwnTraining) else None,
         recipe_sha256=how.sha256,
         reference_sha256=digest,
-        reference=hashed_users(reference, digest),
+        names_cased=cased,
+        reference=hashed_users(reference, digest, cased=cased),
         shadows=tuple(shadows),
         classifier=None,
     )

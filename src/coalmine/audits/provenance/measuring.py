@@ -24,12 +24,13 @@ from coalmine.audits.provenance.data_checks import DataChecks, check_data
 from coalmine.audits.provenance.deciding import decided
 from coalmine.audits.provenance.fit import Fit
 from coalmine.audits.provenance.options import ProvenanceOptions
-from coalmine.audits.provenance.overlaps import Group, Groups, refuse_reference_users
+from coalmine.audits.provenance.overlaps import Group, Groups
 from coalmine.audits.provenance.population import Population, ShadowSets
 from coalmine.audits.provenance.queries import Cut, FrequencyTable, Queries, choose_queries
 from coalmine.audits.provenance.repetition import IndexedCorpus
 from coalmine.audits.provenance.results import AblationPoint, Asks, Provenance, Question
 from coalmine.audits.provenance.statistics import Available, statistic_named
+from coalmine.audits.provenance.user_checks import NO_SUSPECTS, check_reference_model, check_users
 from coalmine.audits.provenance.users import User
 from coalmine.audits.provenance.views import View, encoded, view_of
 from coalmine.audits.provenance.words import log_histogram, word_groups
@@ -41,7 +42,6 @@ from coalmine.progress import Progress, Silent
 from coalmine.storage.files import make_directory, together
 from coalmine.visible import visible
 
-NO_SUSPECTS = "there are no suspects; name at least one user to ask about"
 _ROLES = ("suspects", "others", "non_members", "reference")
 
 
@@ -105,9 +105,8 @@ def audit_provenance(
     """
     given = ProvenanceOptions.of(options, changes)
     given.check()
-    _check_users(users)
-    if fit is not None and given.by == "user":
-        refuse_reference_users(users.suspects, fit)
+    check_users(users, fit, given.by)
+    check_reference_model(model, reference_model)
     audit = _Audit(model, users, given, fit, reference_model, indexed)
     audit.check()
     folder = None if out is None else Path(out)
@@ -234,10 +233,9 @@ class _Audit:
         if others is not None:
             questions.append(self._question("user", "others", others, non_members, there))
         view, users, options = there.view, self._users, self._options
-        blind = (
-            blind_baseline(users.suspects, users.non_members, seed=options.seed)
-            if users.non_members
-            else None
+        blind, others_blind = (
+            blind_baseline(some, users.non_members, seed=options.seed) if some and users.non_members else None
+            for some in (users.suspects, users.others)
         )
         return Provenance(
             model=self._model.describe(),
@@ -250,6 +248,7 @@ class _Audit:
             probabilities=view.probabilities,
             questions=tuple(questions),
             blind_baseline=blind,
+            others_blind_baseline=others_blind,
             checks=self._checks(suspects, non_members),
             words=word_groups(suspects, non_members, options.confidence),
             log_probabilities=log_histogram(suspects, non_members),
@@ -340,10 +339,18 @@ class _Audit:
         unread = sum(int(one.unread.sum()) for one in asked if one is not None)
         cut = sum(int(one.cut.sum()) for one in asked if one is not None)
         if unread:
-            found.append(f"{unread:,} texts have no token that the model can predict, and were left out")
+            found.append(
+                f"{unread:,} texts were left out, because the model refuses them or can predict none of their tokens"
+            )
         if cut:
             found.append(
                 f"{cut:,} tokens at the ends of texts are beyond what the model can read, and were left out"
+            )
+        uncompared = sum(int(one.uncompared.sum()) for one in asked if one is not None)
+        if uncompared:
+            found.append(
+                f"{uncompared:,} texts are left out of ratios, because they are longer than one of the models can read, or the model that "
+                "is compared with cannot read them"
             )
         return found
 
@@ -365,17 +372,3 @@ def _chosen(user: User, cut: Cut, table: FrequencyTable, options: ProvenanceOpti
 
 def _same_tokens(one: View, other: View) -> bool:
     return one.tokens_sha256 is not None and one.tokens_sha256 == other.tokens_sha256
-
-
-def _check_users(users: AuditedUsers) -> None:
-    """Refuse users that nothing can be asked about."""
-    if not users.suspects:
-        raise InputError(NO_SUSPECTS)
-    names = {user.name for user in users.suspects}
-    strangers = [user.name for user in users.others if user.name not in names]
-    if strangers:
-        raise InputError(
-            f"{len(strangers):,} users have other texts and are not suspects; give other texts by suspects only"
-        )
-    if users.members is not None and not set(users.members) & names:
-        raise InputError("none of the users who are said to be members is a suspect; check the names")

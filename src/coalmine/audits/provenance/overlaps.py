@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, GroupHashes, long_enough
+from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, GroupHashes, long_enough, told_by_case
 from coalmine.audits.provenance.users import User
-from coalmine.errors import InputError
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 # Groups that must not share users, and those that must not share texts: other texts by a suspect are meant to be of the same user.
@@ -34,6 +33,14 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     first_users: int
     texts: int
     first_texts: int
+    # None where it is not known.
+    second_texts: int | None = None
+
+    @property
+    def text_share(self) -> float:
+        """The share of texts of the group that has more of its texts in common with the other."""
+        sizes = [size for size in (self.first_texts, self.second_texts) if size]
+        return self.texts / min(sizes) if sizes else 0.0
 
 
 class Groups(NamedTuple):
@@ -88,7 +95,9 @@ def overlaps(
     [('suspects', 'reference', 1, 1)]
     """
     there = groups.named()
-    hashes = {name: GroupHashes.of(users, shortest=shortest) for name, users in there.items()}
+    # Case is looked at only where it is needed to tell the users of a group from each other.
+    cased = any(told_by_case(user.name for user in users) for users in there.values())
+    hashes = {name: GroupHashes.of(users, shortest=shortest, cased=cased) for name, users in there.items()}
     found: list[Overlap] = []
     for first, second in DIFFERENT_TEXTS:
         if first not in hashes:
@@ -112,27 +121,10 @@ def overlaps(
                     first_users=len(hashes[first].users),
                     texts=texts,
                     first_texts=len(hashes[first].texts),
+                    second_texts=len(hashes[second].texts) if second in hashes else None,
                 )
             )
     return tuple(found)
-
-
-def refuse_reference_users(suspects: Sequence[User], reference: Sequence[User] | KnowsReference) -> None:
-    """Refuse suspects whom shadow models are trained on: such a model knows their texts too, so that the target never stands out.
-
-    >>> from coalmine.audits.provenance.users import UserText
-    >>> refuse_reference_users([User("ann", (UserText("hello"),))], [User("bob", (UserText("hello"),))])
-    """
-    if isinstance(reference, Sequence):
-        names = {user.name for user in reference}
-        shared = sum(user.name in names for user in suspects)
-    else:
-        shared = len(reference.overlap(suspects).users)
-    if shared:
-        raise InputError(
-            f"{shared:,} of the {len(suspects):,} suspects are reference users too, whom shadow models are trained on, so that nothing can "
-            "be said about them; take them out of one of the two groups"
-        )
 
 
 def _among_reference(users: Sequence[User], fit: KnowsReference, shortest: int) -> tuple[int, int]:

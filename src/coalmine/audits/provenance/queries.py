@@ -37,7 +37,7 @@ class FrequencyTable:
             counts.update(cut(text))
         if not counts:
             raise InputError(
-                "word frequencies are counted in reference texts, but there are none; give at least one"
+                "frequencies are counted in texts, but none has a word that the model knows; give texts that it can read"
             )
         self._counts = dict(counts)
         # Equally frequent words are ordered by themselves, so that the order of the reference texts does not matter.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audits.provenance.fit_options import RecipeName
+from coalmine.audits.provenance.text_hashes import name_form
 from coalmine.audits.provenance.users import User
 from coalmine.engines.engine import Engine
 from coalmine.engines.ledger import Ledger
@@ -181,7 +182,7 @@ def halves(users: int, shadows: int, *, seed: int) -> NDArray[np.bool_]:
 
 def check_reference(users: Sequence[User]) -> None:
     """Refuse reference users that cannot be told apart, or of whom there is nothing to train on."""
-    if len({user.name for user in users}) < len(users):
+    if len({name_form(user.name, cased=True) for user in users}) < len(users):
         raise InputError("two reference users have the same name; join their texts, or give them other names")
     if not all(user.texts for user in users):
         raise InputError("a reference user has no text; leave such users out")

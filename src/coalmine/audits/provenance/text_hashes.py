@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,12 +18,43 @@ SHORTEST_TEXT = 30
 Hashes = NDArray[np.uint64]
 
 
-def normalized(text: str) -> str:
-    r"""A text with single spaces, so that it is the same however it was broken into lines.
+# Characters that cannot be seen: soft hyphens, joiners, marks of direction and of byte order.
+_INVISIBLE = dict.fromkeys(
+    [0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF]
+)
 
-    >>> normalized("good  day,\n Ann ")
-    'good day, Ann'
+
+def normalized(text: str) -> str:
+    r"""A text in one form, however it was broken into lines, capitalized, or written in Unicode, and without what cannot be seen.
+
+    >>> normalized("Good  day,\n Ann\u200b ")
+    'good day, ann'
     """
+    return _one_form(text).casefold()
+
+
+def name_form(name: str, *, cased: bool) -> str:
+    """A name in one form, with or without its case.
+
+    >>> name_form(" Ann@example.org", cased=False), name_form(" Ann", cased=True)
+    ('ann@example.org', 'Ann')
+    """
+    return _one_form(name) if cased else normalized(name)
+
+
+def told_by_case(names: Iterable[str]) -> bool:
+    """Whether some of these names differ in case alone, so that case means something.
+
+    >>> told_by_case(["aQ", "Aq"]), told_by_case(["ann", "Bob"])
+    (True, False)
+    """
+    forms = {_one_form(name) for name in names}
+    return len({form.casefold() for form in forms}) < len(forms)
+
+
+def _one_form(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_INVISIBLE)
     return " ".join(text.split())
 
 
@@ -33,14 +65,14 @@ class GroupHashes(NamedTuple):
     texts: Hashes
 
     @classmethod
-    def of(cls, users: Sequence[User], *, shortest: int = SHORTEST_TEXT) -> GroupHashes:
-        """The hashes of some users, without texts of fewer bytes than `shortest`.
+    def of(cls, users: Sequence[User], *, shortest: int = SHORTEST_TEXT, cased: bool = False) -> GroupHashes:
+        """The hashes of some users, without texts of fewer bytes than `shortest`; `cased` is whether names differ if their case does.
 
         >>> group = GroupHashes.of([User("ann", (UserText("hello"), UserText(" hello")))], shortest=1)
         >>> len(group.users), len(group.texts)
         (1, 1)
         """
-        names = np.fromiter((_hash(user.name) for user in users), dtype=np.uint64)
+        names = np.fromiter((_hash(name_form(user.name, cased=cased)) for user in users), dtype=np.uint64)
         texts = np.fromiter((one for one, _ in _hashed_texts(users, shortest)), dtype=np.uint64)
         return cls(np.unique(names), np.unique(texts))
 

@@ -1,0 +1,87 @@
+"""What is refused before any model is asked: users that nothing can follow about, and a model compared with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from coalmine.audits.provenance.options import By
+from coalmine.audits.provenance.users import User
+from coalmine.errors import InputError
+from coalmine.models.protocols import Model
+from coalmine.visible import visible
+
+if TYPE_CHECKING:
+    from coalmine.audits.provenance.fit import Fit
+
+NO_SUSPECTS = "there are no suspects; name at least one user to ask about"
+
+
+class _Audited(Protocol):
+    """The users of an audit, by their role."""
+
+    @property
+    def suspects(self) -> Sequence[User]: ...
+    @property
+    def others(self) -> Sequence[User]: ...
+    @property
+    def non_members(self) -> Sequence[User]: ...
+    @property
+    def reference(self) -> Sequence[User]: ...
+    @property
+    def members(self) -> Collection[str] | None: ...
+
+
+def check_users(users: _Audited, fit: Fit | None, by: By) -> None:
+    """Refuse users that nothing can be asked about, or whose scores would say nothing."""
+    if not users.suspects:
+        raise InputError(NO_SUSPECTS)
+    for role in ("suspects", "others", "non_members", "reference"):
+        named = [user.name for user in getattr(users, role)]
+        if len(set(named)) < len(named):
+            raise InputError(
+                f"two users of the {role.replace('_', '-')} have the same name; join their texts, or give them other names"
+            )
+    if by == "document" and users.others:
+        raise InputError(
+            "other texts were given, and each document is asked about by itself, so that it has no other texts; leave them out, or ask "
+            "about users"
+        )
+    names = {user.name for user in users.suspects}
+    strangers = [user.name for user in users.others if user.name not in names]
+    if strangers:
+        raise InputError(
+            f"{len(strangers):,} users have other texts and are not suspects; give other texts by suspects only"
+        )
+    if users.members is not None and not set(users.members) & names:
+        raise InputError("none of the users who are said to be members is a suspect; check the names")
+    if fit is not None:
+        _check_fit(users, fit, by)
+
+
+def _check_fit(users: _Audited, fit: Fit, by: By) -> None:
+    """Refuse reference users that are not those of the fit, and suspects that shadow models were trained on."""
+    if users.reference and not fit.made_with(users.reference):
+        raise InputError(
+            "the reference users are not those that the fit was made with, whose texts its shadow models were trained on; give the same "
+            "corpus, with the same fields and artificial users, or fit again"
+        )
+    # The target would be compared with models that saw the same texts. Documents have no names; their texts are compared later.
+    among = fit.overlap(users.suspects).users if by == "user" else ()
+    if among:
+        raise InputError(
+            f"{len(among):,} of {len(users.suspects):,} suspects are among the reference users that shadow models were trained on, which "
+            "hides what the target learned from them; take them out of the suspects, or fit without them"
+        )
+
+
+def check_reference_model(model: Model, reference: Model | None) -> None:
+    """Refuse a reference model with the target's own weights: all ratios would be 1, and nobody could be found."""
+    if reference is None:
+        return
+    weights = [one.describe().get("weights_sha256") for one in (model, reference)]
+    if reference is model or (weights[0] is not None and weights[0] == weights[1]):
+        raise InputError(
+            f"the reference model {visible(reference.name)} has the same weights as the target, so that comparing them says nothing; name "
+            "a model that did not see the suspects' texts"
+        )
