@@ -102,7 +102,6 @@ class Audited(NamedTuple):
             self.target,
             AuditedUsers(suspects, reference=self.reference),
             fit=self.fit,
-            ablation_texts=0,
             **options,
         )
         rows, first = found.questions[0].rows, 0

@@ -7,7 +7,7 @@ import pytest
 from faults.kill_cases import LONG, cases
 from faults.kill_runs import Sweep, spread
 
-STOPS = 4
+STOPS = 6
 
 
 @pytest.mark.parametrize("name", LONG)

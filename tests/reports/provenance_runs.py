@@ -59,7 +59,8 @@ def numbers(scores, *, unknown=2):
         unknown=np.full(many, unknown),
         cut=np.zeros(many, dtype=np.int64),
         target_bits=np.where(there, -300.0, np.nan),
-        ratio_bits=TOKENS * given,
+        ratio_bits=given,
+        uncompared=np.zeros(many, dtype=np.int64),
         windowed=given / 8 + 0.5,
         min_k=given - 5,
         listed=np.where(there, TOKENS, 0),
@@ -167,6 +168,7 @@ def provenance(
     reference=True,
     moments=True,
     blind_baseline=None,
+    others_blind_baseline=None,
     checks=None,
     ablation=False,
     **settings,
@@ -194,6 +196,9 @@ def provenance(
         probabilities=True,
         questions=tuple(questions),
         blind_baseline=blind(len(suspects), many) if blind_baseline is None and many else blind_baseline,
+        others_blind_baseline=blind(len(others), many)
+        if others_blind_baseline is None and many and others is not None
+        else others_blind_baseline,
         checks=checks,
         words=word_groups(own, calibration, options.confidence),
         log_probabilities=log_histogram(own, calibration),

@@ -74,7 +74,8 @@ def test_chance_breaks_no_rule():
         ({"non_members": (0.0,) * 9}, "nobody can be found at 5%"),
         ({"suspects": (0.0,), "non_members": tuple(range(38))}, "which 38 non-members cannot give"),
         ({"suspects": (0.0, None)}, "1 of 2 users could not be measured"),
-        ({"suspects": (None, None)}, "there are no non-members"),
+        ({"suspects": (None, None)}, "none of 2 users could be measured"),
+        ({"suspects": (0.0,) * 9, "non_members": (0.0,) * 199}, "all users have the same score"),
     ],
 )
 def test_an_audit_that_could_not_have_found_anybody_passes_nothing(parts, why):

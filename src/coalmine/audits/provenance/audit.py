@@ -11,8 +11,9 @@ from coalmine.audits.provenance.data_findings import provenance_data_findings
 from coalmine.audits.provenance.figures import provenance_figures
 from coalmine.audits.provenance.findings import CODES, provenance_findings, provenance_suspicions
 from coalmine.audits.provenance.fit_results import FITS
+from coalmine.audits.provenance.interpretation import WHOM, blind_of
 from coalmine.audits.provenance.naming import names_of_users
-from coalmine.audits.provenance.results import PROVENANCES, Provenance, Question
+from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance, Question
 from coalmine.audits.provenance.table import in_plain_words, question_title, strongest_first
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail, Search
@@ -67,7 +68,7 @@ def _details(run: Run, reveal: bool) -> Iterator[Detail]:
     for question in document.questions:
         yield _users(document, question, reveal)
         yield _statistics(question)
-    yield from _blind(document)
+        yield from _blind(document, question.asks)
 
 
 def _users(document: Provenance, question: Question, reveal: bool) -> Detail:
@@ -144,8 +145,8 @@ def _statistics(question: Question) -> Detail:
     )
 
 
-def _blind(document: Provenance) -> Iterator[Detail]:
-    blind = document.blind_baseline
+def _blind(document: Provenance, asks: Asks) -> Iterator[Detail]:
+    blind = blind_of(document, asks)
     if blind is None:
         return
     every = [
@@ -154,12 +155,12 @@ def _blind(document: Provenance) -> Iterator[Detail]:
     ]
     yield Detail(
         section=SECTION,
-        title="Telling suspects from non-members without any model",
+        title=f"Telling {WHOM[asks]} from non-members without any model",
         note="If words, lengths, dates or numbers of texts tell the two groups apart, a model is not needed to do so, and its scores say "
         "nothing about training.",
         columns=("by", "AUC", "low", "high", "p-value", "statement"),
         rows=[(name, auc.value, auc.low, auc.high, p_value, auc.statement) for name, auc, p_value in every],
-        caption="The blind baseline",
+        caption="The blind baseline" if asks == "texts" else "The blind baseline of other texts",
     )
 
 

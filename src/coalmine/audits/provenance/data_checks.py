@@ -133,6 +133,8 @@ class DataChecks(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of the data of an audit; None for what could not be checked, because it was not given."""
 
     time_ranges: TimeRanges | None = None
+    # Of other texts of suspects, and of non-members.
+    others_time_ranges: TimeRanges | None = None
     repeated_texts: RepeatedTexts | None = None
     unknown_words: UnknownWords | None = None
     # Only those that share something.
@@ -178,6 +180,7 @@ def check_data(
     repeated = repeated_texts(there, shortest=shortest, indexed=indexed) if there else None
     return DataChecks(
         time_ranges=time_ranges(asked, groups.non_members),
+        others_time_ranges=time_ranges(groups.others, groups.non_members) if groups.suspects else None,
         repeated_texts=repeated,
         unknown_words=None if unknown is None else unknown_words(unknown, confidence=confidence, seed=seed),
         overlaps=overlaps(groups, fit, named=by == "user", shortest=shortest),

@@ -43,11 +43,16 @@ _OF_AREAS = (
 def data_problems(document: Provenance) -> Iterator[str]:
     """What cannot be true about the data of an audit."""
     texts = document.question("texts")
-    if document.blind_baseline is not None:
-        yield from _blind_problems(document.blind_baseline, texts)
+    for blind, asked in (
+        (document.blind_baseline, texts),
+        (document.others_blind_baseline, document.question("user")),
+    ):
+        if blind is not None:
+            yield from _blind_problems(blind, asked)
     checks: DataChecks = document.checks
-    if checks.time_ranges is not None:
-        yield from _time_problems(checks.time_ranges)
+    for times in (checks.time_ranges, checks.others_time_ranges):
+        if times is not None:
+            yield from _time_problems(times)
     if checks.repeated_texts is not None:
         yield from _repeated_problems(checks.repeated_texts)
     if checks.unknown_words is not None:
@@ -150,7 +155,9 @@ def _overlap_problems(overlaps: tuple[Overlap, ...]) -> Iterator[str]:
     for one in overlaps:
         name = f"the overlap of {one.first} and {one.second}"
         yield from in_range(f"{name}: the number of users", one.users, 0, one.first_users)
-        yield from in_range(f"{name}: the number of texts", one.texts, 0, one.first_texts)
+        for size in (one.first_texts, one.second_texts):
+            if size is not None:
+                yield from in_range(f"{name}: the number of texts", one.texts, 0, size)
         if (one.first, one.second) not in DIFFERENT_TEXTS or not (one.users or one.texts):
             yield f"{name} is not one of groups that must not share anything, or they share nothing"
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coalmine.audits.provenance.catalog import finding
-from coalmine.audits.provenance.interpretation import overlap_words, spoils, told_apart
-from coalmine.audits.provenance.results import PROVENANCES, Provenance
+from coalmine.audits.provenance.interpretation import (
+    WHOM,
+    blind_of,
+    overlap_words,
+    spoils,
+    times_of,
+    told_apart,
+)
+from coalmine.audits.provenance.results import PROVENANCES, Asks, Provenance
 from coalmine.evidence.findings import Finding
 from coalmine.evidence.run import Run
 
@@ -16,40 +23,42 @@ HARMLESS_AUC = 0.6
 FEW_WITHIN = 0.5
 # The share of texts that several users have, from which on it is more than a remark.
 REPEATED = 0.01
+_WHOM: dict[Asks, str] = {asks: f"{whom[:1].upper()}{whom[1:]}" for asks, whom in WHOM.items()}
 
 
 def provenance_data_findings(run: Run) -> Iterator[Finding]:
     """What was checked about the data; of these findings, those that discredit the measurement keep users from being called found."""
     for _, document in run.all(PROVENANCES):
-        yield from _blind(document)
-        yield from _times(document)
+        for question in document.questions:
+            yield from _blind(document, question.asks)
+            yield from _times(document, question.asks)
         yield from _repeated(document)
         yield from _unknown(document)
         yield from _overlaps(document)
 
 
-def _blind(document: Provenance) -> Iterator[Finding]:
-    blind = document.blind_baseline
+def _blind(document: Provenance, asks: Asks) -> Iterator[Finding]:
+    blind = blind_of(document, asks)
     if blind is None:
         return
-    told = told_apart(document)
+    told, whom = told_apart(blind), _WHOM[asks]
     measured = [one.auc for one in blind.groups if one.auc.status == "measured"]
     estimates = [one for one in (blind.auc, *measured) if one.status == "measured"]
     if told:
-        evidence = f"They differ in {told}: {blind.auc.statement}; chance gives as much with probability {blind.p_value or 0.0:.2g}."
+        evidence = f"{whom} differ in {told}: {blind.auc.statement}; chance gives as much with probability {blind.p_value or 0.0:.2g}."
         yield finding("CM611", "medium", "found", evidence, estimates=estimates)
     elif blind.auc.high is None:
         evidence = f"{blind.auc.statement[:1].upper()}{blind.auc.statement[1:]}."
-        title = "Whether suspects can be told from non-members without a model cannot be said"
+        title = f"Whether {WHOM[asks]} can be told from non-members without a model cannot be said"
         yield finding("CM611", "info", "not_measured", evidence, title=title)
     else:
         clear = blind.auc.high <= HARMLESS_AUC
         evidence = (
             f"{blind.auc.statement[:1].upper()}{blind.auc.statement[1:]} (p = {blind.p_value or 1.0:.2g})."
         )
-        title = "Suspects can hardly be told from non-members without a model"
+        title = f"{_WHOM[asks]} can hardly be told from non-members without a model"
         if not clear:
-            title = "It is not shown that suspects can be told from non-members without a model"
+            title = f"It is not shown that {WHOM[asks]} can be told from non-members without a model"
             evidence += " With so few users, a difference may go unnoticed."
         yield finding(
             "CM611",
@@ -60,15 +69,16 @@ def _blind(document: Provenance) -> Iterator[Finding]:
         )
 
 
-def _times(document: Provenance) -> Iterator[Finding]:
-    times = document.checks.time_ranges
+def _times(document: Provenance, asks: Asks) -> Iterator[Finding]:
+    times = times_of(document, asks)
     if times is None:
-        if any(question.non_members for question in document.questions):
+        if asks == "texts" and any(question.non_members for question in document.questions):
             evidence = "Texts have no dates, so it is not known whether suspects and non-members wrote at the same time."
             yield finding("CM612", "info", "not_tested", evidence)
         return
+    texts = "Texts" if asks == "texts" else "Other texts"
     evidence = (
-        f"Texts of suspects are from {times.suspects.first} to {times.suspects.last}, and those of non-members from "
+        f"{texts} of suspects are from {times.suspects.first} to {times.suspects.last}, and those of non-members from "
         f"{times.non_members.first} to {times.non_members.last}; {100 * times.suspects_within:.0f}% and "
         f"{100 * times.non_members_within:.0f}% of them are within the time of the others."
     )

@@ -23,6 +23,9 @@ from coalmine.statistics.provenance.conformal import conformal_p_values, p_value
 from coalmine.statistics.provenance.detection import measure_detection
 
 NO_TOKENS = "the texts have no token that the model knows"
+NOT_COMPARED = "no part of the texts is predicted by the model and by what it is compared with"
+NO_NON_MEMBERS = "there are no non-members to compare the score with"
+UNREAD_NON_MEMBERS = "no non-member could be measured, so there is nothing to compare the score with"
 NO_STATISTIC = "no statistic can be computed for this target"
 
 
@@ -52,8 +55,8 @@ def decided(
         one.name: _judge(one, numbers, non_members, there) for one in STATISTICS if one.missing(there) is None
     }
     own = None if decides is None else judged[decides.name]
-    rows = tuple(_row(place, name, numbers, own, judged) for place, name in enumerate(names))
     calibration = 0 if non_members is None else len(non_members.tokens)
+    rows = tuple(_row(place, name, numbers, own, judged, calibration) for place, name in enumerate(names))
     texts, tokens = int(numbers.texts.sum()), int(numbers.tokens.sum())
     return Question(
         asks=asks,
@@ -82,21 +85,28 @@ def _judge(statistic: Statistic, numbers: Numbers, non_members: Numbers | None, 
         flags = iter(judged.shown)
         found = [bool(next(flags)) if one else None for one in known]
         return _Judged(scores, p_values, adjusted, found, "non-members", others)
-    if statistic.decides_alone:
+    if statistic.decides_alone and known.any():
         # The paper's decision: the side of the classifier's hyperplane.
         sides = [bool(one > 0) if measured else None for one, measured in zip(scores, known, strict=True)]
         return _Judged(scores, nothing, nothing, sides, "shadows", others)
     return _Judged(scores, nothing, nothing, [None] * len(scores), "nothing", others)
 
 
-def _row(place: int, name: str, numbers: Numbers, own: _Judged | None, judged: dict[str, _Judged]) -> UserRow:
+def _row(
+    place: int,
+    name: str,
+    numbers: Numbers,
+    own: _Judged | None,
+    judged: dict[str, _Judged],
+    compared_with: int,
+) -> UserRow:
     why = None
     if own is None:
         why = NO_STATISTIC
     elif np.isnan(own.scores[place]):
-        why = NO_TOKENS
+        why = NOT_COMPARED if numbers.tokens[place] else NO_TOKENS
     elif own.found[place] is None:
-        why = "there are no non-members to compare the score with"
+        why = UNREAD_NON_MEMBERS if compared_with else NO_NON_MEMBERS
     decision: Decision = "not measured"
     if own is not None and own.found[place] is not None:
         decision = "found" if own.found[place] else "not found"

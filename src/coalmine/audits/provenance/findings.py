@@ -38,9 +38,9 @@ _NOBODY: dict[Asks, str] = {
 def provenance_suspicions(run: Run) -> Iterator[Suspicion]:
     """Each question with p-values, as a test that no suspect's text was used; not where the scores cannot be interpreted."""
     for number, (_, document) in enumerate(run.all(PROVENANCES)):
-        if not_interpretable(document):
-            continue
         for question in document.questions:
+            if not_interpretable(document, question.asks):
+                continue
             deciding = question.deciding
             if deciding is not None and deciding.p_value is not None:
                 yield Suspicion(KIND, _key(number, question), deciding.p_value)
@@ -53,8 +53,8 @@ def _key(number: int, question: Question) -> Key:
 def provenance_findings(run: Run, decided: Decisions) -> Iterator[Finding]:
     """Who is found by each question; or why that cannot be said."""
     for number, (_, document) in enumerate(run.all(PROVENANCES)):
-        reasons = not_interpretable(document)
         for question in document.questions:
+            reasons = not_interpretable(document, question.asks)
             key = _key(number, question)
             yield from _answer(document, question, reasons, decided.shown(KIND, *key))
             yield from _unmeasured(document, question)
@@ -156,6 +156,10 @@ def _shadow_words(document: Provenance, question: Question, deciding: StatisticF
 def _nothing_words(document: Provenance, question: Question) -> str:
     asked = "" if len(document.questions) == 1 else f", question {question.asks!r}"
     about = f"Nothing can be said about {_whom(document, question)}{asked}"
+    if question.deciding is not None and all(row.score is None for row in question.rows):
+        return f"{about}: none of them could be measured."
+    if question.deciding is not None and question.non_members:
+        return f"{about}: none of {counted(question.non_members, 'non-member')} could be measured."
     if question.deciding is not None:
         return f"{about}: there are no non-members to compare scores of {question.deciding.name} with."
     wanted = document.settings.statistic

@@ -6,10 +6,12 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from coalmine.audits.provenance.blind_baseline import BlindBaseline
+from coalmine.audits.provenance.data_checks import TimeRanges
 from coalmine.audits.provenance.naming import counted
 from coalmine.audits.provenance.options import By
 from coalmine.audits.provenance.overlaps import Overlap
-from coalmine.audits.provenance.results import Provenance, Question
+from coalmine.audits.provenance.results import Asks, Provenance, Question
 from coalmine.statistics.provenance.conformal import (
     fewest_shown,
     non_members_needed,
@@ -19,6 +21,9 @@ from coalmine.statistics.provenance.conformal import (
 
 # A few texts that everybody forwards change no score; above this share of texts, the groups are not apart.
 SHARED = 0.01
+# Whose texts a question is asked with.
+WHOM: dict[Asks, str] = {"texts": "suspects", "user": "other texts of suspects"}
+_OF: dict[Asks, str] = {"texts": "texts of suspects", "user": "other texts of suspects"}
 _BY_WHAT = {
     "words": "their words",
     "length": "the lengths of their texts",
@@ -28,36 +33,52 @@ _BY_WHAT = {
 }
 
 
-def not_interpretable(document: Provenance) -> list[str]:
-    """Why scores of suspects and of non-members cannot be compared, one clause each; empty where they can."""
-    return list(_reasons(document))
+def not_interpretable(document: Provenance, asks: Asks) -> list[str]:
+    """Why the scores of a question say nothing, one clause each; empty where they can be compared with those of non-members."""
+    return list(_reasons(document, asks))
 
 
-def _reasons(document: Provenance) -> Iterator[str]:
-    told = told_apart(document)
+def _reasons(document: Provenance, asks: Asks) -> Iterator[str]:
+    whom = WHOM[asks]
+    told = told_apart(blind_of(document, asks))
     if told:
-        yield f"suspects can be told from non-members without any model, by {told}"
-    times = document.checks.time_ranges
+        yield f"{whom} can be told from non-members without any model, by {told}"
+    times = times_of(document, asks)
     if times is not None and times.disjoint:
-        yield "texts of suspects and of non-members are from different times"
+        yield f"{_OF[asks]} and texts of non-members are from different times"
     for one in document.checks.overlaps:
-        if spoils(one):
+        if spoils(one) and asks in spoiled_questions(one):
             yield overlap_words(one)
 
 
-def told_apart(document: Provenance) -> str:
-    """By what suspects can be told from non-members without a model, in words; empty where they cannot."""
-    blind = document.blind_baseline
+def blind_of(document: Provenance, asks: Asks) -> BlindBaseline | None:
+    """The blind baseline for the texts of a question."""
+    return document.blind_baseline if asks == "texts" else document.others_blind_baseline
+
+
+def times_of(document: Provenance, asks: Asks) -> TimeRanges | None:
+    """When the texts of a question and those of non-members were written."""
+    return document.checks.time_ranges if asks == "texts" else document.checks.others_time_ranges
+
+
+def told_apart(blind: BlindBaseline | None) -> str:
+    """By what users can be told from non-members without a model, in words; empty where they cannot."""
     found = () if blind is None else blind.separating()
     words = [_BY_WHAT.get(one, one) for one in found]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
 def spoils(one: Overlap) -> bool:
-    """Whether non-members are not apart from suspects or from the data of the shadows: users are shared, or too many texts."""
-    return "non-members" in {one.first, one.second} and bool(
-        one.users or one.texts > SHARED * max(1, one.first_texts)
-    )
+    """Whether two groups are not apart: users are shared, or too many texts."""
+    return bool(one.users or one.text_share > SHARED)
+
+
+def spoiled_questions(one: Overlap) -> tuple[Asks, ...]:
+    """The questions that two groups must be apart for: asked with texts of suspects, the second question would be the first one again."""
+    groups = {one.first, one.second}
+    if "others" in groups:
+        return ("user",)
+    return ("texts",) if "suspects" in groups else ("texts", "user")
 
 
 _GROUPS = {

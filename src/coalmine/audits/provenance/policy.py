@@ -17,6 +17,7 @@ from coalmine.evidence.run import Run
 RULE = "provenance.no_user_found"
 NOBODY = "no user found"
 _NON_MEMBERS = "give non-members that are from the same source as the suspects (--non-members)"
+_READABLE = "give texts of them that the model can read, or leave them out"
 _AGAIN = "audit other texts of the same users (--others), against more non-members: what was used shows in them too, and chance does not"
 
 
@@ -69,10 +70,13 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
     if deciding is None:
         settle = "give shadow models, a reference model or non-members, as `coalmine provenance` says"
         return not_shown(asked.name, asked.asks, "no statistic could be computed", settle, 1.0)
+    if all(row.score is None for row in question.rows):
+        why = f"none of {counted(len(question.rows), by)} could be measured"
+        return not_shown(asked.name, asked.asks, why, _READABLE, 1.0)
     if deciding.calibrated != "non-members":
         why = "there are no non-members to compare with, so there is no p-value"
         return not_shown(asked.name, asked.asks, why, _NON_MEMBERS, 1.0)
-    reasons = not_interpretable(document)
+    reasons = not_interpretable(document, question.asks)
     if reasons:
         why = f"the scores cannot be interpreted: {'; '.join(reasons)}"
         return not_shown(asked.name, asked.asks, why, _NON_MEMBERS, 1.0)
@@ -115,7 +119,7 @@ def _outcome(document: Provenance, question: Question, asked: _UserRule) -> Rule
 
 def _unable(document: Provenance, question: Question, asked: _UserRule) -> tuple[str, str] | None:
     """Why it means nothing that nobody is found, and what would settle it; None where somebody could have been."""
-    power, by = power_of(question, asked.fdr), document.settings.by
+    power, by, deciding = power_of(question, asked.fdr), document.settings.by, question.deciding
     if power is None:
         return "nobody has a p-value", "give texts that the model can read"
     fewest, others = asked.rules.min_non_members, power.non_members
@@ -133,7 +137,12 @@ def _unable(document: Provenance, question: Question, asked: _UserRule) -> tuple
     missing = sum(row.p_value is None for row in question.rows)
     if missing:
         why = f"{missing:,} of {counted(len(question.rows), by)} could not be measured"
-        return why, "give texts of them that the model can read, or leave them out"
+        return why, _READABLE
+    scores = {row.score for row in question.rows} | set(
+        () if deciding is None else deciding.non_member_scores
+    )
+    if len(scores) == 1:
+        return "all users have the same score, so that nobody could be found", "choose another statistic"
     return None
 
 

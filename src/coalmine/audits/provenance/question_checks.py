@@ -156,7 +156,7 @@ def _judge(one: StatisticFacts, scores: Column, fdr: float) -> _Recalculated:
             [None if flag is None else bool(flag) for flag in _spread(tested.shown, scores)],
             p_value_together(p_values, len(one.non_member_scores)),
         )
-    if one.name == _CLASSIFIER:
+    if one.name == _CLASSIFIER and known:
         return _Recalculated(
             "shadows", nothing, nothing, [None if score is None else score > 0 for score in scores], None
         )

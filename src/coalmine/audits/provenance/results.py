@@ -146,6 +146,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     probabilities: bool
     questions: tuple[Question, ...]
     blind_baseline: BlindBaseline | None = None
+    # The same for other texts of suspects, which the second question is asked with.
+    others_blind_baseline: BlindBaseline | None = None
     checks: DataChecks
     words: tuple[WordGroup, ...] = ()
     log_probabilities: LogHistogram | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from coalmine.audits.provenance.interpretation import not_interpretable, power_of, power_words
+from coalmine.audits.provenance.blind_baseline import FEWEST_USERS
+from coalmine.audits.provenance.interpretation import blind_of, not_interpretable, power_of, power_words
 from coalmine.audits.provenance.naming import counted, names_of_users
 from coalmine.audits.provenance.results import Asks, Provenance, Question, StatisticFacts, UserRow
 from coalmine.evidence.tables import Right, plain_table, rights
@@ -106,7 +107,7 @@ def _remark(one: StatisticFacts) -> str:
     calibrated = {
         "non-members": "",
         "shadows": "calibrated on shadows",
-        "nothing": "no non-members to compare with",
+        "nothing": "nobody to compare with, or nobody measured",
     }
     said = [calibrated[one.calibrated], *(["decides"] if one.decides else [])]
     return ", ".join(part for part in said if part)
@@ -122,17 +123,26 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     found, whom = len(question.found()), counted(len(question.rows), by)
     if deciding is None:
         return [f"No statistic could be computed, so nothing is known about {whom}."]
+    if all(row.score is None for row in question.rows):
+        return [f"None of {whom} could be measured, so nothing is known about them."]
+    unread = (
+        f"none of {counted(question.non_members, 'non-member')} could be measured"
+        if question.non_members
+        else ""
+    )
     if deciding.calibrated == "nothing":
+        why = unread or "there are no non-members"
         return [
-            f"There are no non-members to compare the scores of {whom} with, so nothing can be decided; give some with --non-members."
+            f"{why[:1].upper()}{why[1:]} to compare the scores of {whom} with, so nothing can be decided; give some with --non-members."
         ]
     if deciding.calibrated == "shadows":
+        without = f"Because {unread}," if unread else "Without known non-members"
         return [
             f"{found:,} of {whom} {_are(found)} on the member side of the audit classifier (calibrated on shadows).",
-            "Without known non-members there are no p-values, and it is not known how many of them are there by mistake.",
+            f"{without} there are no p-values, and it is not known how many of them are there by mistake.",
         ]
     rate = f"{100 * document.settings.fdr:g}%"
-    reasons = not_interpretable(document)
+    reasons = not_interpretable(document, question.asks)
     if reasons:
         return [
             f"{found:,} of {whom} {_are(found)} found by {deciding.name} at a false-discovery rate of {rate}, which CANNOT BE INTERPRETED:",
@@ -145,6 +155,15 @@ def in_plain_words(document: Provenance, question: Question) -> list[str]:
     if found:
         said.append(f"On average, at most {rate} of such findings are wrong names.")
     said += [] if power is None else [power_words(power, by)]
+    missing = sum(row.score is None for row in question.rows)
+    if missing:
+        said.append(f"{counted(missing, by)} could not be measured, and nothing is known about them.")
+    blind = blind_of(document, question.asks)
+    if found and (blind is None or blind.p_value is None):
+        said.append(
+            "Whether they differ from non-members in anything but the training could not be tested: that takes at least "
+            f"{FEWEST_USERS} suspects and {FEWEST_USERS} non-members."
+        )
     if found < len(question.rows):
         said.append(f"A {by} that is not found may still be in the training data.")
     return said

@@ -1,1 +1,0 @@
-"""A corpus without the secrets in it."""
