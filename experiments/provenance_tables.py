@@ -1,12 +1,16 @@
 """Prints the tables of docs/explanation/provenance.md from the results of `provenance_paper.py`, beside the paper's numbers.
 
-python experiments/provenance_tables.py
+python experiments/provenance_tables.py [--into docs/explanation/provenance.md]
+
+With `--into`, each table of a page that comes after a comment with its name is replaced by the current one.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -251,6 +255,24 @@ def tables() -> dict[str, str]:
     }
 
 
+def put_into(page: Path, found: dict[str, str]) -> None:
+    """Replace the tables of a page; each comes after a line `<!-- table: NAME -->`, up to the next empty line."""
+
+    def current(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{found[match[2]].rstrip()}\n\n"
+
+    text = page.read_text(encoding="utf-8")
+    page.write_text(re.sub(r"(<!-- table: (.+?) -->\n)\n(?:\|.*\n)*\n?", current, text), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for name, text in tables().items():
-        print(f"{name}\n\n{text}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--into", type=Path, help="a page whose tables are replaced")
+    given = parser.parse_args()
+    if given.into is not None:
+        put_into(given.into, tables())
+    else:
+        for name, text in tables().items():
+            print(f"{name}\n\n{text}")
