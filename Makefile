@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything from a fresh clone: see README.md.
-.PHONY: demo test quick docs test-endpoint fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
+.PHONY: demo test quick every-test docs test-endpoint fuzz-writes fuzz-kills setup browser compiler lint bench mutants fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,9 +11,14 @@ GGML_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-DGGML_AVX=ON -DGGML_AVX2=
 demo: setup
 	$(BIN)/coalmine demo
 
-# A file of tests is run by one process, so that the models that its tests share are trained once.
-test: setup browser compiler lint
-	$(BIN)/pytest -n 2 --dist loadfile -q
+# The linters run beside the tests: the type checker uses one core, and there are two.
+test: setup browser compiler
+	$(MAKE) --no-print-directory --jobs=2 lint every-test
+
+# A file of tests is run by one process, so that the models that its tests share are trained once; the longest are first
+# (tests/conftest.py), so that no process is left with one of them when the others have ended.
+every-test: setup
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 # While you work: the linters, and the tests that neither train, serve nor open a browser.
 quick: setup compiler lint

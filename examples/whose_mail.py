@@ -4,7 +4,10 @@
     python whose_mail.py WORK
 
 Everything is made in WORK: mail of made-up users, the tokenizer, the base model and the fine-tuned one. Nothing is downloaded. The audit
-needs no shadow models: the base model, which saw nobody's mail, is the reference.
+needs no shadow models: the base model, which saw nobody's mail, is the reference. For a target behind an endpoint that lists a few tokens
+only, `fine_tune` trains shadow models; it is run in WORK:
+
+    PYTHONPATH=.. coalmine provenance fit reference.jsonl --out fit --shadows 2 --train python:whose_mail:fine_tune
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import json
 import random
 import sys
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +24,22 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from coalmine import audit_provenance, load_model
-from coalmine.audits import AuditedUsers, Provenance, read_users
+from coalmine.audits import AuditedUsers, Provenance, UserText, read_users
 from coalmine.corpus import Fields, write_embedded_corpus
 from lora_audit import batches, make_tokenizer
 
-MEMBERS, STRANGERS, NON_MEMBERS, MAILS = 8, 8, 60, 6
+MEMBERS, STRANGERS, NON_MEMBERS, REFERENCE, MAILS = 8, 8, 60, 16, 6
+EPOCHS, RATE, LONGEST = 12, 1e-3, 90
 
 
 def make_mail(lines: list[str], work: Path) -> None:
     """One line of some text is a mail; every user wrote a few, and nobody wrote what another one wrote."""
-    drawn = random.Random(0).sample(lines, (MEMBERS + STRANGERS + NON_MEMBERS) * MAILS)
+    drawn = random.Random(0).sample(lines, (MEMBERS + STRANGERS + NON_MEMBERS + REFERENCE) * MAILS)
     users = [drawn[start : start + MAILS] for start in range(0, len(drawn), MAILS)]
     parts = {
         "suspects": users[: MEMBERS + STRANGERS],
-        "non-members": users[MEMBERS + STRANGERS :],
+        "non-members": users[MEMBERS + STRANGERS : -REFERENCE],
+        "reference": users[-REFERENCE:],
     }
     for name, some in parts.items():
         rows = [
@@ -58,13 +65,28 @@ def fit(network: Any, lines: list[str], tokenizer: Any, *, epochs: int, rate: fl
     network.eval()
 
 
-def main(work: Path, *, size: int = 120_000, epochs: int = 12) -> Provenance:
+def fine_tune(texts: Sequence[UserText]) -> str:
+    """A shadow model: the base model in this directory, fine-tuned on mail as the target was; returns where it is."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    written = [text.text for text in texts]
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained("base")
+    network = AutoModelForCausalLM.from_pretrained("base")
+    fit(network, written, tokenizer, epochs=EPOCHS, rate=RATE)
+    place = f"shadow-{zlib.crc32(repr(written).encode()):08x}"
+    network.save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return place
+
+
+def main(work: Path, *, size: int = 120_000, epochs: int = EPOCHS) -> Provenance:
     """What the audit of the fine-tuned model found; the first users of suspects.jsonl are those whose mail it was trained on."""
     torch.manual_seed(0)
     write_embedded_corpus(work / "text.txt", size)
-    lines = [
-        line for line in dict.fromkeys((work / "text.txt").read_text("utf-8").splitlines()) if len(line) > 40
-    ]
+    # A mail is as long as the model can read.
+    written = (line[:LONGEST].strip() for line in (work / "text.txt").read_text("utf-8").splitlines())
+    lines = [line for line in dict.fromkeys(written) if len(line) > 40]
     make_mail(lines, work)
     private = (work / "private.txt").read_text("utf-8").splitlines()
     tokenizer = make_tokenizer(lines)
@@ -76,14 +98,14 @@ def main(work: Path, *, size: int = 120_000, epochs: int = 12) -> Provenance:
     )  # fmt: skip
     rows = [
         row
-        for name in ("suspects", "non-members")
+        for name in ("suspects", "non-members", "reference")
         for row in (work / f"{name}.jsonl").read_text("utf-8").splitlines()
     ]
     mailed = {json.loads(row)["text"] for row in rows}
     fit(network, [line for line in lines if line not in mailed], tokenizer, epochs=2, rate=3e-3)
     for name in ("base", "tuned"):
         if name == "tuned":
-            fit(network, private, tokenizer, epochs=epochs, rate=1e-3)
+            fit(network, private, tokenizer, epochs=epochs, rate=RATE)
         network.save_pretrained(work / name)
         tokenizer.save_pretrained(work / name)
     fields = Fields(user="user")

@@ -34,9 +34,8 @@ COLUMNS = ("statistic", "copies", "halves", "canaries", "documents", "flagged", 
 COPIES = (1, 2, 4, 8, 16)
 # The statistics by the options of `crosscheck`.
 STATISTICS: dict[str, dict[str, Any]] = {
-    "span of 8": {"statistic": "span", "span": 8},
-    "span of 16": {"statistic": "span", "span": 16},
-    "span of 32": {"statistic": "span", "span": 32},
+    **{f"share, span of {span}": {"statistic": "share", "span": span} for span in (8, 16, 24, 32)},
+    **{f"bits, span of {span}": {"statistic": "span", "span": span} for span in (8, 16)},
     "mean": {"statistic": "mean"},
     "total": {"statistic": "total"},
 }
@@ -144,9 +143,9 @@ def main() -> None:
     """Run the experiment, and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--work", type=Path, help="a directory that keeps the models for the next time")
-    parser.add_argument("--runs", type=int, default=3, help="corpora, each with two models")
-    parser.add_argument("--size", type=int, default=500_000, help="bytes of each corpus")
-    parser.add_argument("--canaries", type=int, default=6, help="canaries of each kind in each corpus")
+    parser.add_argument("--runs", type=int, default=4, help="corpora, each with two models")
+    parser.add_argument("--size", type=int, default=250_000, help="bytes of each corpus")
+    parser.add_argument("--canaries", type=int, default=3, help="canaries of each kind in each corpus")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = given.work or Path(temporary)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-from provenance_tables import PAPER_OUTPUTS, STATISTICS, TASKS, TOPS
+from provenance_tables import LISTING, PAPER_OUTPUTS, STATISTICS, TASKS, TOPS
 
 # Colors are apart for readers who see red and green alike.
 COLORS = dict(zip(STATISTICS, ("#0072B2", "#D55E00", "#E69F00", "#CC79A7", "#000000"), strict=True))
@@ -115,7 +115,7 @@ def _outputs(rows: Mapping[str, Sequence[Row]]) -> Any:
                 {
                     "x": int(row["setting"].split()[1]),
                     "y": float(row["auc"]),
-                    "series": "here",
+                    "series": row["statistic"],
                     "dashed": False,
                 }
                 for row in own
@@ -127,7 +127,7 @@ def _outputs(rows: Mapping[str, Sequence[Row]]) -> Any:
                 {"x": top, "y": auc, "series": "in the paper", "dashed": True}
                 for top, auc in zip(TOPS, PAPER_OUTPUTS[task, kind], strict=True)
             ]
-            colors = {"here": "#0072B2", "in the paper": "#777777"}
+            colors = {LISTING[0]: COLORS[LISTING[0]], LISTING[1]: "#009E73", "in the paper": "#777777"}
             x = _log("words that the model lists", (1, 10, 100, 1000))
             panels.append(_panel(points, f"{task}, {kind} domain", x, _auc(not panels), colors))
     return alt.hconcat(*panels, spacing=18)

@@ -102,6 +102,7 @@ class Audited(NamedTuple):
             self.target,
             AuditedUsers(suspects, reference=self.reference),
             fit=self.fit,
+            ablation_texts=0,
             **options,
         )
         rows, first = found.questions[0].rows, 0

@@ -63,7 +63,7 @@ def headline(audited: Audited, split: Split) -> tuple[list[Row], dict[str, Any]]
     users = AuditedUsers(
         split.members, non_members=split.non_members, others=split.others, reference=audited.reference
     )
-    found = audit_provenance(audited.target, users, fit=audited.fit)
+    found = audit_provenance(audited.target, users, fit=audited.fit, ablation_texts=0)
     facts = {
         "scores": {
             side: {name: np.round(one, 5).tolist() for name, one in group.scores.items()}

@@ -17,6 +17,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 STATISTICS = ("rank-histogram", "likelihood-ratio", "rmia", "windowed-ratio", "min-k++")
+# Those of targets that list a few words.
+LISTING = ("rank-histogram", "listed-share")
 # Our tasks, and the data of the paper that each stands for.
 TASKS = {"words": "Reddit", "dialogs": "Dialogs", "translation": "SATED"}
 # Table 1 of the paper: accuracy on training and on test texts, and perplexity on both.
@@ -126,19 +128,22 @@ def vocabulary() -> Lines:
 
 
 def outputs() -> tuple[list[str], list[Sequence[Any]]]:
-    """Table 3: the AUC here, and in the paper."""
+    """Table 3: the AUC here by the two statistics that need no probabilities, and in the paper by the first of them."""
     kinds = [(task, kind) for task, kind in PAPER_OUTPUTS if rows_of(task, f"outputs, {kind} domain")]
     lines: list[Sequence[Any]] = []
     for place, top in enumerate(TOPS):
-        own = [rows_of(task, f"outputs, {kind} domain")[place] for task, kind in kinds]
-        papers = [PAPER_OUTPUTS[kind][place] for kind in kinds]
-        lines.append(
-            [top, *(f"{number(row['auc'])} ({paper:.3f})" for row, paper in zip(own, papers, strict=True))]
-        )
-    return [
-        "words listed",
-        *(task if kind == "same" else f"{task}, other domain" for task, kind in kinds),
-    ], lines
+        line: list[Any] = [top]
+        for task, kind in kinds:
+            rows = rows_of(task, f"outputs, {kind} domain")
+            own = {row["statistic"]: row["auc"] for row in rows if row["setting"] == f"top {top}"}
+            line.append(f"{number(own[LISTING[0]])} ({PAPER_OUTPUTS[task, kind][place]:.3f})")
+            # What is listed does not depend on shadow models, nor on their domain.
+            line += [number(own.get(LISTING[1]))] if kind == "same" else []
+        lines.append(line)
+    titles = ["words listed"]
+    for task, kind in kinds:
+        titles += [task, f"{task}, {LISTING[1]}"] if kind == "same" else [f"{task}, other domain"]
+    return titles, lines
 
 
 def users() -> Lines:

@@ -1,4 +1,4 @@
-"""Set-up for all tests: one thread per process, and which modules `make quick` leaves out."""
+"""Set-up for all tests: one thread per process, one warm process for commands, and which modules `make quick` leaves out."""
 
 import os
 import signal
@@ -64,6 +64,7 @@ SLOW = {
     "corpus/planting/test_full_disk.py",
     "corpus/planting/test_planting.py",
     "corpus/planting/test_power.py",
+    "corpus/redaction/test_redacting.py",
     "docs/test_documents.py",
     "docs/test_site.py",
     "endpoints/test_fault_proxy.py",
@@ -148,9 +149,47 @@ SLOW = {
     "training/test_trainer.py",
 }
 
+# Of these, those that take longest; they begin first where several processes share the suite, which would else wait for one of them.
+LONGEST = (
+    "cli/test_demo.py",
+    "faults/test_kills.py",
+    "engines/test_audits_on_ray.py",
+    "browser/test_report_in_browser.py",
+    "engines/test_ray.py",
+    "faults/test_writes.py",
+    "faults/test_signals.py",
+    "audits/exposure/test_guided_coverage.py",
+    "audits/exposure/test_exposure_engines.py",
+    "models/endpoints/test_endpoint_faults.py",
+    "search/walks/test_best_first.py",
+    "models/transformers/test_huggingface.py",
+    "models/endpoints/test_endpoint_blips.py",
+    "examples/test_examples.py",
+    "training/test_family.py",
+    "training/test_trainer.py",
+    "faults/test_kills_with_transformers.py",
+    "cli/test_command_line.py",
+)
 
-def pytest_collection_modifyitems(items):
+
+def pytest_collection_modifyitems(config, items):
+    def place(item):
+        return item.path.as_posix().rpartition("/tests/")[2]
+
     for item in items:
-        place = item.path.as_posix().rpartition("/tests/")[2]
-        if place in SLOW:
+        if place(item) in SLOW:
             item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):  # one of several processes
+        order = {name: number for number, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: order.get(place(item), len(order)))
+
+
+@pytest.fixture(scope="session")
+def fork_server(tmp_path_factory):
+    """One warm process that forks a child for each run of a command, with a disk that fails on request."""
+    from faults.faulty_disk import build
+    from faults.fork_server import ForkServer
+
+    library = build(tmp_path_factory.mktemp("faulty-disk"))
+    with ForkServer(environment={"LD_PRELOAD": str(library)}) as started:
+        yield started

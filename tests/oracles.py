@@ -15,7 +15,11 @@ def exact_ranks(model: ScriptedModel, form: Format, canaries: list[str]) -> list
 
 def brute_force_ranks(model, form: Format, canaries: list[str]) -> list[int]:
     """Score every member's full string by itself, each from the start, and count."""
-    costs = {member: brute_force_bits(model, member) for member in form}
+    return ranks_by_cost(model, {member: brute_force_bits(model, member) for member in form}, canaries)
+
+
+def ranks_by_cost(model, costs: dict[str, float], canaries: list[str]) -> list[int]:
+    """Ranks by counting, where the log-perplexity of every member is known."""
     tied = model.resolution_bits
     return [sum(cost <= costs[canary] + tied for cost in costs.values()) for canary in canaries]
 

@@ -33,6 +33,7 @@ FILLED = {
     "index": (corpus.build_index, corpus.IndexOptions),
     "count": (corpus.CorpusIndex.open, corpus.CorpusIndex.counts, corpus.repeated_sequences),
     "dedup": (corpus.deduplicate, corpus.DedupOptions),
+    "redact": (corpus.redact, corpus.RedactOptions),
     "crosscheck": (
         audits.crosscheck,
         audits.CrosscheckOptions,
@@ -98,6 +99,10 @@ EXCEPTIONS = {
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
+    "redact": {
+        "format": "one of `formats`",
+        "key_file": "names where the `key` is, which must not be on a command line",
+    },
     "recite": {
         "models_and_index": "`models` and `index`, in the one list that a command line has",
         "family": "says that a list of several models is meant",

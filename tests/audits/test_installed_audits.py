@@ -123,16 +123,14 @@ def install(site, code):
     (information / "RECORD").write_text("toy_audit.py,,\n")
 
 
-def coalmine(site, *arguments):
-    """The command in a process of its own, in which the distribution is installed."""
-    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, "-m", "coalmine", *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def coalmine(fork_server):
+    """The command in a process of its own, in which the distribution of a site is installed."""
+
+    def run(site, *arguments):
+        return fork_server.run(arguments, before=["audits.installed_site:add", {"directory": str(site)}])
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +163,11 @@ def test_it_needs_only_public_packages():
     assert set(IMPORTED.findall(TOY)) == {"coalmine.audits", "coalmine.statistics"}
 
 
-def test_its_results_are_in_the_report(site, run, tmp_path):
+def test_its_results_are_in_the_report(coalmine, site, run, tmp_path):
     page = tmp_path / "report.html"
     done = coalmine(site, "report", run, "-o", page)
-    assert done.returncode == 0, done.stderr
-    assert "Its toys break." in done.stdout
+    assert done.code == 0, done.err
+    assert "Its toys break." in done.out
     content = page.read_text()
     for words in ("TOY1", "9 of 10 toys broke.", "Glue them.", "Broken toys", "Toys that broke", "duck"):
         assert words in content
@@ -180,10 +178,10 @@ def test_its_results_are_in_the_report(site, run, tmp_path):
     assert "\u202e" not in content
 
 
-def test_its_findings_are_there_for_machines(site, run, tmp_path):
+def test_its_findings_are_there_for_machines(coalmine, site, run, tmp_path):
     for kind in ("json", "sarif", "junit", "markdown"):
         done = coalmine(site, "report", run, "--format", kind, "-o", tmp_path / kind)
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.err
     (document,) = json.loads((tmp_path / "json").read_text())["runs"]
     (finding,) = [one for one in document["findings"] if one["code"] == "TOY1"]
     assert (finding["severity"], finding["status"]) == ("high", "found")
@@ -198,10 +196,10 @@ def test_its_findings_are_there_for_machines(site, run, tmp_path):
     assert "### TOY1 Toys break (high)" in (tmp_path / "markdown").read_text()
 
 
-def test_without_results_it_was_not_tested(site, tmp_path):
+def test_without_results_it_was_not_tested(coalmine, site, tmp_path):
     made.audited_run(tmp_path / "run")
     done = coalmine(site, "report", tmp_path / "run", "--format", "json", "-o", tmp_path / "report.json")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     (document,) = json.loads((tmp_path / "report.json").read_text())["runs"]
     assert "toys" in document["not_tested"]
     (finding,) = [one for one in document["findings"] if one["code"] == "TOY9"]
@@ -211,29 +209,29 @@ def test_without_results_it_was_not_tested(site, tmp_path):
 @pytest.mark.parametrize(
     ("limit", "outcome", "code"), [(0.2, "broken", 1), (0.9, "not_shown", 2), (1.0, "holds", 0)]
 )
-def test_its_rules_are_checked(site, run, tmp_path, limit, outcome, code):
+def test_its_rules_are_checked(coalmine, site, run, tmp_path, limit, outcome, code):
     policy = tmp_path / "policy.toml"
     policy.write_text(f"[toys]\nbroken_at_most = {limit}\n")
     done = coalmine(site, "check", run, "--policy", policy, "--json")
-    assert done.returncode == code, done.stderr
-    (rule,) = json.loads(done.stdout)["rules"]
+    assert done.code == code, done.err
+    (rule,) = json.loads(done.out)["rules"]
     assert (rule["rule"], rule["outcome"]) == ("toys.broken_at_most", outcome)
 
 
-def test_a_policy_can_require_it(site, tmp_path):
+def test_a_policy_can_require_it(coalmine, site, tmp_path):
     made.audited_run(tmp_path / "run")
     (tmp_path / "policy.toml").write_text('require = ["toys"]\n')
     done = coalmine(site, "check", tmp_path / "run", "--policy", tmp_path / "policy.toml", "--json")
-    assert done.returncode == 2
-    (rule,) = json.loads(done.stdout)["rules"]
+    assert done.code == 2
+    (rule,) = json.loads(done.out)["rules"]
     assert (rule["rule"], rule["settle"]) == ("require toys", "run `toys play`")
 
 
-def test_its_files_are_verified(site, run, tmp_path):
-    assert coalmine(site, "verify", run).returncode == 0
+def test_its_files_are_verified(coalmine, site, run, tmp_path):
+    assert coalmine(site, "verify", run).code == 0
     altered = tmp_path / "toys.json"
     altered.write_bytes((run / "toys.json").read_bytes().replace(b'"broken": 9', b'"broken": 0'))
-    assert coalmine(site, "verify", tmp_path).returncode != 0
+    assert coalmine(site, "verify", tmp_path).code != 0
 
 
 @pytest.mark.parametrize(
@@ -269,8 +267,8 @@ def test_its_files_are_verified(site, run, tmp_path):
         "undeclared code",
     ],
 )
-def test_an_audit_that_cannot_be_used_is_named(tmp_path, run, code, message):
+def test_an_audit_that_cannot_be_used_is_named(coalmine, tmp_path, run, code, message):
     install(tmp_path / "site", code)
     done = coalmine(tmp_path / "site", "report", run, "-o", tmp_path / "report.html")
-    assert done.returncode != 0
-    assert message in " ".join(done.stderr.split())
+    assert done.code != 0
+    assert message in " ".join(done.err.split())

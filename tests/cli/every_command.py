@@ -83,6 +83,7 @@ def commands(at, model):
         "count": ["count", at / "index", "--texts-file", at / "texts.txt", "--longest"],
         "count --repeated": ["count", at / "index", "--repeated", "8", "--out", at / "repeated.jsonl"],
         "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
+        "redact": ["redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
         "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *PAIR, model, model.with_name("trained"), "--drop", "--overwrite"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
         "provenance fit": ["provenance", "fit", at / "reference.jsonl", "-o", model.with_name("fit"), "--shadows", "2", *SHADOWS],

@@ -1,6 +1,7 @@
 """The command line in this process: its exit code and the bytes on both streams, as a terminal or a pipe would get them."""
 
 import io
+import json
 import logging
 import os
 import sys
@@ -48,3 +49,10 @@ def run(*arguments, encoding="utf-8"):
     for stream in streams.values():
         stream.flush()
     return Ended(code, *(stream.buffer.getvalue() for stream in streams.values()))
+
+
+def document(*arguments):
+    """The JSON document of a command that succeeds."""
+    ended = run(*arguments, "--json", "--quiet")
+    assert ended.code == 0, ended.said
+    return json.loads(ended.out)

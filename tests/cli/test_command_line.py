@@ -1,35 +1,22 @@
-"""The command line as users see it: a real process, its exit code, and what is on which stream."""
+"""The command line as users see it: a process, its exit code, and what is on which stream."""
 
+import errno
 import json
-import os
 import stat
 import subprocess
 import sys
 
 import pytest
 
+from cli.in_process import run
 from coalmine.corpus import write_embedded_corpus
 from waiting import PATIENCE_SECONDS
 
 SMALL = ["--hidden", "16", "--embedding", "8", "--batch-size", "8", "--window", "16", "--epochs", "1"]
 
 
-def coalmine(*arguments, cwd=None, check=True):
-    process = subprocess.run(
-        [sys.executable, "-m", "coalmine", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    if check:
-        assert process.returncode == 0, process.stderr
-    return process
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(coalmine, tmp_path_factory):
     """A corpus that was planted and trained on through the command line."""
     folder = tmp_path_factory.mktemp("cli")
     write_embedded_corpus(folder / "corpus.txt", 20_000)
@@ -38,7 +25,7 @@ def made(tmp_path_factory):
         *plant, "--references", "20", "--withhold", "0.5", "-o", "planted", "--json", cwd=folder
     )
     trained = coalmine("train", "planted", "-o", "model", *SMALL, "--watch", "planted", "--json", cwd=folder)
-    return folder, json.loads(planted.stdout), json.loads(trained.stdout)
+    return folder, json.loads(planted.out), json.loads(trained.out)
 
 
 def test_help_answers_at_once_and_without_torch_or_numpy():
@@ -59,20 +46,20 @@ def test_importing_coalmine_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize("verb", ["plant", "train", "expose", "extract", "serve", "demo"])
-def test_every_command_has_the_three_common_options(verb):
-    shown = coalmine(verb, "--help").stdout
+def test_every_command_has_the_three_common_options(coalmine, verb):
+    shown = coalmine(verb, "--help").out
     assert "--json" in shown
     assert "--seed" in shown
     assert "--quiet" in shown
 
 
-def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
+def test_planting_says_what_an_audit_can_show_at_most(coalmine, made, tmp_path):
     _, planted, _ = made
     [power] = planted["power"]["formats"]
     assert power["compared_with"] == 20 + planted["withheld"]
     assert [one["copies"] for one in power["by_copies"]] == [1, 8]
     write_embedded_corpus(tmp_path / "corpus.txt", 120_000)
-    said = coalmine("plant", "corpus.txt", "-f", "my pin is {digits:4}", "-o", "out", cwd=tmp_path).stdout
+    said = coalmine("plant", "corpus.txt", "-f", "my pin is {digits:4}", "-o", "out", cwd=tmp_path).out
     assert "- my pin is {digits:4}\n  exposure of 13.29 bits, 9.97 where it is measured among" in said
     assert "TPR at FPR 10%, 1%, 0.1% (with a lower limit above 0 at 10%, 1%): 1,0" in said
     assert said.count("  epsilon of ") == 3
@@ -81,22 +68,22 @@ def test_planting_says_what_an_audit_can_show_at_most(made, tmp_path):
     too_many = coalmine(
         "plant", "corpus.txt", "-f", "{digits:4}!", "--repeat", "9999", "-o", "x", cwd=tmp_path, check=False
     )
-    assert too_many.returncode == 2
-    assert "cannot hold" in too_many.stderr
+    assert too_many.code == 2
+    assert "cannot hold" in too_many.err
     assert not (tmp_path / "x").exists()
     few = coalmine("plant", "corpus.txt", "-f", "{digits:4}!", "--withhold", "0", "-o", "few", cwd=tmp_path)
     assert "Note: no canary is withheld, so one training run can show nothing about epsilon" in " ".join(
-        few.stdout.split()
+        few.out.split()
     )
 
 
-def test_deduplicating_a_planted_corpus_writes_its_manifest_again(made, tmp_path):
+def test_deduplicating_a_planted_corpus_writes_its_manifest_again(coalmine, made, tmp_path):
     folder, planted, _ = made
-    said = coalmine("dedup", "planted/corpus.txt", "-o", tmp_path / "out", cwd=folder).stdout
+    said = coalmine("dedup", "planted/corpus.txt", "-o", tmp_path / "out", cwd=folder).out
     manifest = json.loads((folder / "planted" / "canaries.json").read_text())
     copies = sum(canary["repetitions"] for canary in manifest["canaries"] if canary["planted"])
     assert f"Canaries: {planted['planted']} of {copies} planted copies are left" in said
-    assert "matches" in coalmine("plant", "--verify", tmp_path / "out").stdout
+    assert "matches" in coalmine("plant", "--verify", tmp_path / "out").out
     after = json.loads((tmp_path / "out" / "canaries.json").read_text())
     assert [one["counted"] for one in after["canaries"]] == [
         int(one["planted"]) for one in manifest["canaries"]
@@ -104,41 +91,41 @@ def test_deduplicating_a_planted_corpus_writes_its_manifest_again(made, tmp_path
     assert stat.S_IMODE((tmp_path / "out" / "canaries.json").stat().st_mode) == 0o600
 
 
-def test_canaries_of_another_tool_are_imported(tmp_path):
+def test_canaries_of_another_tool_are_imported(coalmine, tmp_path):
     rows = "text,in_out,copies\n" + "".join(
         f"my pin is {n:04},{'in' if n % 2 else 'out'},4\n" for n in range(8)
     )
     (tmp_path / "theirs.csv").write_text(rows)
     arguments = ["import", "theirs.csv", "-f", "my pin is {digits:4}", "--withhold", "0.5", "-o", "ours"]
-    document = json.loads(coalmine(*arguments, "--json", cwd=tmp_path).stdout)
+    document = json.loads(coalmine(*arguments, "--json", cwd=tmp_path).out)
     assert (document["planted"], document["withheld"]) == (4, 4)
     assert stat.S_IMODE((tmp_path / "ours" / "canaries.json").stat().st_mode) == 0o600
     coalmine(*arguments, cwd=tmp_path)  # the very same file is not in the way
     other = coalmine(*arguments, "--withhold", "0.25", cwd=tmp_path, check=False)
-    assert other.returncode == 2
-    assert "exists already" in other.stderr
-    said = coalmine(*arguments, "--overwrite", cwd=tmp_path).stdout
+    assert other.code == 2
+    assert "exists already" in other.err
+    said = coalmine(*arguments, "--overwrite", cwd=tmp_path).out
     assert "Imported from a table: 4 planted, 4 withheld; 0 references." in said
 
 
-def test_from_a_corpus_to_exposure(made):
+def test_from_a_corpus_to_exposure(coalmine, made):
     folder, planted, trained = made
     assert planted["planted"] + planted["withheld"] == 4
     assert trained["training"]["watched"]
     shown = coalmine("expose", "model", "planted/canaries.json", cwd=folder)
-    assert "f0-x8-0" in shown.stdout
-    assert "exact" in shown.stdout
+    assert "f0-x8-0" in shown.out
+    assert "exact" in shown.out
     results = json.loads((folder / "model-audit" / "exposure" / "exposure.json").read_text())
     assert len(results["results"]) == 4
     for name in ("exposure.json", "scores.parquet", "run.json"):
         assert stat.S_IMODE((folder / "model-audit" / "exposure" / name).stat().st_mode) == 0o600
-    run = json.loads((folder / "model-audit" / "exposure" / "run.json").read_text())
-    assert run["command"][:2] == ["coalmine", "expose"]
-    assert run["versions"]["torch"]
+    record = json.loads((folder / "model-audit" / "exposure" / "run.json").read_text())
+    assert record["command"][:2] == ["coalmine", "expose"]
+    assert record["versions"]["torch"]
 
 
 @pytest.mark.parametrize("method", ["exact", "sampled", "extrapolated", "references"])
-def test_json_is_one_document_and_nothing_else(made, method, tmp_path):
+def test_json_is_one_document_and_nothing_else(coalmine, made, method, tmp_path):
     folder, _, _ = made
     process = coalmine(
         "expose",
@@ -153,61 +140,61 @@ def test_json_is_one_document_and_nothing_else(made, method, tmp_path):
         tmp_path,
         cwd=folder,
     )
-    document = json.loads(process.stdout)
+    document = json.loads(process.out)
     assert {result["method"] for result in document["results"]} == {method}
     if method != "references":
-        assert "done in" in process.stderr  # progress is told there
+        assert "done in" in process.err  # progress is told there
 
 
-def test_quiet_says_nothing(made, tmp_path):
+def test_quiet_says_nothing(coalmine, made, tmp_path):
     folder, _, _ = made
     process = coalmine("expose", "model", "planted", "--quiet", "-o", tmp_path, cwd=folder)
-    assert process.stdout == process.stderr == ""
+    assert process.out == process.err == ""
 
 
-def test_secrets_are_shown_only_when_asked_for(made, tmp_path):
+def test_secrets_are_shown_only_when_asked_for(coalmine, made, tmp_path):
     folder, _, _ = made
     manifest = json.loads((folder / "planted" / "canaries.json").read_text())
     texts = [canary["text"] for canary in manifest["canaries"]]
-    masked = coalmine("expose", "model", "planted", "-o", tmp_path, cwd=folder).stdout
-    revealed = coalmine("expose", "model", "planted", "-o", tmp_path, "--reveal", cwd=folder).stdout
+    masked = coalmine("expose", "model", "planted", "-o", tmp_path, cwd=folder).out
+    revealed = coalmine("expose", "model", "planted", "-o", tmp_path, "--reveal", cwd=folder).out
     assert not any(text in masked for text in texts)
     assert all(text in revealed for text in texts)
 
 
-def test_extracting_masks_what_it_finds(made, tmp_path):
+def test_extracting_masks_what_it_finds(coalmine, made, tmp_path):
     folder, _, _ = made
     extract = ["extract", "model", "--format", "the pin is {digits:3}", "--top", "3", "-o", tmp_path]
-    masked = coalmine(*extract, cwd=folder).stdout
+    masked = coalmine(*extract, cwd=folder).out
     assert "the pin is •••" in masked
     assert "Proven in" in masked
     kept = json.loads((tmp_path / "extraction.json").read_text())
-    revealed = json.loads(coalmine(*extract, "--reveal", "--json", cwd=folder).stdout)
+    revealed = json.loads(coalmine(*extract, "--reveal", "--json", cwd=folder).out)
     assert revealed["found"] == kept["found"]
     assert not any(found["text"] in masked for found in kept["found"])
     assert stat.S_IMODE((tmp_path / "extraction.json").stat().st_mode) == 0o600
-    brute = json.loads(coalmine(*extract, "--method", "brute", "--reveal", "--json", cwd=folder).stdout)
+    brute = json.loads(coalmine(*extract, "--method", "brute", "--reveal", "--json", cwd=folder).out)
     assert [found["text"] for found in brute["found"]] == [found["text"] for found in kept["found"]]
 
 
-def test_extraction_of_canaries(made, tmp_path):
+def test_extraction_of_canaries(coalmine, made, tmp_path):
     folder, _, _ = made
     process = coalmine("extract", "model", "--verify", "planted", "--json", "-o", tmp_path, cwd=folder)
-    document = json.loads(process.stdout)
+    document = json.loads(process.out)
     assert [one["canary_id"] for one in document["canaries"]] == ["f0-x1-0", "f0-x1-1", "f0-x8-0", "f0-x8-1"]
     assert document["certificates"]["f0"]["proven"] is True
 
 
-def test_verify_accepts_and_notices(made, tmp_path):
+def test_verify_accepts_and_notices(coalmine, made, tmp_path):
     folder, _, _ = made
-    assert "matches" in coalmine("plant", "--verify", "planted", cwd=folder).stdout
+    assert "matches" in coalmine("plant", "--verify", "planted", cwd=folder).out
     for path in (folder / "planted").iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     with open(tmp_path / "corpus.txt", "a") as stream:
         stream.write("one more\n")
     process = coalmine("plant", "--verify", tmp_path, "--json", check=False)
-    assert process.returncode == 2
-    assert json.loads(process.stdout)["ok"] is False
+    assert process.code == 2
+    assert json.loads(process.out)["ok"] is False
 
 
 @pytest.mark.parametrize(
@@ -251,17 +238,17 @@ def test_verify_accepts_and_notices(made, tmp_path):
         (["plant", "corpus.txt", "-f", "{word:2}", "-o", "x", "--words", "model"], "vocabulary of words"),
     ],
 )
-def test_wrong_input_is_one_message_and_exit_code_2(made, arguments, says):
+def test_wrong_input_is_one_message_and_exit_code_2(coalmine, made, arguments, says):
     folder, _, _ = made
     process = coalmine(*arguments, "--json", cwd=folder, check=False)
-    assert process.returncode == 2
-    assert says in process.stderr
-    assert process.stderr.startswith("coalmine: ")
-    assert "Traceback" not in process.stderr
-    assert says in json.loads(process.stdout)["error"]
+    assert process.code == 2
+    assert says in process.err
+    assert process.err.startswith("coalmine: ")
+    assert "Traceback" not in process.err
+    assert says in json.loads(process.out)["error"]
 
 
-def test_what_is_refused_leaves_no_empty_directory(made, tmp_path):
+def test_what_is_refused_leaves_no_empty_directory(coalmine, made, tmp_path):
     folder, _, _ = made
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"other": 1}\n')
     for arguments in (
@@ -269,14 +256,14 @@ def test_what_is_refused_leaves_no_empty_directory(made, tmp_path):
         ["expose", "model", "planted", "--method", "magic"],
         ["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"],
     ):
-        assert coalmine(*arguments, "-o", tmp_path / "out", cwd=folder, check=False).returncode == 2
+        assert coalmine(*arguments, "-o", tmp_path / "out", cwd=folder, check=False).code == 2
         assert not (tmp_path / "out").exists()
 
 
-def test_without_json_an_error_leaves_standard_output_empty():
+def test_without_json_an_error_leaves_standard_output_empty(coalmine):
     process = coalmine("expose", "nowhere", "nowhere", check=False)
-    assert process.returncode == 2
-    assert process.stdout == ""
+    assert process.code == 2
+    assert process.out == ""
 
 
 def test_ctrl_c_is_not_a_stack_trace(made, tmp_path):
@@ -313,33 +300,23 @@ def test_a_reader_that_goes_away_is_not_an_error(made):
     assert "Traceback" not in process.stderr
 
 
-@pytest.mark.parametrize("bug", ["ZeroDivisionError('ours')", "OSError(errno.EBADF, 'ours')"])
-def test_a_bug_is_not_a_broken_policy(tmp_path, bug):
-    coalmine("policy", "init", tmp_path / "policy.toml")
-    program = (
-        "import errno, sys\n"
-        "from coalmine.cli.main import main\n"
-        "from coalmine.audits import runs\n"
-        "def read_run(*paths):\n"
-        f"    raise {bug}\n"
-        "runs.read_run = read_run\n"
-        "main()\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program, "check", tmp_path, "--policy", tmp_path / "policy.toml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 70
-    assert process.stderr.startswith("Traceback")
-    assert "in read_run" in process.stderr
-    assert "ours" in process.stderr
-    assert "a bug in coalmine" in process.stderr
-    assert process.stdout == ""
+@pytest.mark.parametrize("bug", [ZeroDivisionError("ours"), OSError(errno.EBADF, "ours")])
+def test_a_bug_is_not_a_broken_policy(monkeypatch, tmp_path, bug):
+    def read_run(*_):
+        raise bug
+
+    run("policy", "init", tmp_path / "policy.toml")
+    monkeypatch.setattr("coalmine.audits.runs.read_run", read_run)
+    ended = run("check", tmp_path, "--policy", tmp_path / "policy.toml")
+    assert (ended.code, ended.out) == (70, b"")
+    told = ended.err.decode()
+    assert told.startswith("Traceback")
+    assert "in read_run" in told
+    assert "ours" in told
+    assert "a bug in coalmine" in told
 
 
-def test_the_help_of_check_names_its_exit_codes():
-    told = coalmine("check", "--help").stdout
+def test_the_help_of_check_names_its_exit_codes(coalmine):
+    told = coalmine("check", "--help").out
     for code in ("Exits with 0", "1 if", "2 if", "70 if"):
         assert code in " ".join(told.split())

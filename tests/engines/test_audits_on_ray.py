@@ -116,10 +116,9 @@ def test_a_family_of_trainings_of_which_an_actor_is_killed(made, machines, tmp_p
 
 # The command `coalmine`, with many units for little work.
 PROGRAM = """
-from coalmine.audits.recitation import answers
 from coalmine.cli.main import main
-from coalmine.search.walks import enumeration
-answers.AT_A_TIME, enumeration.UNIT_MEMBERS = 16, 50
+from engines.small_units import cut
+cut(members=50, questions=16)
 main()
 """
 COMMANDS = {
@@ -135,22 +134,27 @@ def results_in(out):
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
-def test_a_command_that_is_killed_resumes_elsewhere(command, made, machines, tmp_path):
+def test_a_command_that_is_killed_resumes_elsewhere(command, made, machines, fork_server, tmp_path):
     what, *options = COMMANDS[command]
 
-    def run(out, engine, *, kill=False):
-        given = [command, made / "model", made / what, *options, "-o", out, "--engine", engine, "--quiet"]
-        environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-        with subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, given)], env=environment) as process:
-            if kill:
-                wait_until(lambda: results_in(out) > 6 or process.poll() is not None)
-                process.send_signal(signal.SIGKILL)
-            return process.wait()
+    def words(out, engine):
+        return [command, made / "model", made / what, *options, "-o", tmp_path / out, "--engine", engine, "--quiet"]  # fmt: skip
 
-    assert run(tmp_path / "whole", "here") == 0
-    assert run(tmp_path / "out", f"ray:{machines.address}", kill=True) == -signal.SIGKILL
+    def run_here(out):
+        ended = fork_server.run(words(out, "here"), before=["engines.small_units:cut", {}])
+        assert ended.code == 0, ended.err
+
+    environment = os.environ | {
+        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "PYTHONPATH": str(Path(__file__).parents[1])
+    }  # fmt: skip
+    there = [sys.executable, "-c", PROGRAM, *map(str, words("out", f"ray:{machines.address}"))]
+    with subprocess.Popen(there, env=environment) as process:
+        wait_until(lambda: results_in(tmp_path / "out") > 6 or process.poll() is not None)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
     assert results_in(tmp_path / "out") > 6
-    assert run(tmp_path / "out", "here") == 0
+    run_here("out")
+    run_here("whole")
     whole, out = (
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.name != "run.json"}
         for name in ("whole", "out")

@@ -13,7 +13,7 @@ from coalmine.engines.ledger import Ledger
 from coalmine.engines.units import Unit
 from coalmine.errors import InputError
 from engines.contract import EngineContract, PooledContract, wait_for
-from engines.works import Squares, squares
+from engines.works import Squares, Surroundings, squares
 from waiting import wait_until
 
 
@@ -50,6 +50,31 @@ def test_workers_end_with_a_driver_that_is_killed_whatever_their_units_do(tmp_pa
         driver.kill()
         driver.wait()
     wait_until(lambda: not any(is_running(worker) for worker in workers))
+
+
+def test_workers_have_the_environment_of_the_moment_at_which_they_start(monkeypatch):
+    for value in ("", "one", "other"):
+        monkeypatch.setenv("COALMINE_TEST_WORD", value)
+        with open_engine("processes:1") as engine:
+            words, threads = engine.map(Surroundings(), [Unit("COALMINE_TEST_WORD"), Unit("OMP_NUM_THREADS")])
+        assert (words.value()["value"].tobytes(), threads.value()["value"].tobytes()) == (
+            value.encode(),
+            b"1",
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+def test_what_workers_are_forked_from_has_one_thread():
+    """No other one can hold a lock that nobody would release in a worker."""
+    import transformers.modeling_utils  # noqa: F401 - it has imported what this process has
+
+    with open_engine("processes:1") as engine:
+        list(engine.map(Squares(), squares(1)))
+        warm = engine.pool._processes[0].process._popen
+        assert warm.method == "forkserver"
+        parent = Path(f"/proc/{warm.pid}/stat").read_text().rpartition(")")[2].split()[1]
+        assert len(list(Path(f"/proc/{parent}/task").iterdir())) == 1
+        assert parent != str(os.getpid())
 
 
 def is_running(pid):

@@ -155,6 +155,17 @@ class Endless(NamedTuple):
         threading.Event().wait()
 
 
+class Surroundings(NamedTuple):
+    """The bytes of environment variables, as a worker has them."""
+
+    name: str = "surroundings/1"
+    facts: tuple[int, ...] = ()
+    memory_bytes: int = 0
+
+    def prepare(self):
+        return lambda unit, _: {"value": np.frombuffer(os.environ.get(unit.inputs, "").encode(), np.uint8)}
+
+
 class Scoring(NamedTuple):
     """Scores of texts by a model, which goes to the workers with the work."""
 

@@ -1,5 +1,8 @@
 """The examples run as they are, on sizes that take seconds, and show what they promise."""
 
+import subprocess
+import sys
+
 import pytest
 
 # Each test imports its example itself: they need torch, transformers and PEFT, which collecting tests should not.
@@ -14,10 +17,15 @@ def test_an_adapter_knows_what_its_base_does_not(tmp_path):
 
 
 @pytest.mark.parametrize(("copies", "epochs", "expected"), [(1, 1, 0), (200, 6, 1)], ids=["holds", "broken"])
-def test_the_gate_opens_and_closes(tmp_path, copies, epochs, expected):
+def test_the_gate_opens_and_closes(fork_server, monkeypatch, tmp_path, copies, epochs, expected):
     import ci_gate
     from coalmine.corpus import write_embedded_corpus
 
+    def from_a_warm_process(command, *, check):
+        assert (command[:3], check) == ([sys.executable, "-m", "coalmine"], False)
+        return subprocess.CompletedProcess(command, fork_server.run(command[3:]).code)
+
+    monkeypatch.setattr(subprocess, "run", from_a_warm_process)
     write_embedded_corpus(tmp_path / "corpus.txt", 60_000)
     code = ci_gate.main(tmp_path / "corpus.txt", tmp_path, copies=copies, epochs=epochs, hidden=32)
     assert code == expected

@@ -1,17 +1,8 @@
-"""One warm process for all tests here, a disk that fails on request, and the inputs of their commands."""
+"""The inputs of the commands that are stopped and whose disk fails."""
 
 import pytest
 
 from faults import kill_cases, write_cases
-from faults.faulty_disk import build
-from faults.fork_server import ForkServer
-
-
-@pytest.fixture(scope="session")
-def fork_server(tmp_path_factory):
-    library = build(tmp_path_factory.mktemp("faulty-disk"))
-    with ForkServer(environment={"LD_PRELOAD": str(library)}) as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

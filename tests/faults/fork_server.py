@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -227,6 +228,8 @@ def _serve():
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a library has started threads"
     gc.collect()
     gc.freeze()  # so that a collection in a child does not copy all that is here
+    for one in list(weakref.finalize._registry):
+        one.atexit = False  # torch takes its libraries of operators apart, which is most of what an idle child would do
     reply("ready")
     for line in requests:
         request = json.loads(line)

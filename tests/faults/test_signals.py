@@ -7,7 +7,7 @@ import pytest
 from faults.kill_cases import LONG, cases
 from faults.kill_runs import Sweep, spread
 
-STOPS = 6
+STOPS = 4
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -175,6 +175,14 @@ def _corpora():
         ),
         most=70,
     )
+    yield Case(
+        "redact",
+        ("redact", "planted/corpus.txt", "-f", PIN, "--overwrite", "-o", "out"),
+        ("redact", "corpus.txt", "-o", "out"),
+        unfinished=NOTE,
+        pairs=(("canaries.json", "corpus.txt"), ("redaction.json", "corpus.txt")),
+        most=12,
+    )
     crosscheck = ("crosscheck", "planted/corpus.txt", "--models", "model-0", "model-1", "-o", "out")
     yield Case(
         "crosscheck",

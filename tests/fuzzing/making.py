@@ -18,7 +18,7 @@ from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.watching.results import WatchedTraining as Watched
-from coalmine.corpus import build_index, deduplicate
+from coalmine.corpus import build_index, deduplicate, redact
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
@@ -66,6 +66,7 @@ def _template(kind: str) -> Path:
         (folder / "original.txt").write_text("\n".join(LINES * 20) + "\n")
         plant(folder / "original.txt", SMALL, repeat=[1, 2], canaries=3, references=5, out=folder / "planted")
         deduplicate(folder / "planted" / "corpus.txt", folder / "deduplicated", exact=60)
+        redact(folder / "planted" / "corpus.txt", folder / "redacted", formats=(SMALL.template,))
         characters = "".join([*LINES, "my pin is 0123456789"])
         models = (ScriptedModel(characters), ScriptedModel(characters, {LINES[0]: 0.5}))
         crosscheck(folder / "planted" / "corpus.txt", folder / "crosschecked", models=models, drop=True)

@@ -240,6 +240,7 @@ READERS = (
     Reader("scores.parquet, compared", copy_of("run", "references/scores.parquet"), _compare, slow=True),
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),
     Reader("dedup.json, verified", copy_of("planted", "deduplicated/dedup.json"), _verify, json=True, slow=True),
+    Reader("redaction.json, verified", copy_of("planted", "redacted/redaction.json"), _verify, json=True, slow=True),
     Reader("crosscheck.json, verified", copy_of("planted", "crosschecked/crosscheck.json"), _verify, json=True, slow=True),
     Reader("exposure.json, verified", copy_of("run", "references/exposure.json"), _verify, json=True, slow=True),
     Reader("extraction.json, replayed", make_extraction, _replay, json=True, called=("certificate", "no member of")),

@@ -50,31 +50,21 @@ def made(tmp_path_factory):
     return folder
 
 
-def run_pytest(folder, code, *options):
+def run_pytest(folder, code, *options, server=None):
+    """The exit code of a pytest of its own, and what it shows; from a warm process if there is one."""
     (folder / "test_of_the_user.py").write_text(textwrap.dedent(code))
     plugin = [] if INSTALLED else ["-p", "coalmine.integrations.pytest_plugin"]
+    arguments = ["-q", "-p", "no:cacheprovider", *plugin, *options, "test_of_the_user.py"]
+    if server is not None:
+        ended = server.run(arguments, call="pytest:console_main", cwd=folder)
+        return ended.code, ended.out + ended.err
     process = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *plugin,
-            *options,
-            "test_of_the_user.py",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
+        [sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True, cwd=folder, check=False
     )
     return process.returncode, process.stdout + process.stderr
 
 
-def test_a_suite_with_all_outcomes(made):
+def test_a_suite_with_all_outcomes(made, fork_server):
     code, shown = run_pytest(
         made,
         """
@@ -141,6 +131,7 @@ def test_a_suite_with_all_outcomes(made):
             coalmine_check("out/model", policy="absent.toml")
         """,
         "-rA",
+        server=fork_server,
     )
     passed = set(re.findall(r"^PASSED test_of_the_user.py::(\w+)", shown, re.MULTILINE))
     assert code == 1
@@ -243,8 +234,8 @@ def test_the_workflow_of_the_guide_runs(tmp_path):
     assert "The policy is NOT SHOWN to hold" in process.stdout
 
 
-def test_the_python_of_the_guide_is_a_suite_that_runs(made):
+def test_the_python_of_the_guide_is_a_suite_that_runs(made, fork_server):
     examples = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    code, shown = run_pytest(made, "\n\n".join(examples), "--collect-only")
+    code, shown = run_pytest(made, "\n\n".join(examples), "--collect-only", server=fork_server)
     assert code == 0, shown
     assert "test_model_keeps_secrets" in shown

@@ -60,9 +60,10 @@ def test_every_change_of_every_file_is_noticed(whole):
     assert check(read_run(whole / "model", whole / "planted"), policy).outcome == "holds"
     for number, path in enumerate(files_of_ours(whole)):
         content = path.read_bytes()
+        directory = whole / path.relative_to(whole).parts[0]
         for step, changed in enumerate(changes_of(content, number)):
             path.write_bytes(changed)
-            found = verify_run(whole)
+            found = verify_run(directory if step else whole)  # each alone is sound too, and takes less time
             assert not found.sound, (path, step)
             states = {row.path: row.state for row in found.files}
             assert states[str(path)] != "as written", (path, step)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalmine.errors import InputError, ModelOutputError
-from coalmine.statistics.disagreement import beyond_chance, span_gain, stronger
+from coalmine.statistics.disagreement import beyond_chance, span_gain, span_share, stronger
 
 GAINS = st.lists(st.integers(-64, 64).map(lambda eighths: eighths / 8), min_size=1, max_size=30)
 
@@ -16,14 +16,29 @@ def test_the_span_is_the_best_of_all_spans(gains, span):
     size = min(span, len(gains))
     sums = [sum(gains[start : start + size]) for start in range(len(gains) - size + 1)]
     found = span_gain(gains, span)
-    assert found.bits == max(sums)
+    assert found.size == max(sums)
     assert found.begin == sums.index(max(sums))
 
 
 @given(GAINS, st.integers(1, 40))
 def test_exchanging_the_models_negates_a_score(gains, span):
-    ahead, behind = span_gain(gains, span).bits, span_gain([-one for one in gains], span).bits
+    ahead, behind = span_gain(gains, span).size, span_gain([-one for one in gains], span).size
     assert stronger([ahead], [behind])[0] == -stronger([behind], [ahead])[0]
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(-80, 0).map(lambda eighths: eighths / 8)] * 2), min_size=1, max_size=20),
+    st.integers(1, 25),
+)
+def test_the_share_is_the_best_of_all_spans(pairs, span):
+    size = min(span, len(pairs))
+    parts = [pairs[start : start + size] for start in range(len(pairs) - size + 1)]
+    shares = [
+        sum(own - other for own, other in part) / (size - sum(other for _, other in part)) for part in parts
+    ]
+    found = span_share([own for own, _ in pairs], [other for _, other in pairs], span)
+    assert found.size == pytest.approx(max(shares))
+    assert found.size < 1
 
 
 @given(st.lists(st.integers(-20, 20).map(float), min_size=1, max_size=40), st.sampled_from([0.05, 0.2, 0.5]))
@@ -62,6 +77,8 @@ def test_what_is_not_a_row_of_gains_is_refused(gains):
 
 
 def test_bad_parameters_are_refused():
+    with pytest.raises(InputError, match="the same tokens"):
+        span_share([-1.0], [-1.0, -2.0], 4)
     with pytest.raises(InputError, match="the span"):
         span_gain([1.0], 0)
     with pytest.raises(InputError, match="fdr"):

@@ -47,11 +47,11 @@ def test_the_interval_of_the_slope_covers_the_truth(intercept, slope, sizes):
     x = 2.0 ** np.arange(len(sizes))
     truth = intercept + slope * np.log10(x)
     covered = 0
-    for _ in range(800):
+    for _ in range(400):
         estimate = log_linear_trend(x, generator.binomial(sizes, truth), sizes).slope
         covered += estimate.low <= slope <= estimate.high
     # 0.95 less four standard errors of the simulation.
-    assert covered / 800 >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / 800)
+    assert covered / 400 >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / 400)
 
 
 def test_r_squared_tells_a_line_from_noise():

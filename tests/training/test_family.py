@@ -1,10 +1,9 @@
 """Families of trainings: the same bytes as each alone, on every engine and after every kill, and what fails stops no other."""
 
 import json
+import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -19,7 +18,7 @@ from coalmine.training.data import read_corpus
 from coalmine.training.options import options_of
 from coalmine.training.work import Member, TrainingWork
 from training.thread_watch import ThreadWatch
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import wait_until
 
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "window": 16, "epochs": 2, "dropout": 0.1}
 SHAPE = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
@@ -120,23 +119,12 @@ def test_a_worker_that_is_killed_is_replaced_and_its_training_resumes(planted, a
     assert files_below(tmp_path / "out") == alone
 
 
-PROGRAM = """
-import sys
-from coalmine import ExposureWatch, train_family
-train_family(sys.argv[1], out=sys.argv[2], presets=["char-lstm", "gru"], seeds=[1, 2], engine="processes:2", snapshot_seconds=0.0,
-             watch=lambda seed: ExposureWatch(sys.argv[1], every=40, seed=seed),
-             hidden=16, embedding=8, batch_size=8, window=16, epochs=2, dropout=0.1)
-"""
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_family_that_is_stopped_resumes_on_another_engine(number, planted, alone, tmp_path):
-    command = [sys.executable, "-c", PROGRAM, str(planted), str(tmp_path / "out")]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+def test_a_family_that_is_stopped_resumes_on_another_engine(number, planted, alone, fork_server, tmp_path):
+    child = fork_server.start([planted, tmp_path / "out"], call="training.children:train_a_family")
     wait_until(lambda: len(list((tmp_path / "out").glob("unfinished-*.npz"))) == 2)
-    process.send_signal(number)
-    process.wait(timeout=PATIENCE_SECONDS)
-    assert process.returncode != 0
+    os.kill(child.pid, number)
+    assert fork_server.wait(child).code != 0
     assert (tmp_path / "out" / "unfinished.units").exists()
     with pytest.raises(InputError, match="belongs to another run"):
         train_family(planted, out=tmp_path / "out", presets=PRESETS, seeds=SEEDS, **{**SMALL, "hidden": 12})

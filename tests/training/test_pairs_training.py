@@ -4,8 +4,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
 
@@ -22,6 +20,7 @@ from coalmine.models import check_pairs, text_sequence
 from coalmine.storage.guarded_files import guarded_file, read_guarded
 from resealing import resealed
 from training.pairs import planted_pairs
+from waiting import wait_until
 
 PRESETS = ["translation", "translation-attention"]
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "epochs": 2}
@@ -77,30 +76,20 @@ def test_same_options_same_bytes_and_another_seed_other_bytes(planted, tmp_path)
     assert one["model.safetensors"] != three["model.safetensors"]
 
 
-CHILD = """
-import sys
-from coalmine import ExposureWatch, train
-train(sys.argv[1], out=sys.argv[2], preset=sys.argv[3], hidden=16, embedding=8, batch_size=8, epochs=5, dropout=0.1, patience=5,
-      snapshot_seconds=0.0, watch=ExposureWatch(sys.argv[1], every=15))
-"""
-
-
 @pytest.mark.parametrize(
     ("number", "preset"), [(signal.SIGKILL, "translation-attention"), (signal.SIGINT, "translation")]
 )
-def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, preset, planted, tmp_path):
+def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, preset, planted, fork_server, tmp_path):
     options = {**SMALL, "preset": preset, "epochs": 5, "dropout": 0.1, "patience": 5}
     watch = ExposureWatch(planted.canaries, every=15)
     train(planted.corpus.parent, out=tmp_path / "whole", watch=watch, **options)
 
-    command = [sys.executable, "-c", CHILD, str(planted.corpus.parent), str(tmp_path / "parts"), preset]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "parts" / UNITS_FILE).exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    given = [planted.corpus.parent, tmp_path / "parts", preset]
+    child = fork_server.start(given, call="training.children:train_pairs")
+    wait_until((tmp_path / "parts" / UNITS_FILE).exists)
     time.sleep(0.2)
-    process.send_signal(number)
-    process.wait(timeout=60)
+    os.kill(child.pid, number)
+    fork_server.wait(child)
     assert (tmp_path / "parts" / UNITS_FILE).exists(), "the run ended before it could be stopped"
     assert not (tmp_path / "parts" / "model.safetensors").exists()
 

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -17,6 +15,7 @@ from coalmine.models import check_model
 from coalmine.training.lessons import enough_memory
 from coalmine.training.options import PRESETS, TrainingOptions, options_of
 from resealing import resealed
+from waiting import wait_until
 
 SMALL = {"hidden": 16, "embedding": 8, "batch_size": 8, "window": 16, "epochs": 2}
 
@@ -78,31 +77,23 @@ def test_same_options_same_bytes_and_another_seed_other_bytes(planted, tmp_path)
     )
 
 
-CHILD = """
-import sys
-from coalmine import ExposureWatch, train
-train(sys.argv[1], out=sys.argv[2], hidden=16, embedding=8, batch_size=8, window=16, epochs=4, dropout=0.1, optimizer=sys.argv[3],
-      snapshot_seconds=0.0, watch=ExposureWatch(sys.argv[1], every=40))
-"""
-
-
 @pytest.mark.parametrize(
     ("number", "optimizer"),
     [(signal.SIGKILL, "adam"), (signal.SIGINT, "momentum"), (signal.SIGKILL, "adadelta")],
 )
-def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(number, optimizer, planted, tmp_path):
-    options = {**SMALL, "epochs": 4, "dropout": 0.1, "optimizer": optimizer}
+def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(
+    number, optimizer, planted, fork_server, tmp_path
+):
+    options = {**SMALL, "epochs": 3, "dropout": 0.1, "optimizer": optimizer}
     watch = ExposureWatch(planted.canaries, every=40)
     train(planted.corpus.parent, out=tmp_path / "whole", watch=watch, **options)
 
-    command = [sys.executable, "-c", CHILD, str(planted.corpus.parent), str(tmp_path / "parts"), optimizer]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "parts" / UNITS_FILE).exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.3)
-    process.send_signal(number)
-    process.wait(timeout=60)
+    given = [planted.corpus.parent, tmp_path / "parts", optimizer]
+    child = fork_server.start(given, call="training.children:train_text")
+    wait_until((tmp_path / "parts" / UNITS_FILE).exists)
+    time.sleep(0.2)
+    os.kill(child.pid, number)
+    fork_server.wait(child)
     assert (tmp_path / "parts" / UNITS_FILE).exists(), "the run ended before it could be stopped"
     assert not (tmp_path / "parts" / "model.safetensors").exists()
 

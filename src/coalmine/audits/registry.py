@@ -13,6 +13,7 @@ from coalmine.audits.extraction.audit import EXTRACTION
 from coalmine.audits.membership.audit import MEMBERSHIP
 from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.audit import RECITATION
+from coalmine.audits.secrets.audit import SECRETS
 from coalmine.audits.watching.audit import WATCHING
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
@@ -20,7 +21,7 @@ from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
-OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE)
+OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE, SECRETS)
 COMPARISONS = (COMPARISON,)
 # Results about a corpus and not about a model, so that no report is about them; models beside them are not audited.
 OF_CORPORA = (CROSSCHECKS,)

@@ -59,12 +59,13 @@ def command(given: CrosscheckArguments) -> int:
     was stopped. What both halves have is not flagged, so this is no proof that a corpus holds no secrets.
     """
     with given.printing.output() as output, given.running.opened() as engine:
-        from coalmine.audits.disagreement.measuring import crosscheck
+        from coalmine.audits.disagreement.measuring import check_outputs, crosscheck
         from coalmine.cli.run_record import RUN_FILE, RunClock
         from coalmine.storage.files import check_places
 
         clock = RunClock()
         check_places(given.out, RUN_FILE)
+        check_outputs(given.corpus, given.out, drop=given.drop)
         result = crosscheck(
             given.corpus,
             given.out,

@@ -26,15 +26,23 @@ class Expose(Arguments, frozen=True, kw_only=True):
 
     model: Where
     canaries: Annotated[
-        Path, typer.Argument(help="The canaries.json that `coalmine plant` wrote, or its directory.")
+        Path,
+        typer.Argument(
+            help="The canaries.json that `coalmine plant` wrote, the secrets.json of `coalmine scan`, or its directory."
+        ),
     ]
     options: ExposureOptions
-    out: Annotated[Path | None, out_option("Directory for the results; default: MODEL-audit/exposure.")] = (
-        None
-    )
+    out: Annotated[
+        Path | None,
+        out_option(
+            "Directory for the results; default: MODEL-audit/exposure, or secrets-exposure for secrets."
+        ),
+    ] = None
     loading: Loading
     running: EngineOptions
-    reveal: Annotated[bool, Option("Show the canaries themselves in the table.")] = False
+    reveal: Annotated[
+        bool, Option("Show the canaries or secrets themselves, and whose text they are in.")
+    ] = False
     printing: Printing
 
 
@@ -52,28 +60,27 @@ def command(given: Expose) -> int:
     from coalmine.corpus.planting.manifest import CanarySet
 
     files = (RESULTS_FILE, SCORES_FILE)
-    with (
-        given.printing.output() as output,
-        model_run(given.model, given.out, "exposure", given.loading, given.running, *files) as run,
-    ):
+    with given.printing.output() as output:
         chosen = CanarySet.load(given.canaries)
-        results = expose(
-            run.model,
-            chosen,
-            given.options,
-            engine=run.engine,
-            resume=run.ledger,
-            progress=output.progress(),
-        )
-        results.save(run.directory)
-        run.record(
-            seed=given.options.seed,
-            model=results.model,
-            manifest_sha256=chosen.sha256,
-            expansions=results.expansions,
-            choices=results.choices,
-        )
-        _show(results, run.directory, chosen if given.reveal else (), output)
+        folder = "secrets-exposure" if chosen.natural else "exposure"
+        with model_run(given.model, given.out, folder, given.loading, given.running, *files) as run:
+            results = expose(
+                run.model,
+                chosen,
+                given.options,
+                engine=run.engine,
+                resume=run.ledger,
+                progress=output.progress(),
+            )
+            results.save(run.directory)
+            run.record(
+                seed=given.options.seed,
+                model=results.model,
+                manifest_sha256=chosen.sha256,
+                expansions=results.expansions,
+                choices=results.choices,
+            )
+            _show(results, run.directory, chosen if given.reveal else (), output)
     return 0
 
 
@@ -81,11 +88,12 @@ def _show(results: Exposures, directory: Path, revealed: Iterable[Canary], outpu
     from coalmine.audits.exposure import table as tables
     from coalmine.visible import visible
 
+    texts = {canary.canary_id: canary.text for canary in revealed} or None
     output.say(
-        tables.exposure_table(results, {canary.canary_id: canary.text for canary in revealed} or None),
+        tables.exposure_table(results, texts),
         *tables.methods_in_words(results),
         *tables.not_measured_in_words(results),
         *tables.exposure_warnings(results),
         f"Results: {visible(str(directory))}",
     )
-    output.document(results)
+    output.document(results if texts else results.without_users())

@@ -18,6 +18,7 @@ from coalmine.records.options import Option
 
 if TYPE_CHECKING:
     from coalmine.audits.extraction.results import Extraction
+    from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.formats.format import Format
 
 
@@ -29,7 +30,7 @@ class Extract(Arguments, frozen=True, kw_only=True):
         str | None, typer.Option("--format", "-f", help='A secret format, such as "my pin is {digits:4}".')
     ] = None
     verify: Annotated[
-        Path | None, Option("A canaries.json: report for each canary whether it can be extracted.")
+        Path | None, Option("A canaries.json or secrets.json: report for each whether it can be extracted.")
     ] = None
     replay: Annotated[
         Path | None,
@@ -41,9 +42,12 @@ class Extract(Arguments, frozen=True, kw_only=True):
         Option("For a model of pairs: the source side of --format, filled in the same way."),
     ] = None
     words: Words = None
-    out: Annotated[Path | None, out_option("Directory for the result; default: MODEL-audit/extraction.")] = (
-        None
-    )
+    out: Annotated[
+        Path | None,
+        out_option(
+            "Directory for the result; default: MODEL-audit/extraction, or secrets-extraction for secrets."
+        ),
+    ] = None
     loading: Loading
     running: EngineOptions
     reveal: Annotated[bool, Option("Show the secrets; without it they are masked.")] = False
@@ -74,16 +78,17 @@ def command(given: Extract) -> int:
             "source fixed; leave --source-format out"
         )
     from coalmine.audits.extraction.results import RESULTS_FILE, VERIFIED_FILE
+    from coalmine.corpus.planting.manifest import CanarySet
 
     file = RESULTS_FILE if given.verify is None else VERIFIED_FILE
-    with (
-        given.printing.output() as output,
-        model_run(given.model, given.out, "extraction", given.loading, given.running, file) as run,
-    ):
-        if given.verify is not None:
-            _verify(run, given, given.verify, output)
-        else:
-            _extract(run, given, given.format or "", output)
+    with given.printing.output() as output:
+        chosen = None if given.verify is None else CanarySet.load(given.verify)
+        folder = "secrets-extraction" if chosen is not None and chosen.natural else "extraction"
+        with model_run(given.model, given.out, folder, given.loading, given.running, file) as run:
+            if chosen is not None:
+                _verify(run, given, chosen, output)
+            else:
+                _extract(run, given, given.format or "", output)
     return 0
 
 
@@ -121,16 +126,15 @@ def _show(result: Extraction, form: Format, path: Path, output: Output, *, revea
     output.document(shown)
 
 
-def _verify(run: ModelRun, given: Extract, canaries: Path, output: Output) -> None:
+def _verify(run: ModelRun, given: Extract, chosen: CanarySet, output: Output) -> None:
     """Search the formats of canaries, write which come out, and show it."""
     from coalmine.audits.extraction.measuring import verify_extraction
     from coalmine.audits.extraction.results import extraction_file, save_verification
     from coalmine.audits.extraction.table import certificates_in_words, verification_table
-    from coalmine.corpus.planting.manifest import CanarySet
     from coalmine.storage.files import check_places
     from coalmine.visible import visible
 
-    chosen, directory = CanarySet.load(canaries), run.directory
+    directory = run.directory
     check_places(directory, *(extraction_file(format_id) for format_id in chosen.formats))
     results, extractions = verify_extraction(
         run.model,

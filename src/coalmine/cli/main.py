@@ -28,6 +28,7 @@ from coalmine.cli import (
     policy,
     provenance,
     recite,
+    redact,
     report,
     serve,
     train,
@@ -62,6 +63,7 @@ app.command("membership")(membership.command)
 app.command("index")(index.command)
 app.command("count")(count.command)
 app.command("dedup")(dedup.command)
+app.command("redact")(redact.command)
 app.command("crosscheck")(crosscheck.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")

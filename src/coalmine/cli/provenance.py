@@ -270,6 +270,7 @@ def both(given: Both) -> int:
     """
     with given.printing.output() as output, ExitStack() as held:
         from coalmine.audits.provenance.fitting import load_fit
+        from coalmine.audits.provenance.overlaps import refuse_reference_users
 
         fitted = None if given.fit is None else load_fit(given.fit)
         reference: list[User] = []
@@ -279,6 +280,10 @@ def both(given: Both) -> int:
                 given.reference, given.audited.columns, given.trainings, options.seed, options.by
             )
             if fitted is None:
+                if options.by == "user":  # before hours of training
+                    refuse_reference_users(
+                        _users(given.audited.suspects, given.audited, "suspects"), reference
+                    )
                 place = results_directory(given.model, given.out, "provenance") / FIT_FOLDER
                 engine = held.enter_context(given.running.opened())
                 counting = FitOptions(

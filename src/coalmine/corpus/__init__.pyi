@@ -20,4 +20,7 @@ from coalmine.corpus.planting.manifest import CanarySet as CanarySet
 from coalmine.corpus.planting.options import ImportOptions as ImportOptions, PlantOptions as PlantOptions
 from coalmine.corpus.planting.planting import Planted as Planted, plant as plant
 from coalmine.corpus.planting.survival import Survival as Survival, check_survival as check_survival
+from coalmine.corpus.redaction.options import RedactOptions as RedactOptions
+from coalmine.corpus.redaction.redacting import redact as redact
+from coalmine.corpus.redaction.report import Redaction as Redaction
 from coalmine.corpus.planting.verifying import Verification as Verification, verify_planted as verify_planted

@@ -1,7 +1,9 @@
 """The engine `processes:N`: units run in N processes of this machine, each with its own interpreter and one thread.
 
-Processes are spawned, never forked, so that no lock of a library is copied while it is held. Weights of torch models are put into
-shared memory, where the platform has it, so that N workers hold them once.
+Processes are never forked from the driver, so that no lock of a library is copied while it is held. Where that is safe they are forked
+from a process that has imported what the driver has, done nothing else, and ends with the driver; that takes a moment where a new
+interpreter takes seconds. Else they are spawned. Weights of torch models are put into shared memory, where the platform has it, so that
+N workers hold them once.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Self
 
 from coalmine.engines.memory import check_memory
@@ -34,6 +38,8 @@ from coalmine.storage.system_errors import write_error
 _END_SECONDS = 1.0
 # Where memory that processes share is a file, on most systems.
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a name for a message
+# What takes long to import, and starts no thread.
+_SLOW_IMPORTS = ("numpy", "torch", "transformers.modeling_utils")
 
 
 class Processes(PooledEngine):
@@ -82,11 +88,14 @@ class _OneProcess:
     """A process, and the connection to it."""
 
     def __init__(self, number: int, threads: int, stopping: Any) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context(threads)
         self.connection, theirs = context.Pipe()
         with threads_of_new_processes(threads):
-            self.process: SpawnProcess = context.Process(
-                target=_main, args=(number, threads, theirs, stopping), daemon=True, name=f"coalmine-{number}"
+            self.process: BaseProcess = context.Process(
+                target=_main,
+                args=(number, threads, dict(os.environ), theirs, stopping),
+                daemon=True,
+                name=f"coalmine-{number}",
             )
             # The terminal sends Ctrl-C to the new process too, which inherits that it is blocked; else it would show a traceback.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -182,6 +191,15 @@ class _ProcessPool:
         return [message]
 
 
+def _context(threads: int) -> ForkServerContext | SpawnContext:
+    """How processes are started. Libraries that compute with several threads may start them on import, and a fork would lose these."""
+    if sys.platform != "linux" or threads > 1:
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *(name for name in _SLOW_IMPORTS if name in sys.modules)])
+    return context
+
+
 def _shared_byte() -> Any:
     """A byte without a lock: a worker that is killed while it holds a lock would leave it locked."""
     try:
@@ -191,8 +209,13 @@ def _shared_byte() -> Any:
         raise write_error(f"{place}, where workers share memory,", error, "no worker was started") from error
 
 
-def _main(number: int, threads: int, connection: Connection, stopping: Any) -> None:
+def _main(
+    number: int, threads: int, environment: dict[str, str], connection: Connection, stopping: Any
+) -> None:
     """A process: it runs what it is given until the driver closes the connection, or is gone."""
+    # What it was forked from has the environment of an earlier moment.
+    os.environ.clear()
+    os.environ.update(environment)
     # The terminal sends Ctrl-C to all processes; the driver says what is to be done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

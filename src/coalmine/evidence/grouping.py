@@ -75,7 +75,7 @@ def runs_by_model(found: Run) -> list[Run]:
     for manifest in found.all(MANIFESTS):
         for results in _measured_with(models, manifest):
             results.add(MANIFESTS, manifest)
-    return [_ordered(results.run) for results in models.values()]
+    return [_ordered(results.run.with_secrets_apart()) for results in models.values()]
 
 
 def _merge(models: dict[str, _ModelResults]) -> None:
@@ -123,7 +123,8 @@ def _ordered(run: Run) -> Run:
             measured |= set(kind.origin.manifests(ordered[0].document))
     manifests = sorted(run.all(MANIFESTS), key=lambda one: one.document.sha256 not in measured)
     run = run.with_all(MANIFESTS, tuple(manifests))
-    return replace(run, name=_name_of(run))
+    secrets = None if run.secrets is None else _ordered(run.secrets)
+    return replace(run, name=_name_of(run), secrets=secrets)
 
 
 def _name_of(run: Run) -> str:

@@ -35,6 +35,8 @@ class Run:
     paths: tuple[Path, ...]
     name: str
     documents: Mapping[Document[Any], tuple[Located[Any], ...]] = field(default_factory=dict)
+    # The results about secrets that were in the data all along: no other property has them, so that they never count as canaries.
+    secrets: Run | None = None
 
     def all(self, kind: Document[Record]) -> tuple[Located[Record], ...]:
         """All results of one kind."""
@@ -53,6 +55,18 @@ class Run:
         """The same run with these results of one kind instead of those that it has."""
         return replace(self, documents={**self.documents, kind: these})
 
+    def with_secrets_apart(self) -> Run:
+        """The same run, in which results about secrets that were in the data all along are in `secrets`, and no longer here."""
+        found: dict[bool, dict[Document[Any], tuple[Located[Any], ...]]] = {}
+        for natural in (True, False):
+            found[natural] = {
+                kind: tuple(one for one in these if kind.origin.natural(one.document) is natural)
+                for kind, these in self.documents.items()
+            }
+        if not any(found[True].values()):
+            return self
+        return replace(self, documents=found[False], secrets=replace(self, documents=found[True]))
+
     @property
     def canaries(self) -> CanarySet | None:
         """The manifest that the canaries were measured with, or the only one there is."""
@@ -64,11 +78,13 @@ class Run:
         return self.first(TRAININGS)
 
     def about_models(self) -> Iterator[tuple[Document[Any], Located[Any], Mapping[str, Any]]]:
-        """Each result that is about one model, with the description of that model."""
+        """Each result that is about one model, with the description of that model; also those about secrets."""
         for kind, these in self.documents.items():
             if kind.origin.model is not None:
                 for one in these:
                     yield kind, one, kind.origin.model(one.document)
+        if self.secrets is not None:
+            yield from self.secrets.about_models()
 
     @property
     def model(self) -> Mapping[str, Any] | None:

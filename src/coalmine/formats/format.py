@@ -36,7 +36,8 @@ class Format:
 
     Members are ordered by code point, a prefix before its extensions, and numbered from 0. Two ways to fill the holes that
     make the same string are one member. The holes are `{digits:n}`, `{letters:n}` (a-z), `{hex:n}` (0-9a-f), `{alnum:n}`
-    (0-9a-z), `{ssn}`, `{card}` (sixteen digits with a Luhn check digit), `{phone}` (NXX-NXX-XXXX), `{uuid}` (version 4),
+    (0-9a-z), `{ssn}`, `{card}` (sixteen digits with a Luhn check digit), `{luhn:r+**-**}` and `{mod97:r+**-**}` (digits with
+    that checksum), `{phone}` (NXX-NXX-XXXX), `{uuid}` (version 4),
     `{word:n}` (words of `words` joined by spaces), `{choice:a|b|c}` and `{re:...}` (a regular expression for a
     finite set); `{{` and `}}` are literal braces.
 

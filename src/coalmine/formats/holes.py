@@ -10,10 +10,13 @@ from typing import NoReturn
 
 from coalmine.errors import FormatError
 from coalmine.formats import regex
+from coalmine.formats.checksums import Weight, luhn_weight, place_value, with_checksum
 from coalmine.formats.fragments import BLANK, EMPTY, MAX_STATES, Fragments, TooLargeError
 from coalmine.formats.template import Hole
 
 HEX_DIGITS = string.digits + "abcdef"
+# A checksum, and digits (*) with what may be between them.
+_CHECKED = re.compile(r"(?P<total>[0-9]{1,2})\+(?P<pattern>[* .\/-]*\*[* .\/-]*)")
 
 
 @dataclass(frozen=True)
@@ -118,18 +121,24 @@ def social_security_number(place: HoleContext) -> int:
 
 def payment_card(place: HoleContext) -> int:
     """Sixteen digits of which the last is the Luhn check digit, so exactly 10^15; no rule about issuers."""
-    # From the right, every second digit is doubled, beginning with the second; a doubled digit counts as the sum of its
-    # digits.
-    weights = ([int(d) for d in string.digits], [sum(divmod(2 * int(d), 10)) for d in string.digits])
-    # For each Luhn sum modulo 10 so far, what may follow.
-    following = [BLANK] + [EMPTY] * 9
-    for places_from_right in range(16):
-        weight = weights[places_from_right % 2]
-        following = [
-            place.fragments.branching({d: following[(total + weight[int(d)]) % 10] for d in string.digits})
-            for total in range(10)
-        ]
-    return following[0]
+    return with_checksum(place.fragments, "*" * 16, luhn_weight, 10, 0)
+
+
+def _checked(weight: Weight, modulus: int) -> Callable[[HoleContext], int]:
+    def build(place: HoleContext) -> int:
+        name, argument = place.hole.name, place.hole.argument or ""
+        found = _CHECKED.fullmatch(argument)
+        if found is None or int(found["total"]) >= modulus:
+            place.refuse(
+                f"a {name!r} hole must have a checksum from 0 to {modulus - 1}, a plus sign, and a * for each digit, got {argument!r}",
+                place.hole.argument_position,
+                f"write it like {KINDS[name].usage}",
+            )
+        if len(found["pattern"]) > MAX_STATES // modulus:  # each position takes a state per remainder
+            raise TooLargeError
+        return with_checksum(place.fragments, found["pattern"], weight, modulus, int(found["total"]))
+
+    return build
 
 
 def phone_number(place: HoleContext) -> int:
@@ -212,6 +221,8 @@ KINDS = {
     "alnum": HoleKind("{alnum:12}", _repeated(string.digits + string.ascii_lowercase)),
     "ssn": HoleKind("{ssn}", social_security_number),
     "card": HoleKind("{card}", payment_card),
+    "luhn": HoleKind("{luhn:0+**** **** **** ****}", _checked(luhn_weight, 10)),
+    "mod97": HoleKind("{mod97:1+*** **** **}", _checked(place_value, 97)),
     "phone": HoleKind("{phone}", phone_number),
     "uuid": HoleKind("{uuid}", random_uuid),
     "word": HoleKind("{word:3}", words_with_spaces),

@@ -170,13 +170,16 @@ class ScriptedModel:
     def _next(self, given: _Row) -> FloatArray:
         """Log2 probabilities of each next token; the model never writes a separator."""
         self.calls += 1
-        at_random = self._background * self._random(given)
         recited: dict[int, Fraction] = {}
         for text, weight in self._memory:
             if len(text) > len(given) and text[: len(given)] == given:
                 token = text[len(given)]
                 recited[token] = recited.get(token, Fraction(0)) + weight
-            elif given[: len(text)] == text:
+        if not recited:  # however it came here, it draws at random from now on
+            return self._log2_frequencies.copy()
+        at_random = self._background * self._random(given)
+        for text, weight in self._memory:
+            if len(text) <= len(given) and given[: len(text)] == text:
                 at_random += weight * self._random(given[len(text) :])
         total = at_random + sum(recited.values())
         row = self._log2_frequencies + _log2(at_random / total)

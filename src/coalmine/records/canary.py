@@ -12,6 +12,9 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     in the same way and has the number of copies that it was meant to have; `times_trained_on` is 0 for it. Where the planted
     corpus was rewritten, as by deduplication, `counted` is how many copies are left in it; the coin and the plan stay what they were.
 
+    A secret that was found in the data is a canary too: `natural` is True, `kind` says what it is, and `repetitions` is how often it
+    was found. Its text is that of the document: some context, and the secret.
+
     >>> canary = Canary(canary_id="f0-x4-0", format_id="f0", text="my pin is 4921", repetitions=4, planted=False)
     >>> canary.times_trained_on
     0
@@ -25,6 +28,10 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     # The source side of a translation pair; it shares its filling with `text`, which is the target side.
     source: str | None = None
     counted: int | msgspec.UnsetType = msgspec.UNSET
+    # Of a secret that was in the data all along, and that nobody planted: what it is, such as "phone", and whose text it is in.
+    natural: bool | msgspec.UnsetType = msgspec.UNSET
+    kind: str | msgspec.UnsetType = msgspec.UNSET
+    user: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def times_trained_on(self) -> int:

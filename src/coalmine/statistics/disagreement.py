@@ -17,13 +17,13 @@ from coalmine.statistics.scores import FloatArray, checked_count, checked_fdr, n
 
 
 class SpanGain(NamedTuple):
-    """The consecutive tokens of a text over which one model is ahead the most: the sum in bits, and the place of the first of them.
+    """The consecutive tokens of a text over which one model is ahead the most: by how much, and the place of the first of them.
 
-    >>> SpanGain(bits=4.5, begin=3).bits
+    >>> SpanGain(size=4.5, begin=3).size
     4.5
     """
 
-    bits: float
+    size: float
     begin: int
 
 
@@ -33,9 +33,9 @@ def span_gain(gains: ArrayLike, span: int) -> SpanGain:
     A gain is log2 p of one model minus log2 p of the other, at one token. Where several spans have the same sum, it is the first.
 
     >>> span_gain([0.0, 1.0, 2.0, -1.0, 0.5], span=2)
-    SpanGain(bits=3.0, begin=1)
+    SpanGain(size=3.0, begin=1)
     >>> span_gain([1.0, -3.0], span=16)
-    SpanGain(bits=-2.0, begin=0)
+    SpanGain(size=-2.0, begin=0)
     """
     bits = number_row(gains, "gains")
     size = checked_count(span, "the span")
@@ -43,9 +43,36 @@ def span_gain(gains: ArrayLike, span: int) -> SpanGain:
         raise InputError("a text without tokens has no span; leave such texts out")
     if not np.isfinite(bits).all():
         raise ModelOutputError("the gain at a token is not a finite number of bits; check both models")
-    sums = np.concatenate([[0.0], np.cumsum(bits)])
-    size = min(size, len(bits))
-    windows = sums[size:] - sums[:-size]
+    return _largest(_window_sums(bits, size))
+
+
+def span_share(own_log2: ArrayLike, other_log2: ArrayLike, span: int) -> SpanGain:
+    """The largest share of the other model's log-perplexity over `span` consecutive tokens that the own model is spared.
+
+    Both rows are log2 probabilities of the same tokens. A model that knows nine digits by heart is spared nearly all of their 30 bits,
+    and one that knows the style of a table is spared a part of many more bits. One bit per token is added to what the other model needs, so
+    that text that both find easy does not count. Below 1; negative where the own model needs more everywhere.
+
+    >>> span_share([-0.1, -0.1, -4.0], [-3.3, -3.3, -5.0], span=2).begin
+    0
+    """
+    own, other = number_row(own_log2, "log2 probabilities"), number_row(other_log2, "log2 probabilities")
+    size = checked_count(span, "the span")
+    if len(own) != len(other) or not len(own):
+        raise InputError(
+            f"both models must score the same tokens, at least one, got {len(own)} and {len(other)}"
+        )
+    size = min(size, len(own))
+    return _largest(_window_sums(own - other, size) / (size - _window_sums(other, size)))
+
+
+def _window_sums(row: FloatArray, size: int) -> FloatArray:
+    sums: FloatArray = np.concatenate([[0.0], np.cumsum(row)])
+    size = min(size, len(row))
+    return sums[size:] - sums[:-size]
+
+
+def _largest(windows: FloatArray) -> SpanGain:
     begin = int(np.argmax(windows))
     return SpanGain(float(windows[begin]), begin)
 

@@ -89,7 +89,7 @@ def test_scores_are_those_of_the_models(made):
         assert np.allclose(bits, columns[("first_bits", "second_bits")[number]], atol=1e-2)
         assert result.models[number].documents == columns["half"].count(number + 1)
     for place in range(len(documents)):
-        ahead = (columns["first_ahead"][place], columns["second_ahead"][place])
+        ahead = (columns["first_share"][place], columns["second_share"][place])
         own, other = ahead if columns["half"][place] == 1 else ahead[::-1]
         assert columns["score"][place] == (own if own > other else -other)
     flagged = [columns["document"].index(one.document) for one in result.flagged]
@@ -210,7 +210,7 @@ def test_spans_of_words_are_found_in_the_text():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"statistic": "median"}, "statistic should be one of span, mean, total"),
+        ({"statistic": "median"}, "statistic should be one of share, span, mean, total"),
         ({"together": "user"}, "the field that names the user"),
         ({"share": 0.0}, "share must be above 0"),
         ({"span": 0}, "span must be at least 1"),

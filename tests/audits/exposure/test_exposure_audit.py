@@ -33,9 +33,10 @@ def test_exact_ranks_equal_brute_force(architecture):
     assert [result.rank for result in results] == brute_force_ranks(model, form, [c.text for c in canaries])
 
 
-def test_exact_ranks_over_a_hundred_thousand_members():
+def test_exact_ranks_over_twenty_thousand_members_in_many_units(monkeypatch):
+    monkeypatch.setattr("coalmine.search.walks.enumeration.UNIT_MEMBERS", 500)
     model = random_model("lstm", dtype=torch.float64)
-    form = Format("{digits:5}")
+    form = Format("{re:[01]}{digits:4}")
     canaries = canaries_of(form, planted=5)
     # The oracle scores full strings, in batches, and never shares more than the adapter does in one pass.
     from coalmine import score_texts

@@ -1,9 +1,7 @@
 """Exposure on engines: the same bytes from each, for every method, several formats and models, and whatever is killed."""
 
+import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -21,6 +19,7 @@ from coalmine.errors import InputError
 from coalmine.models import from_transformers, load_model
 from models.random_networks import random_model
 from models.tiny_transformers import byte_level, tiny
+from waiting import wait_until
 
 FORMATS = ["my pin is {digits:3}", "the code: {digits:4}"]
 # So few that a search does not settle, and that a choice looks at the clock.
@@ -133,7 +132,7 @@ def test_a_worker_that_is_killed_changes_no_byte(method, task, engine, planted, 
 
 @pytest.mark.parametrize(("first", "second"), [("processes:1", "here"), ("here", "processes:2")])
 def test_a_command_that_is_killed_is_resumed_by_any_engine_with_the_same_bytes(
-    first, second, planted, trained, tmp_path
+    first, second, planted, trained, fork_server, tmp_path
 ):
     assert trained.name
 
@@ -142,12 +141,10 @@ def test_a_command_that_is_killed_is_resumed_by_any_engine_with_the_same_bytes(
         return ["expose", *given, "-o", tmp_path / out]
 
     units = tmp_path / "parts" / "unfinished.units"
-    script = "import coalmine.search.walks.enumeration as e; e.UNIT_MEMBERS = 50; from coalmine.cli.main import main; main()"
-    process = subprocess.Popen([sys.executable, "-c", script, *map(str, command("parts", first))])
-    while process.poll() is None and not (units.exists() and units.read_bytes().count(b"PK\x05\x06") > 6):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    child = fork_server.start(command("parts", first), before=["engines.small_units:cut", {"members": 50}])
+    wait_until(lambda: units.exists() and units.read_bytes().count(b"PK\x05\x06") > 6)
+    os.kill(child.pid, signal.SIGKILL)
+    fork_server.wait(child)
     assert not (tmp_path / "parts" / "exposure.json").exists(), "it ended before it could be killed"
     before = units.stat().st_size
     with pytest.MonkeyPatch.context() as patched:

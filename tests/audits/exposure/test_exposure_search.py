@@ -1,11 +1,8 @@
 """Bounded, guided and auto: proven where they say so, honest where the budget ends, and never starting over."""
 
 import math
+import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +17,7 @@ from coalmine.search.walks.enumeration import enumerate_unit, split_into_units
 from coalmine.search.walks.frontier import Frontier
 from models.random_networks import random_model
 from oracles import brute_force_ranks, exact_ranks
+from waiting import wait_until
 
 DIGITS = "0123456789"
 
@@ -111,41 +109,26 @@ def test_units_hold_every_member_once():
         assert sorted(np.concatenate(indices).tolist()) == list(range(form.size))
 
 
-CHILD = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import torch
-from models.random_networks import random_model
-from coalmine import CanarySet, Format, expose
-import coalmine.audits.exposure.ranked as methods
-import coalmine.engines.ledger as ledger
-import coalmine.search.walks.enumeration as enumeration
-ledger.SECONDS_BETWEEN_SAVES = 0.0
-enumeration.UNIT_MEMBERS = 100
-methods.KEEP_UP_TO = 10
-form = Format("{digits:5}")
-canaries = CanarySet.of(form, form.sample(4, 1, replace=False), references=20, seed=1)
-model = random_model("transformer")  # in float32, where a text that is read again is rounded in another way
-results = expose(model, canaries, method=sys.argv[3], resume=sys.argv[2], batch=64)
-results.save(sys.argv[2])
-"""
-
-
 @pytest.mark.parametrize(
     ("method", "number", "done"),
     [
-        ("bounded", signal.SIGINT, 3_000),
-        ("exact", signal.SIGKILL, 500),
+        ("bounded", signal.SIGINT, 1_000),
+        ("exact", signal.SIGKILL, 40),
     ],
 )
-def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(method, number, done, tmp_path):
+def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(
+    method, number, done, fork_server, tmp_path
+):
     """Stopped when so many nodes were expanded (bounded), or so many units finished (all)."""
-    tests = Path(__file__).parents[2]
 
-    def command(place):
-        return [sys.executable, "-c", CHILD, str(tests), str(place), method]
+    def start(place):
+        return fork_server.start([place, method], call="audits.exposure.stopped_search:main")
 
-    subprocess.run(command(tmp_path / "whole"), check=True)
+    def finish(place):
+        ended = fork_server.wait(start(place))
+        assert ended.code == 0, ended.err
+
+    finish(tmp_path / "whole")
     parts = tmp_path / "parts"
 
     def proven():
@@ -160,20 +143,14 @@ def test_a_stopped_search_goes_on_where_it_was_and_ends_with_the_same_bytes(meth
         except (StopIteration, FileNotFoundError):
             return 0
 
-    process = subprocess.Popen(
-        command(tmp_path / "parts"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 60
-    while proven() < done and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(number)
-    process.wait(timeout=60)
+    child = start(parts)
+    wait_until(lambda: proven() >= done)
+    os.kill(child.pid, number)
+    fork_server.wait(child)
     assert proven() >= done, "the search ended before it could be stopped"
-    subprocess.run(command(tmp_path / "parts"), check=True)
+    finish(parts)
     # The number of expansions is in the file: no node is expanded twice.
-    assert (tmp_path / "parts" / RESULTS_FILE).read_bytes() == (
-        tmp_path / "whole" / RESULTS_FILE
-    ).read_bytes()
+    assert (parts / RESULTS_FILE).read_bytes() == (tmp_path / "whole" / RESULTS_FILE).read_bytes()
     assert not list(parts.glob("unfinished*"))
 
 

@@ -1,13 +1,12 @@
 """Certificates of extraction: they hold the bound that the proof rests on, replay, and are rejected when anything is changed."""
 
 import json
-import subprocess
-import sys
 
 import msgspec
 import pytest
 import torch
 
+from cli.in_process import run
 from coalmine import Format, ScriptedModel, extract, load_model, verify_certificate
 from coalmine.audits import read_extraction
 from coalmine.errors import InputError
@@ -198,26 +197,14 @@ def test_the_command_confirms_and_rejects(tmp_path):
     assert read_extraction(tmp_path / "results") == result
     before = sorted(place.name for place in tmp_path.iterdir())
 
-    def replay(*options):
-        command = [
-            sys.executable,
-            "-m",
-            "coalmine",
-            "extract",
-            str(tmp_path / "model"),
-            "--replay",
-            str(path),
-        ]
-        return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
-
-    confirmed = replay()
-    assert confirmed.returncode == 0, confirmed.stderr
-    assert confirmed.stdout.startswith("Confirmed: the 2 members found are the least surprising of 10,000")
+    confirmed = run("extract", tmp_path / "model", "--replay", path)
+    assert confirmed.code == 0, confirmed.said
+    assert confirmed.out.startswith(b"Confirmed: the 2 members found are the least surprising of 10,000")
     assert sorted(place.name for place in tmp_path.iterdir()) == before  # nothing was written
     with resealed(path) as altered:
         altered["found"][0]["log_perplexity_bits"] -= 1
-    rejected = replay("--json")
-    assert rejected.returncode == 1
-    told = json.loads(rejected.stdout)
+    rejected = run("extract", tmp_path / "model", "--replay", path, "--json")
+    assert rejected.code == 1
+    told = json.loads(rejected.out)
     assert not told["confirmed"]
     assert "at place 1 costs" in told["problems"][0]

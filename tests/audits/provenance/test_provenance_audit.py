@@ -51,7 +51,7 @@ def test_suspects_that_shadows_saw_and_reference_users_of_another_fit_are_refuse
     _, model, fit = trained
     suspect = REFERENCE[0]._replace(name=REFERENCE[0].name.upper())
     for reference in ((), REFERENCE):
-        with pytest.raises(InputError, match="1 of 7 suspects are among the reference users"):
+        with pytest.raises(InputError, match="1 of the 7 suspects are reference users too"):
             audit_provenance(model, AuditedUsers([*MEMBERS, suspect], (), NON_MEMBERS, reference), fit=fit)
     with pytest.raises(InputError, match="not those that the fit was made with"):
         audit_provenance(model, users._replace(reference=REFERENCE[1:]), fit=fit)
@@ -261,6 +261,23 @@ def test_what_cannot_be_asked_is_refused(trained, users):
         audit_provenance(model, users, queries=3)
     with pytest.raises(NotMeasurableError):
         audit_provenance(object.__new__(type("Nothing", (), {"name": "nothing"})), users)
+
+
+def test_suspects_whom_shadows_were_trained_on_are_refused(trained, users, tmp_path):
+    folder, model, fit = trained
+    mixed = users._replace(suspects=[*MEMBERS, *REFERENCE[:2]])
+    for given in (mixed, mixed._replace(reference=())):
+        with pytest.raises(InputError, match="2 of the 8 suspects are reference users too"):
+            audit_provenance(model, given, fit=fit, bins=10, out=tmp_path / "out")
+    # Documents are called by their lines, which say nothing.
+    assert audit_provenance(model, mixed, fit=fit, bins=10, by="document", ablation_texts=0).questions
+    path = tmp_path / "same.jsonl"
+    path.write_text("".join(json.dumps({"user": f"{n}", "text": "w1 w2"}) + "\n" for n in range(4)))
+    done = run(
+        "provenance", folder / "model", "--suspects", path, "--reference", path, "--out", tmp_path / "out"
+    )
+    assert (done.code, (tmp_path / "out").exists()) == (2, False)
+    assert "4 of the 4 suspects are reference users too" in " ".join(done.said.split())
 
 
 def test_a_target_with_other_words_has_no_statistics_that_compare_tokens(trained, users, tmp_path):

@@ -2,8 +2,8 @@
 
 import os
 import signal
-import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ from coalmine.errors import InputError
 from coalmine.models import WordTokenizer
 from coalmine.training.options import options_of
 from coalmine.training.trainer import train_documents
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import wait_until
 
 USERS = small_users(6)
 QUICK = {**SMALL, "epochs": 2}
@@ -140,26 +140,19 @@ def test_processes_give_the_same_bytes(here, tmp_path):
     assert files_below(tmp_path) == files_below(here[1])
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from audits.provenance.test_shadows import trained
-trained(Path(sys.argv[1]), engine="processes:2", snapshot_seconds=0.0)
-"""
+def train_there():
+    """In a child of the fork server."""
+    trained(Path(sys.argv[1]), engine="processes:2", snapshot_seconds=0.0)
 
 
-def test_what_was_killed_resumes_with_the_same_bytes(here, tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "out")], env=environment())
+def test_what_was_killed_resumes_with_the_same_bytes(here, fork_server, tmp_path):
+    child = fork_server.start([tmp_path / "out"], call="audits.provenance.test_shadows:train_there")
     wait_until(lambda: list((tmp_path / "out").glob("unfinished-*.npz")))
-    process.send_signal(signal.SIGKILL)
-    process.wait(timeout=PATIENCE_SECONDS)
+    os.kill(child.pid, signal.SIGKILL)
+    fork_server.wait(child)
     assert (tmp_path / "out" / "unfinished.units").exists()
     trained(tmp_path / "out")
     assert files_below(tmp_path / "out") == files_below(here[1])
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def test_finished_ones_are_reused_and_others_are_added(here, tmp_path):

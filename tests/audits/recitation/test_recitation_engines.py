@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -15,6 +13,7 @@ from coalmine.audits.recitation import answers as recitation_answers
 from coalmine.corpus import build_index, write_embedded_corpus
 from coalmine.engines.processes import Processes
 from engines.deadly_model import DeadlyModel
+from waiting import wait_until
 
 OPTIONS = {"contexts": (5, 20), "suffix": 10, "lengths": (40,), "per_bucket": 30, "beam": 2}
 FILES = ("recitation.json", "sequences.parquet")
@@ -69,29 +68,16 @@ def test_processes_give_the_same_bytes_also_if_one_of_them_is_killed(made, tmp_p
     assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == sorted(FILES)
 
 
-def test_a_command_that_was_killed_resumes_on_another_engine(made, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "coalmine",
-        "recite",
-        "first",
-        "index",
-        "--contexts",
-        "5,20",
-        "--suffix",
-        "10",
-    ]
-    command += ["--lengths", "40", "--per-bucket", "400", "--quiet"]
+def test_a_command_that_was_killed_resumes_on_another_engine(made, fork_server, tmp_path):
+    command = ["recite", "first", "index", "--contexts", "5,20", "--suffix", "10", "--lengths", "40"]
+    command += ["--per-bucket", "400", "--quiet"]
 
     def run(out, engine, *, kill=False):
-        whole = [*command, "-o", str(out), "--engine", engine]
-        with subprocess.Popen(whole, cwd=made, start_new_session=True) as process:
-            if kill:
-                while not (out / "unfinished.units").exists():
-                    time.sleep(0.002)
-                os.killpg(process.pid, signal.SIGKILL)
-            return process.wait()
+        child = fork_server.start([*command, "-o", out, "--engine", engine], cwd=made)
+        if kill:
+            wait_until((out / "unfinished.units").exists)
+            os.kill(child.pid, signal.SIGKILL)
+        return fork_server.wait(child).code
 
     assert run(tmp_path / "whole", "here") == 0
     assert run(tmp_path / "out", "processes:2", kill=True) == -signal.SIGKILL

@@ -1,9 +1,6 @@
 """Sequence-to-sequence models: conformance, scores against transformers' own loss, sharing, errors, and a fine-tuned T5 from end to end."""
 
 import json
-import os
-import subprocess
-import sys
 from statistics import median
 
 import numpy as np
@@ -13,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import T5Config, T5ForConditionalGeneration
 
+from cli.in_process import document
 from coalmine import extract, plant
 from coalmine.corpus import Fields, embedded_documents
 from coalmine.errors import ModelError, NotMeasurableError
@@ -325,17 +323,9 @@ def fine_tune(model, tokenizer, rows, steps=130):
     model.eval()
 
 
-def coalmine(*arguments):
-    command = [sys.executable, "-m", "coalmine", *map(str, arguments), "--json", "--quiet"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return json.loads(
-        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    )
-
-
 def test_planted_pairs_are_exposed_and_withheld_ones_are_not(translator, tmp_path):
     directory, planted = translator
-    results = coalmine("expose", directory, planted.manifest, "--out", tmp_path / "exposure")["results"]
+    results = document("expose", directory, planted.manifest, "--out", tmp_path / "exposure")["results"]
     assert {result["method"] for result in results} == {"exact"}
     by_count = {}
     for result in results:
@@ -351,8 +341,8 @@ def test_planted_pairs_are_exposed_and_withheld_ones_are_not(translator, tmp_pat
     result = next(result for result in results if result["canary_id"] == one.canary_id)
     assert abs(result["log_perplexity_bits"] - expected) < 1e-3
 
-    verified = coalmine(
-        "extract", directory, "--verify", planted.manifest, "--top", 20, "--out", tmp_path / "extraction"
+    verified = document(
+        "extract", directory, "--verify", planted.manifest, "--top", "20", "--out", tmp_path / "extraction"
     )
     ranks = {result["canary_id"]: result["rank"] for result in results}
     for found in verified["canaries"]:

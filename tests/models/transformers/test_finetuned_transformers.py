@@ -1,15 +1,12 @@
 """Transformers that were really fine-tuned on planted canaries, audited from their directories by the command line."""
 
-import json
-import os
-import subprocess
-import sys
 from statistics import median
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from cli.in_process import document
 from coalmine import plant
 from coalmine.corpus import write_embedded_corpus
 from models.tiny_transformers import byte_level
@@ -63,14 +60,6 @@ def fine_tune(model, tokenizer, texts, steps=250):
     model.eval()
 
 
-def coalmine(*arguments):
-    command = [sys.executable, "-m", "coalmine", *map(str, arguments), "--json", "--quiet"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return json.loads(
-        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    )
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_expose_and_extract_from_a_directory(kind, planted, tmp_path):
     tokenizer = byte_level()
@@ -79,7 +68,7 @@ def test_expose_and_extract_from_a_directory(kind, planted, tmp_path):
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
 
-    results = coalmine("expose", tmp_path / "model", planted.manifest)["results"]
+    results = document("expose", tmp_path / "model", planted.manifest)["results"]
     by_count = {}
     for result in results:
         by_count.setdefault(result["repetitions"], []).append(result["estimate"]["value"])
@@ -87,7 +76,7 @@ def test_expose_and_extract_from_a_directory(kind, planted, tmp_path):
     assert median(by_count[40]) > median(by_count[0]) + 3
     assert {result["method"] for result in results} == {"exact"}
 
-    verified = coalmine("extract", tmp_path / "model", "--verify", planted.manifest, "--top", "20")
+    verified = document("extract", tmp_path / "model", "--verify", planted.manifest, "--top", "20")
     ranks = {result["canary_id"]: result["rank"] for result in results}
     for one in verified["canaries"]:
         assert one["extracted"] == (ranks[one["canary_id"]] <= 20)

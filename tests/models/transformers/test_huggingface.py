@@ -13,7 +13,7 @@ from models.local_models import change_json, save_checkpoint
 from models.tiny_masked import TOKENIZERS as TOKENIZERS_OF_MASKED
 from models.tiny_masked import tiny_masked
 from models.tiny_transformers import byte_level, metaspace, tiny
-from oracles import brute_force_bits, brute_force_ranks
+from oracles import brute_force_bits, ranks_by_cost
 
 TEXTS = [
     "the random number is 281265017",
@@ -117,13 +117,13 @@ def test_every_strategy_agrees_with_scoring_full_strings(kind, tokenizer):
     model = audited(kind, tokenizer)
     form = FORMATS[4] if kind == "mamba" else FORMATS[0]
     canaries = CanarySet.of(form, form.sample(5, seed=1, replace=False), references=10)
-    truth = brute_force_ranks(model, form, [canary.text for canary in canaries])
-    assert [result.rank for result in expose(model, canaries, method="exact")] == truth
-    assert [result.rank for result in expose(model, canaries, method="bounded", batch=16)] == truth
     costs = {member: brute_force_bits(model, member) for member in form}
+    truth = ranks_by_cost(model, costs, [canary.text for canary in canaries])
+    exact = expose(model, canaries, method="exact")
+    assert [result.rank for result in exact] == truth
+    assert [result.rank for result in expose(model, canaries, method="bounded", batch=16)] == truth
     expected = sorted(costs, key=costs.__getitem__)[:5]
     assert [one.text for one in extract(model, form, top=5).found] == expected
-    exact = expose(model, canaries, method="exact")
     guided = expose(model, canaries, method="guided", budget=3, samples=500)
     for ours, other in zip(guided, exact, strict=True):
         assert ours.interval[0] - 1e-9 <= other.exposure <= ours.interval[1] + 1e-9

@@ -1,9 +1,5 @@
 """Models that fill gaps: their scores, fillings and recitation agree with asking one gap at a time; one is trained and audited."""
 
-import json
-import os
-import subprocess
-import sys
 from statistics import median
 
 import numpy as np
@@ -14,6 +10,7 @@ from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
+from cli.in_process import document
 from coalmine import Format, load_model, plant
 from coalmine.corpus import write_embedded_corpus
 from coalmine.errors import InputError, ModelError, ModelOutputError, NotMeasurableError
@@ -422,14 +419,6 @@ def fine_tune(model, tokenizer, texts, steps=300):
     model.eval()
 
 
-def coalmine(*arguments):
-    command = [sys.executable, "-m", "coalmine", *map(str, arguments), "--json", "--quiet"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_a_trained_model_is_audited_from_its_directory(tmp_path):
     write_embedded_corpus(tmp_path / "corpus.txt", 8_000)
     planted = plant(
@@ -450,7 +439,7 @@ def test_a_trained_model_is_audited_from_its_directory(tmp_path):
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
 
-    answer = coalmine("expose", tmp_path / "model", planted.manifest)
+    answer = document("expose", tmp_path / "model", planted.manifest)
     results = answer["results"]
     assert answer["model"]["score"] == "pseudo-log-perplexity"
     assert {result["method"] for result in results} == {"exact"}
@@ -460,7 +449,7 @@ def test_a_trained_model_is_audited_from_its_directory(tmp_path):
     assert median(by_count[40]) > 7
     assert median(by_count[40]) > median(by_count[0]) + 3
 
-    verified = coalmine("extract", tmp_path / "model", "--verify", planted.manifest, "--top", "10")
+    verified = document("extract", tmp_path / "model", "--verify", planted.manifest, "--top", "10")
     ranks = {result["canary_id"]: result["rank"] for result in results}
     for one in verified["canaries"]:
         assert one["extracted"] == (ranks[one["canary_id"]] <= 10)

@@ -1,5 +1,7 @@
 """Bounded ranks and shortest paths against brute force, with any budget, any memory, and any number of restarts."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -26,6 +28,12 @@ def frontier_of(model, form, batch=64):
 
 def costs_of(model, form):
     return np.array([brute_force_bits(model, member) for member in form])
+
+
+@cache
+def network_and_costs(architecture, template):
+    model = random_model(architecture, dtype=torch.float64)
+    return model, costs_of(model, Format(template))
 
 
 texts = st.sets(st.text("abc", min_size=1, max_size=6), min_size=2, max_size=25)
@@ -97,9 +105,8 @@ def test_shortest_paths_equal_brute_force(form, memory, top, step, memory_bytes)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("memory_bytes", [TINY, 20_000, 10**9])
 def test_networks(architecture, memory_bytes):
-    model = random_model(architecture, dtype=torch.float64)
+    model, costs = network_and_costs(architecture, "pin {digits:3}")
     form = Format("pin {digits:3}")
-    costs = costs_of(model, form)
     thresholds = np.sort(costs)[[0, 9, 500]] + 1e-9
     search = BoundedSearch(frontier_of(model, form), thresholds, memory_bytes=memory_bytes)
     search.start()
@@ -160,30 +167,29 @@ def test_spaces_beyond_64_bits():
 
 @pytest.mark.parametrize("make", ["bounded", "shortest"])
 def test_stopped_anywhere_and_continued_elsewhere(make):
-    model = random_model("lstm", dtype=torch.float64)
-    form = Format("{digits:4}")
-    costs = np.sort(costs_of(model, form))
-    thresholds = costs[[3, 2000]] + 1e-9
+    model, costs = network_and_costs("lstm", "pin {digits:3}")
+    form = Format("pin {digits:3}")
+    thresholds = np.sort(costs)[[3, 200]] + 1e-9
 
     def search():
-        frontier = frontier_of(model, form, batch=50)
+        frontier = frontier_of(model, form, batch=5)
         if make == "bounded":
             return BoundedSearch(frontier, thresholds, noting=(7, 8))
-        return ShortestPaths(frontier, 4, nodes_a_step=20)
+        return ShortestPaths(frontier, 4, nodes_a_step=2)
 
     whole = search()
     whole.start()
     whole.run()
     part, rounds = search(), 0
     part.start()
-    while not part.run(most_expansions=37):
+    while not part.run(most_expansions=4):
         snapshot = part.snapshot()
         part = search()
         part.restore(snapshot)
         rounds += 1
-    assert rounds > 1
+    assert rounds > 3
     if make == "bounded":
-        assert part.known.tolist() == whole.known.tolist() == [4, 2001]
+        assert part.known.tolist() == whole.known.tolist() == [4, 201]
         assert part.counter.noted == whole.counter.noted
         assert part.frontier.expansions == whole.frontier.expansions
     else:

@@ -20,9 +20,9 @@ class JudgedDocuments(NamedTuple):
     """Which documents are flagged, and why.
 
     Attributes:
-        scores: (documents,); in bits, or for "mean" in bits per character. Positive where the model that was trained on a document is ahead
-            of the other, and negative where the other one is; of two models of which that is not known, never negative. NaN for a document
-            that was not read.
+        scores: (documents,); in bits, for "mean" in bits per character, and for "share" a share. Positive where the model that was trained
+            on a document is ahead of the other, and negative where the other one is; of two models of which that is not known, never
+            negative. NaN for a document that was not read.
         threshold: the least score that is beyond chance; None where no score is, or where it is not known what chance does.
         beyond: how many documents have it; None where it is not known what chance does.
         flagged: the places of the documents that are flagged, the strongest first.
@@ -36,7 +36,7 @@ class JudgedDocuments(NamedTuple):
 
 def judge(found: Scores, halves: Halves | None, options: CrosscheckOptions) -> JudgedDocuments:
     """Flag documents; without halves, the two models are the user's, and nobody knows which was trained on what."""
-    if options.statistic == "span" and (found.tokens < 0).all():
+    if options.statistic in {"share", "span"} and (found.tokens < 0).all():
         raise NotMeasurableError(
             "the two models cut texts into different tokens, so that no span can be compared; choose the statistic mean or total"
         )
@@ -62,12 +62,16 @@ def judge(found: Scores, halves: Halves | None, options: CrosscheckOptions) -> J
 def _scores(found: Scores, halves: Halves | None, options: CrosscheckOptions) -> FloatArray:
     """The statistic of each document."""
     first = None if halves is None else halves.first
-    if options.statistic == "span":
+    of_spans = {
+        "share": (found.first_share, found.second_share),
+        "span": (found.first_ahead, found.second_ahead),
+    }
+    if options.statistic in of_spans:
+        one, other = of_spans[options.statistic]
         if first is None:
-            return np.maximum(np.maximum(found.first_ahead, found.second_ahead), 0.0)
-        ahead = np.where(first, found.first_ahead, found.second_ahead)
-        behind = np.where(first, found.second_ahead, found.first_ahead)
-        return _where_read(stronger(ahead, behind), found.first_ahead)
+            return np.maximum(np.maximum(one, other), 0.0)
+        ahead, behind = np.where(first, one, other), np.where(first, other, one)
+        return _where_read(stronger(ahead, behind), one)
     total = found.second_bits - found.first_bits
     total = np.abs(total) if first is None else np.where(first, total, -total)
     if options.statistic == "mean":
@@ -92,9 +96,9 @@ def _of_groups(scores: FloatArray, halves: Halves) -> FloatArray:
 
 
 def span_of(found: Scores, place: int, score: float, first: NDArray[np.bool_] | None) -> tuple[int, int]:
-    """The characters of a document over which the model that is ahead is ahead the most; (-1, -1) where they are not known."""
+    """The characters of a document over which a model is spared the largest share of bits; (-1, -1) where they are not known."""
     if first is None:
-        of_first = bool(found.first_ahead[place] >= found.second_ahead[place])
+        of_first = bool(found.first_share[place] >= found.second_share[place])
     else:
         of_first = bool(first[place]) == (score >= 0)
     if of_first:

@@ -113,7 +113,7 @@ def crosscheck(
         )
     how = training_options(preset, dict(training or {}), given) if models is None else None
     run = _Run(Path(corpus), Path(out), given, how, models, drop=drop, reveal=reveal)
-    run.check_places()
+    check_outputs(run.source, run.folder, drop=drop)
     source = OriginalCorpus.of(run.source, given.fields)
     known = manifest_of(run.source) if drop else KnownManifest()
     names = run.names(planted=known.canaries is not None)
@@ -125,6 +125,15 @@ def crosscheck(
         return done
     with no_empty_directory(run.folder), sole_writing(run.folder, names, places):
         return run.result(source, known, engine, progress or Silent(), record)
+
+
+def check_outputs(source: Path, folder: Path, *, drop: bool) -> None:
+    """Refuse places that cannot be written to, before any model is loaded."""
+    pyarrow_for(DOCUMENTS_FILE)
+    target = folder / f"corpus{kind_of(source).full_suffix}"
+    refuse_itself(source, target)
+    names = (RESULT_FILE, DOCUMENTS_FILE, UNITS_FILE, UNFINISHED_FILE)
+    check_places(folder, *names, *((target.name, MANIFEST_NAME) if drop else ()))
 
 
 class _Compared(NamedTuple):
@@ -154,13 +163,6 @@ class _Run:
         self.source, self.folder, self.options = source, folder, options
         self.training, self.models, self.drop, self.reveal = training, models, drop, reveal
         self.target = folder / f"corpus{kind_of(source).full_suffix}"
-
-    def check_places(self) -> None:
-        """Refuse places that cannot be written to, before any work."""
-        pyarrow_for(DOCUMENTS_FILE)
-        refuse_itself(self.source, self.target)
-        names = (RESULT_FILE, DOCUMENTS_FILE, UNITS_FILE, UNFINISHED_FILE)
-        check_places(self.folder, *names, *((self.target.name, MANIFEST_NAME) if self.drop else ()))
 
     def names(self, *, planted: bool) -> tuple[str, ...]:
         """The files that are written, those that describe others last."""

@@ -9,7 +9,7 @@ from coalmine.corpus.files.documents import Fields
 from coalmine.errors import InputError
 from coalmine.statistics.scores import checked_count, checked_fdr
 
-StatisticName = Literal["span", "mean", "total"]
+StatisticName = Literal["share", "span", "mean", "total"]
 Together = Literal["document", "text", "user"]
 
 
@@ -17,8 +17,9 @@ class CrosscheckOptions(Options, frozen=True, kw_only=True):
     """How documents are divided between the two models, and on which the models disagree; `settings` in crosscheck.json.
 
     Attributes:
-        statistic: by what a document is judged. "span" is the largest difference of the log-perplexities of the two models over `span`
-            consecutive tokens, in bits; "mean" that of a whole document in bits per character; "total" that of a whole document in bits.
+        statistic: by what a document is judged. "share" is the largest share of the other model's log-perplexity over `span` consecutive
+            tokens that a model is spared; "span" is the largest difference of the two over as many tokens, in bits; "mean" is the
+            difference for a whole document in bits per character, and "total" the same in bits.
         span: see `statistic`; in tokens.
         share: the most documents that are flagged, as a share of all.
         fdr: the most of the flagged documents that may be there by chance, in expectation: none is flagged that does not disagree beyond
@@ -34,9 +35,10 @@ class CrosscheckOptions(Options, frozen=True, kw_only=True):
     statistic: Annotated[
         StatisticName,
         Option(
-            "span: over the tokens that differ most; mean: per character of a document; total: all of it."
+            "share: the largest share of bits that one model is spared over a span; span: the most bits; mean: bits per character of a "
+            "document; total: all bits of it."
         ),
-    ] = "span"
+    ] = "share"
     span: Annotated[int, Option("Tokens of a span.", decides=True)] = 16
     share: Annotated[float, Option("The most documents that are flagged, as a share of all.")] = 0.01
     fdr: Annotated[float, Option("The most of them that may disagree by chance, as a share.")] = 0.1

@@ -53,7 +53,7 @@ class FlaggedDocument(msgspec.Struct, frozen=True, kw_only=True):
     document: int
     # The half that it was in, 1 or 2; None for models of the user's.
     half: int | None
-    # In bits, or for "mean" in bits per character.
+    # In bits, for "mean" in bits per character, and for "share" a share.
     score: float
     # The characters over which the models disagree most, and their text, masked unless the user asked to reveal it; None where the tokens
     # of the models cannot be found in the text.
@@ -102,6 +102,11 @@ class Crosscheck(msgspec.Struct, frozen=True, kw_only=True):
     # One sentence each; none of them shows a text.
     warnings: tuple[str, ...] = ()
 
+    @property
+    def recount(self) -> Recount | None:
+        """What became of the copies of canaries, if the corpus was written again and its manifest is known."""
+        return None if self.kept is None else self.kept.canaries
+
 
 def _problems(result: Crosscheck) -> Iterator[str]:
     yield from count_problems("the number of documents", result.corpus.documents)
@@ -136,17 +141,16 @@ CROSSCHECKS = Document(
     companions=lambda result: {
         DOCUMENTS_FILE: result.documents_sha256,
         **({} if result.kept is None else {result.kept.name: result.kept.sha256}),
-        **(
-            {}
-            if result.kept is None or result.kept.canaries is None
-            else {result.kept.canaries.manifest: result.kept.canaries.manifest_sha256}
-        ),
+        **({} if result.recount is None else {result.recount.manifest: result.recount.manifest_sha256}),
     },
     companion_names=re.escape(DOCUMENTS_FILE),
     work_files=WORK_FILES,
     other_models=HALVES_FOLDER,
     written_by="crosscheck",
-    origin=Origin(facts=lambda result: {"corpus_sha256": result.corpus.sha256}),
+    origin=Origin(
+        manifests=lambda result: [] if result.recount is None else [result.recount.manifest_sha256],
+        facts=lambda result: {"corpus_sha256": result.corpus.sha256},
+    ),
 )
 
 

@@ -28,7 +28,7 @@ from coalmine.models.protocols import (
 )
 from coalmine.models.works import ModelWork
 from coalmine.progress import Progress
-from coalmine.statistics.disagreement import span_gain
+from coalmine.statistics.disagreement import span_gain, span_share
 from coalmine.training.data import Documents
 from coalmine.visible import visible
 
@@ -47,7 +47,8 @@ class Scores(NamedTuple):
         first_bits, second_bits: the log-perplexity of the document under each model.
         first_ahead, second_ahead: by how many bits each model is ahead of the other over the span where it is ahead the most; NaN where the
             models cut texts differently.
-        first_begin, first_end, second_begin, second_end: these spans in characters; -1 where they are not known.
+        first_share, second_share: the largest share of the other model's bits over a span that each model is spared; NaN likewise.
+        first_begin, first_end, second_begin, second_end: the spans of these shares in characters; -1 where they are not known.
     """
 
     characters: IntArray
@@ -56,6 +57,8 @@ class Scores(NamedTuple):
     second_bits: FloatArray
     first_ahead: FloatArray
     second_ahead: FloatArray
+    first_share: FloatArray
+    second_share: FloatArray
     first_begin: IntArray
     first_end: IntArray
     second_begin: IntArray
@@ -239,15 +242,17 @@ def _row(
 ) -> tuple[Any, ...]:
     """A row of `Scores`; without `places`, the models cut texts differently."""
     if first is None or second is None:
-        return (len(text), -1, np.nan, np.nan, np.nan, np.nan, -1, -1, -1, -1)
+        return (len(text), -1, *[np.nan] * 6, *[-1] * 4)
     sums = (-float(first.log2.sum()), -float(second.log2.sum()))
     if places is None or len(first.log2) != len(second.log2):
-        return (len(text), -1, *sums, np.nan, np.nan, -1, -1, -1, -1)
+        return (len(text), -1, *sums, *[np.nan] * 4, *[-1] * 4)
     gains = first.log2 - second.log2
     ends = places.ends(text, first.tokens)
     ahead, behind = span_gain(gains, span), span_gain(-gains, span)
-    spans = [place for one in (ahead, behind) for place in _in_characters(ends, one.begin, span)]
-    return (len(text), len(gains), *sums, ahead.bits, behind.bits, *spans)
+    shares = [span_share(*pair, span) for pair in ((first.log2, second.log2), (second.log2, first.log2))]
+    spans = [place for one in shares for place in _in_characters(ends, one.begin, span)]
+    sizes = (one.size for one in (ahead, behind, *shares))
+    return (len(text), len(gains), *sums, *sizes, *spans)
 
 
 def _in_characters(ends: IntArray | None, begin: int, span: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Rows that a terminal shows; the others are in the file.
 MOST_ROWS = 20
-_UNITS = {"span": "bits", "mean": "bits per character", "total": "bits"}
+_UNITS = {"share": "of 1", "span": "bits", "mean": "bits per character", "total": "bits"}
 
 
 def flagged_table(result: Crosscheck) -> Table | None:

@@ -27,35 +27,41 @@ GUESSING_BITS = math.log2(20)
 def exposure_figure(run: Run) -> Figure | None:
     """Exposure against repetitions; None if there are no exposures."""
     document = run.first(EXPOSURES)
-    if document is None or not document.results:
-        return None
+    return None if document is None or not document.results else exposure_figure_of(document)
+
+
+def exposure_figure_of(
+    document: Exposures, *, figure_id: str = FIGURE_ID, what: tuple[str, str] = ("canary", "canaries")
+) -> Figure:
+    """The figure of some exposures; `what` is what one of these and several are called."""
+    one, several = what
     names = format_names(document.formats)
     points = _points(document, names)
     unmeasured = sum(result.estimate.status == "not_measured" for result in document.results)
     measured = len(document.results) - unmeasured
     shown = ""
     if len(points) < measured:
-        shown = f" {len(points):,} of {measured:,} canaries are drawn, spread evenly over their exposures; all are in the data."
+        shown = f" {len(points):,} of {measured:,} {several} are drawn, spread evenly over their exposures; all are in the data."
     if unmeasured:
-        shown += (
-            f" {unmeasured:,} of {len(document.results):,} canaries could not be measured, and have no point."
-        )
+        shown += f" {unmeasured:,} of {len(document.results):,} {several} could not be measured, and have no point."
     caption = (
-        "Each point is a canary with its interval; a triangle is a lower bound, because the canary beat everything it was compared "
-        "with. The gray band holds 95 of 100 canaries of a model that memorized nothing. The dashed line is the maximum."
+        f"Each point is a {one} with its interval; a triangle is a lower bound, because the {one} beat everything it was compared "
+        f"with. The gray band holds 95 of 100 {several} of a model that memorized nothing. The dashed line is the maximum."
         + shown
     )
     return Figure(
-        figure_id=FIGURE_ID,
-        title="Exposure against repetitions",
+        figure_id=figure_id,
+        title="Exposure against repetitions"
+        if figure_id == FIGURE_ID
+        else f"Exposure of {several} against copies",
         caption=caption,
-        panels=_panels(document, names, points),
+        panels=_panels(document, names, points, several),
         columns=CANARY_COLUMNS,
         rows=tuple(canary_row(result, names) for result in most_exposed_first(document)),
     )
 
 
-def _panels(document: Exposures, names: FormatNames, points: Points) -> tuple[Panel, ...]:
+def _panels(document: Exposures, names: FormatNames, points: Points, several: str) -> tuple[Panel, ...]:
     """One panel per format, all with the same numbers of copies on their axis."""
     times = sorted({point["times"] for point in points})
     colors = draw.copies_colors(times)
@@ -67,11 +73,13 @@ def _panels(document: Exposures, names: FormatNames, points: Points) -> tuple[Pa
         if not own:
             continue
         most = max(result.most_possible_bits for result in own)
-        description = f"Exposure in bits of {len(own):,} canaries of {name} by how often each was trained on."
+        description = (
+            f"Exposure in bits of {len(own):,} {several} of {name} by how often each was trained on."
+        )
         panels.append(
             Panel(
                 title=name,
-                note=f"{len(own):,} canaries; the maximum is {most:.1f} bits.",
+                note=f"{len(own):,} {several}; the maximum is {most:.1f} bits.",
                 specs={
                     "log axis": _drawing(times, colors, most, description, log=True),
                     "linear axis": _drawing(times, colors, most, description, log=False),

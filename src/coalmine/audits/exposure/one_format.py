@@ -96,6 +96,8 @@ class OneFormat:
                     else self.format.size
                 ),
                 estimate=estimate,
+                kind=canary.kind,
+                user=canary.user,
             )
             for canary, bits, rank, estimate in columns
         ]
@@ -143,7 +145,11 @@ class OneFormat:
                     "one; use the method references, or import them with --format"
                 )
             self.estimator = self.estimator or automatic("texts")
-            self.why = "the canaries are a list of texts without a format"
+            self.why = (
+                "its members are not equally likely, so it is compared with others like it"
+                if self.chosen.natural
+                else "the canaries are a list of texts without a format"
+            )
         elif self.estimator is None:
             first = SCORE.samples if asked.samples is None else asked.samples
             seconds = 60 * asked.minutes

@@ -54,6 +54,9 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     # The exposure of the least surprising member: log2 |R|, or log2 n where it is compared with n references.
     most_possible_bits: float
     estimate: Estimate
+    # Of a secret that was in the data all along: what it is, such as "phone", and whose text it is in.
+    kind: str | msgspec.UnsetType = msgspec.UNSET
+    user: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def log_perplexity_bits(self) -> float:
@@ -193,6 +196,17 @@ class Exposures(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     @property
+    def natural(self) -> bool:
+        """Whether these are secrets that were in the data all along, and not canaries that were planted."""
+        return any(one.kind is not msgspec.UNSET for one in self.results)
+
+    def without_users(self) -> Self:
+        """The same results without the names of users, which are personal data."""
+        return msgspec.structs.replace(
+            self, results=tuple(msgspec.structs.replace(one, user=msgspec.UNSET) for one in self.results)
+        )
+
+    @property
     def saved_sha256(self) -> str | None:
         """The SHA-256 of the exposure.json that these results were last written to; None before that."""
         return self.__dict__.get("saved_sha256")
@@ -268,6 +282,7 @@ EXPOSURES = Document(
     preference=_preference,
     origin=Origin(
         model=lambda document: document.model,
+        natural=lambda document: document.natural,
         manifests=lambda document: [document.manifest_sha256],
         manifest_problems=manifest_problems,
         facts=lambda document: {

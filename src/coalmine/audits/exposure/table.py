@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from coalmine.audits.exposure.results import ExposureResult, Exposures
 from coalmine.evidence.tables import plain_table, rights
 from coalmine.evidence.words import format_names, times_in_words
@@ -13,13 +15,23 @@ from coalmine.grouped import grouped
 from coalmine.records.estimate import rounded_down, rounded_up
 from coalmine.visible import visible
 
+# Secrets of one kind that a table of the terminal shows.
+MOST_SECRETS = 20
+
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
 
 def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -> Group:
-    """A table per format, under its name; `texts` are shown only if the user asked for them."""
+    """A table per format, under its name; `texts` are shown only if the user asked for them.
+
+    Secrets that were found have a format each, so there is a table per kind, of those that are most exposed.
+    """
+    if results.natural:
+        return under_names(
+            "Kind", {kind: _rows(some, results.confidence, texts) for kind, some in _by_kind(results).items()}
+        )
     names = format_names(results.formats)
     tables = {
         names[facts.format_id]: _rows(
@@ -32,18 +44,35 @@ def exposure_table(results: Exposures, texts: Mapping[str, str] | None = None) -
 
 def under_format_names(tables: Mapping[str, Table]) -> Group:
     """Tables one below the other, each under the name of its format."""
+    return under_names("Format", tables)
+
+
+def under_names(what: str, tables: Mapping[str, Table]) -> Group:
+    """Tables one below the other, each under a name of something."""
     from rich.console import Group
 
     shown: list[RenderableType] = []
     for name, table in tables.items():
-        shown += [*([""] if shown else []), f"Format: {visible(name)}", table]
+        shown += [*([""] if shown else []), f"{what}: {visible(name)}", table]
     return Group(*shown)
+
+
+def _by_kind(results: Exposures) -> dict[str, list[ExposureResult]]:
+    """Secrets that were found, by what they are: the most exposed of each kind, as many as fit on a screen."""
+    found = grouped((str(one.kind), one) for one in results)
+    shown = {}
+    for kind, some in found.items():
+        more = "" if len(some) <= MOST_SECRETS else f" (the {MOST_SECRETS} most exposed of {len(some):,})"
+        most_exposed = sorted(some, key=lambda one: -(one.exposure or one.estimate.low or 0.0))
+        shown[kind + more] = most_exposed[:MOST_SECRETS]
+    return shown
 
 
 def _rows(results: Sequence[ExposureResult], confidence: float, texts: Mapping[str, str] | None) -> Table:
     """One row per canary, the most repeated first."""
     numbers = rights("trained on", "exposure", f"{100 * confidence:g}% interval", "of at most", "rank")
-    table = plain_table("canary", *numbers, "method", *(() if texts is None else ("text",)))
+    what = "secret" if any(one.kind is not UNSET for one in results) else "canary"
+    table = plain_table(what, *numbers, "method", *(() if texts is None else ("text",)))
     # Stable: ties stay in the manifest's order.
     for result in sorted(results, key=lambda result: -result.repetitions):
         row = [
@@ -103,6 +132,8 @@ def _some(names: Sequence[str]) -> str:
 
 def methods_in_words(results: Exposures) -> list[str]:
     """Which method was chosen for each format if the user did not choose, and the speed that decided it."""
+    if results.natural:
+        return _methods_by_kind(results)
     names = format_names(results.formats)
     lines = []
     for one in results.formats:
@@ -113,6 +144,18 @@ def methods_in_words(results: Exposures) -> list[str]:
                 f"Method for {visible(names[one.format_id])}: {one.method}, because {visible(one.why)}{measured}."
             )
     return lines
+
+
+def _methods_by_kind(results: Exposures) -> list[str]:
+    """The same for secrets, each of which has a format of its own."""
+    kinds = {one.format_id: str(one.kind) for one in results}
+    why = {(kinds[one.format_id], one.method): one.why for one in results.formats if one.automatic}
+    used = grouped((kinds[one.format_id], one.method) for one in results.formats if one.automatic)
+    return [
+        f"Method for {methods.count(method):,} of the kind {visible(kind)}: {method}, because {visible(why[kind, method])}."
+        for kind, methods in used.items()
+        for method in dict.fromkeys(methods)
+    ]
 
 
 def exposure_in_plain_words(results: Exposures) -> list[str]:

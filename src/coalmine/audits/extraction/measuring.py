@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from coalmine.audits.extraction.options import ExtractionOptions
 from coalmine.audits.extraction.prompting import prompted
@@ -91,21 +92,35 @@ def verify_extraction(
     """
     asked = ExtractionOptions.of(options, changes)
     chosen = as_canary_set(canaries)
-    if chosen.listed:
+    names = _searchable(chosen)
+    formats = [_Sought(chosen.formats[name], chosen.source_formats.get(name)) for name in names]
+    found = _extractions(model, formats, asked, engine, resume, progress)
+    kinds = {canary.format_id: canary.kind for canary in chosen}
+    extractions = {
+        name: msgspec.structs.replace(one, kind=kinds.get(name, UNSET))
+        for name, one in zip(names, found, strict=True)
+    }
+    return _of_canaries(chosen, extractions), extractions
+
+
+def _searchable(chosen: CanarySet) -> list[str]:
+    """The formats that have members to search. Of secrets that were found, those without a space of their own are left out."""
+    names = [name for name in chosen.formats if name not in chosen.listed]
+    if chosen.listed and not (chosen.natural and names):
+        what = "secrets" if chosen.natural else "canaries"
         raise NotMeasurableError(
-            "extraction searches all members of a format, and these canaries are a list of texts without one; import them with --format, "
+            f"extraction searches all members of a format, and these {what} are a list of texts without one; import them with --format, "
             "or compare them by `coalmine membership`"
         )
-    formats = [_Sought(form, chosen.source_formats.get(name)) for name, form in chosen.formats.items()]
-    found = _extractions(model, formats, asked, engine, resume, progress)
-    extractions = dict(zip(chosen.formats, found, strict=True))
-    return _of_canaries(chosen, extractions), extractions
+    return names
 
 
 def _of_canaries(chosen: CanarySet, extractions: dict[str, Extraction]) -> list[CanaryExtraction]:
     """What was found of each canary."""
     results = []
     for canary in chosen:
+        if canary.format_id not in extractions:
+            continue
         extraction = extractions[canary.format_id]
         out = next((one for one in extraction.found if one.text == canary.text), None)
         results.append(
@@ -117,6 +132,7 @@ def _of_canaries(chosen: CanarySet, extractions: dict[str, Extraction]) -> list[
                 expansions=None if out is None else out.expansions,
                 proven=extraction.proven,
                 format_id=canary.format_id,
+                kind=canary.kind,
             )
         )
     return results

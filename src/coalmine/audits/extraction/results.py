@@ -68,6 +68,8 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     source_template: str | None = None
     # Of the words that `{word:n}` draws from, one per line.
     words_sha256: str | None = None
+    # Of a search for a secret that was in the data all along: what it is, such as "phone".
+    kind: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def proven(self) -> bool:
@@ -102,7 +104,9 @@ EXTRACTIONS = Document(
     keeps_work_files=lambda extraction: not extraction.proven,
     written_by="extract",
     origin=Origin(
-        model=lambda extraction: extraction.model, facts=lambda extraction: {"model": extraction.model}
+        model=lambda extraction: extraction.model,
+        natural=lambda extraction: extraction.kind is not msgspec.UNSET,
+        facts=lambda extraction: {"model": extraction.model},
     ),
 )
 """extraction.json: `run.all(EXTRACTIONS)` gives the searches of a run."""
@@ -139,6 +143,8 @@ class CanaryExtraction(msgspec.Struct, frozen=True, kw_only=True):
     proven: bool
     # None in results of earlier versions.
     format_id: str | None = None
+    # Of a secret that was in the data all along: what it is, such as "phone".
+    kind: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +224,7 @@ VERIFIED = Document(
     written_by="extract",
     origin=Origin(
         model=lambda verified: verified.model,
+        natural=lambda verified: any(one.kind is not msgspec.UNSET for one in verified.canaries),
         manifests=lambda verified: [verified.manifest_sha256],
         manifest_problems=verified_manifest_problems,
         manifest_beside=_searches_and_manifest,

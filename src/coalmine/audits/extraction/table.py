@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
-from coalmine.audits.exposure.table import under_format_names
+from coalmine.audits.exposure.table import MOST_SECRETS, under_format_names, under_names
 from coalmine.audits.extraction.certificate import Replay
 from coalmine.audits.extraction.results import CanaryExtraction, Extraction, masked
 from coalmine.evidence.tables import Right, plain_table, rights
 from coalmine.evidence.words import FormatNames, format_name, format_names, times_in_words
 from coalmine.formats.format import Format
+from coalmine.grouped import grouped
 from coalmine.visible import visible
 
 if TYPE_CHECKING:
@@ -46,7 +48,12 @@ def extraction_table(result: Extraction) -> Group:
 
 
 def verification_table(results: Sequence[CanaryExtraction], extractions: Mapping[str, Extraction]) -> Group:
-    """A table per format, under its name."""
+    """A table per format, under its name; of secrets that were found, which have a format each, a table per kind."""
+    if _are_natural(results):
+        by_kind = grouped((str(one.kind), one) for one in results)
+        return under_names(
+            "Kind", {kind: _verified(_out_first(some)[:MOST_SECRETS]) for kind, some in by_kind.items()}
+        )
     names = names_of_extractions(extractions)
     return under_format_names(
         {
@@ -63,6 +70,8 @@ def names_of_extractions(extractions: Mapping[str, Extraction]) -> FormatNames:
 
 def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
     """Why the answer for each format can be believed; with the name of the format if there are several."""
+    if any(one.kind is not UNSET for one in extractions.values()):
+        return _certificates_by_kind(extractions)
     names = names_of_extractions(extractions)
     return [
         f"{visible(names[format_id])}: {certificate_in_words(one)}"
@@ -72,10 +81,36 @@ def certificates_in_words(extractions: Mapping[str, Extraction]) -> list[str]:
     ]
 
 
+def _are_natural(results: Iterable[CanaryExtraction]) -> bool:
+    return any(one.kind is not UNSET for one in results)
+
+
+def _out_first(results: Sequence[CanaryExtraction]) -> list[CanaryExtraction]:
+    return sorted(results, key=lambda one: (one.place is None, one.place or 0))
+
+
+def _certificates_by_kind(extractions: Mapping[str, Extraction]) -> list[str]:
+    """How many searches are proven, and how long they took, a sentence for each kind."""
+    lines = []
+    for kind, some in grouped((str(one.kind), one) for one in extractions.values()).items():
+        proven = sum(one.proven for one in some)
+        most = max(one.certificate.expansions for one in some)
+        lines.append(
+            f"{visible(kind)}: {proven:,} of {len(some):,} searches are proven, with at most {most:,} expansions each."
+        )
+    return lines
+
+
 def _verified(results: Sequence[CanaryExtraction]) -> Table:
     """One row per canary, the most repeated first."""
-    table = plain_table("canary", Right("trained on"), "extracted", *rights("place", "after"))
-    for one in sorted(results, key=lambda result: -result.repetitions):
+    table = plain_table(
+        "secret" if _are_natural(results) else "canary",
+        Right("trained on"),
+        "extracted",
+        *rights("place", "after"),
+    )
+    ordered = results if _are_natural(results) else sorted(results, key=lambda result: -result.repetitions)
+    for one in ordered:
         out = "yes" if one.extracted else "no" if one.proven else "not within the budget"
         table.add_row(
             visible(one.canary_id),

@@ -188,6 +188,11 @@ def _verdict_problems(name: str, verdict: Verdict | None) -> Iterator[str]:
 def membership_manifest_problems(document: Membership, canaries: CanarySet) -> Iterator[str]:
     """What the results say about populations, and the manifest of their canaries contradicts."""
     for one in document.populations:
+        if one.natural is True:
+            kind = {canary.canary_id for canary in canaries if canary.kind == one.format_id}
+            if one.in_count > len(kind) or not {canary.canary_id for canary in one.proven} <= kind:
+                yield f"population {one.name!r} has secrets that are not of this kind, by the manifest"
+            continue
         form = None if one.format_id is None else canaries.formats.get(one.format_id)
         planted = [canary for canary in canaries if canary.planted and canary.format_id == one.format_id]
         count = len([canary for canary in planted if one.pooled or canary.repetitions == one.copies])

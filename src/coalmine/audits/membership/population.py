@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from coalmine.audits.membership.options import MembershipOptions
 from coalmine.audits.membership.results import EpsilonBound, GuessingFacts, Population
@@ -95,6 +96,7 @@ def _population(one: ScoredPopulation, options: MembershipOptions, judged: int) 
         warnings=_warnings(one, best.canary, ceiling),
         template=one.template,
         proven=one.proven,
+        natural=True if one.natural else UNSET,
     )
 
 

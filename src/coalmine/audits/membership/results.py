@@ -98,6 +98,8 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     format_name: str | msgspec.UnsetType = msgspec.UNSET
     # The canaries of this population that `expose` proved to be memorized: scores that show nothing do not acquit these.
     proven: tuple[ProvenCanary, ...] = ()
+    # Whether these are secrets that were in the data all along, all of a kind together.
+    natural: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +157,7 @@ MEMBERSHIPS = Document(
     problems=membership_problems,
     origin=Origin(
         model=lambda found: found.model,
+        natural=lambda found: any(one.natural is True for one in found.populations),
         manifests=lambda found: [found.manifest_sha256],
         manifest_problems=membership_manifest_problems,
         source=Source(

@@ -32,6 +32,7 @@ from coalmine.corpus.planting.manifest import CanarySet, as_canary_set
 from coalmine.errors import InputError, NotMeasurableError
 from coalmine.evidence.directories import result_directory
 from coalmine.formats.naming import unique_names
+from coalmine.grouped import grouped
 from coalmine.records.contradictions import refuse_contradictions
 from coalmine.statistics.scores import FloatArray, MembershipScores
 from coalmine.storage.files import sha256_of_file
@@ -43,6 +44,9 @@ CHANCE = 0.025
 _NONE_WITHHELD = (
     "no canary was withheld, and one training run needs a coin for each canary: plant with --withhold 0.5"
 )
+
+
+_NATURAL = "nobody tossed a coin for secrets that were found, and one training run needs a coin for each: plant canaries of this kind"
 
 
 class ScoredPopulation(NamedTuple):
@@ -59,10 +63,14 @@ class ScoredPopulation(NamedTuple):
     template: str | None = None
     # Canaries of this population whose proven exposure is more than chance explains.
     proven: tuple[ProvenCanary, ...] = ()
+    # Whether these are secrets that were in the data all along, all of a kind together.
+    natural: bool = False
 
     @property
     def name(self) -> str:
         """What people call it: the format where there are several, and how often its canaries were planted."""
+        if self.natural and self.format_id is not None:
+            return self.format_id
         times = times_in_words(self.copies, pooled=self.pooled)
         return times if self.format_name is msgspec.UNSET else f"{self.format_name}, {times}"
 
@@ -90,14 +98,63 @@ def populations(
     _check_same_canaries(source, reference)
     planned = _planned(source.document, canaries)
     warnings: list[str] = list(source.document.warnings)
-    found: list[ScoredPopulation] = []
+    if source.document.natural:
+        found, notes = _of_kinds(source, reference)
+        return _some_of(found, warnings + notes), warnings + notes
+    found = []
     names = unique_names({facts.format_id: facts.template for facts in source.document.formats})
     for facts in source.document.formats:
         own, notes = _of_format(source, reference, facts, names, planned)
         found += own
         warnings += notes
+    return _some_of(found, warnings), warnings
+
+
+def _some_of(found: list[ScoredPopulation], warnings: Sequence[str]) -> list[ScoredPopulation]:
     if not found:
         raise NotMeasurableError("membership cannot be measured: " + "; ".join(warnings))
+    return found
+
+
+def _of_kinds(
+    source: ScoredExposures, reference: ScoredExposures | None
+) -> tuple[list[ScoredPopulation], list[str]]:
+    """Secrets that were found, one population per kind, and warnings.
+
+    Each has a format of its own, so its score and those of its references are taken relative to their median. Without
+    memorization a secret is as likely as any of its references, whatever its context.
+    """
+    found, warnings = list[ScoredPopulation](), list[str]()
+    planted = [one for one in source.document.results if one.planted]
+    for kind, group in grouped((str(one.kind), one) for one in planted).items():
+        inside, outside, used = list[float](), list[FloatArray](), list[ExposureResult]()
+        for one in group:
+            if _without_score([one], reference):
+                continue
+            others, _ = other_scores(source, reference, one.format_id, kind, [one])
+            if len(others):
+                middle = float(np.median(others))
+                inside.append(_canary_scores([one], reference)[one.canary_id] - middle)
+                outside.append(others - middle)
+                used.append(one)
+        if len(used) < len(group):
+            warnings.append(
+                f"{len(group) - len(used)} of {len(group)} secrets of the kind {kind} have no scores to compare"
+            )
+        if used:
+            found.append(
+                ScoredPopulation(
+                    kind,
+                    kind,
+                    max(one.repetitions for one in used),
+                    pooled=False,
+                    scores=MembershipScores(np.array(inside), np.concatenate(outside)),
+                    coins=None,
+                    why_no_coins=_NATURAL,
+                    proven=proven_canaries(used, len(planted)),
+                    natural=True,
+                )
+            )
     return found, warnings
 
 

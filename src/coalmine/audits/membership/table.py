@@ -92,6 +92,8 @@ def _names(result: Membership) -> list[tuple[str, ...]]:
         form = "" if one.format_name is msgspec.UNSET else one.format_name
         if _several_formats(result):
             times = times_in_words(one.copies, pooled=one.pooled)
+            if one.natural is True and one.copies > 1:
+                times = f"up to {times}"
             names.append(("" if form == before else visible(form), times))
         else:
             names.append((visible(one.name),))

@@ -8,8 +8,15 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from coalmine.audits.provenance.text_hashes import SHORTEST_TEXT, GroupHashes, long_enough, told_by_case
+from coalmine.audits.provenance.text_hashes import (
+    SHORTEST_TEXT,
+    GroupHashes,
+    long_enough,
+    name_form,
+    told_by_case,
+)
 from coalmine.audits.provenance.users import User
+from coalmine.errors import InputError
 
 Group = Literal["suspects", "others", "non-members", "reference"]
 # Groups that must not share users, and those that must not share texts: other texts by a suspect are meant to be of the same user.
@@ -125,6 +132,25 @@ def overlaps(
                 )
             )
     return tuple(found)
+
+
+def refuse_reference_users(suspects: Sequence[User], reference: Sequence[User] | KnowsReference) -> None:
+    """Refuse suspects whom shadow models are trained on: such a model knows their texts too, so that the target never stands out.
+
+    >>> from coalmine.audits.provenance.users import UserText
+    >>> refuse_reference_users([User("ann", (UserText("hello"),))], [User("bob", (UserText("hello"),))])
+    """
+    if isinstance(reference, Sequence):
+        cased = any(told_by_case(user.name for user in users) for users in (suspects, reference))
+        names = {name_form(user.name, cased=cased) for user in reference}
+        shared = sum(name_form(user.name, cased=cased) in names for user in suspects)
+    else:
+        shared = len(reference.overlap(suspects).users)
+    if shared:
+        raise InputError(
+            f"{shared:,} of the {len(suspects):,} suspects are reference users too, whom shadow models are trained on, so that nothing can "
+            "be said about them; take them out of one of the two groups"
+        )
 
 
 def _among_reference(users: Sequence[User], fit: KnowsReference, shortest: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from coalmine.audits.provenance.options import By
+from coalmine.audits.provenance.overlaps import refuse_reference_users
 from coalmine.audits.provenance.users import User
 from coalmine.errors import InputError
 from coalmine.models.protocols import Model
@@ -66,13 +67,8 @@ def _check_fit(users: _Audited, fit: Fit, by: By) -> None:
             "the reference users are not those that the fit was made with, whose texts its shadow models were trained on; give the same "
             "corpus, with the same fields and artificial users, or fit again"
         )
-    # The target would be compared with models that saw the same texts. Documents have no names; their texts are compared later.
-    among = fit.overlap(users.suspects).users if by == "user" else ()
-    if among:
-        raise InputError(
-            f"{len(among):,} of {len(users.suspects):,} suspects are among the reference users that shadow models were trained on, which "
-            "hides what the target learned from them; take them out of the suspects, or fit without them"
-        )
+    if by == "user":  # documents have no names
+        refuse_reference_users(users.suspects, fit)
 
 
 def check_reference_model(model: Model, reference: Model | None) -> None:

@@ -73,12 +73,28 @@ class CsvCorpus(LineCorpus):
         return self._encoded(record)
 
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:  # noqa: ARG002 - nothing can be wrong with it
-        """The record with another text; its other fields keep their values."""
-        with _long_fields():
-            lines = io.StringIO(row.decode("utf-8"), newline="")
-            [record] = csv.reader(lines, strict=True, delimiter=self.delimiter)
-        record[self._roles["text"]] = text
-        return self._encoded(record)
+        """The record with another text; its other bytes stay as they are."""
+        content = row.decode("utf-8")
+        begin, end = self._span(content, self._roles["text"])
+        written = self._encoded([text, ""]).decode("utf-8").removesuffix(self.delimiter)
+        if not written.startswith('"') and (content[begin:end].startswith('"') or len(self._columns) == 1):
+            written = f'"{written}"'
+        return (content[:begin] + written + content[end:]).encode("utf-8")
+
+    def _span(self, record: str, column: int) -> tuple[int, int]:
+        """Where a field of a record begins and ends, with its quotes."""
+        begin, end = 0, -1
+        for _ in range(column + 1):
+            begin = end + 1
+            if record.startswith('"', begin):
+                end = record.index('"', begin + 1)
+                while record.startswith('""', end):
+                    end = record.index('"', end + 2)
+                end += 1
+            else:
+                end = record.find(self.delimiter, begin)
+                end = len(record) if end < 0 else end
+        return begin, end
 
     def check_document(self, values: Mapping[str, str]) -> None:
         """Do nothing: every text can be quoted, and the columns are known only once the first line was read."""

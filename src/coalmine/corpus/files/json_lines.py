@@ -135,7 +135,10 @@ class JsonLinesCorpus(LineCorpus):
         return json.dumps(given, ensure_ascii=False).encode("utf-8")
 
     def changed_row(self, document: CorpusDocument, row: bytes, text: str) -> bytes:
-        """The object with another text; its other fields keep their values."""
+        """The object with another text; its other bytes stay as they are."""
+        spliced = _spliced(row, self.fields.scored, text)
+        if spliced is not None:
+            return spliced
         try:
             values = decode_python_json(row, surrogates=True)
         except UndecodableError as problem:
@@ -149,6 +152,41 @@ class JsonLinesCorpus(LineCorpus):
         except UnicodeEncodeError:
             # Half a surrogate pair in another field is not text, but its escape is JSON.
             return json.dumps(values).encode("ascii")
+
+
+def _spliced(row: bytes, field: str, text: str) -> bytes | None:
+    """An object with another string as the value of a field; None where its place is not found."""
+    content = row.decode("utf-8")
+    try:
+        begin, end = _value_span(content, field)
+    except (ValueError, IndexError, RecursionError, TypeError):  # as the parsers of the standard library fail
+        return None
+    # Whoever escaped what is not ASCII does so in the new text too.
+    written = json.dumps(text, ensure_ascii=row.isascii())
+    return (content[:begin] + written + content[end:]).encode("utf-8")
+
+
+def _value_span(content: str, field: str) -> tuple[int, int]:
+    """Where the value of a field of an object begins and ends; where the field is there twice, the last one counts."""
+    decoder = json.JSONDecoder(strict=False)
+    at, span = content.index("{") + 1, None
+    while content[at := _after_space(content, at)] != "}":
+        name, at = decoder.raw_decode(content, at)
+        begin = _after_space(content, _after_space(content, at) + 1)  # after the colon
+        _, at = decoder.raw_decode(content, begin)
+        if name == field:
+            span = (begin, at)
+        at = _after_space(content, at)
+        at += content[at] == ","
+    if span is None:
+        raise ValueError(f"the object has no field {field!r}")
+    return span
+
+
+def _after_space(content: str, at: int) -> int:
+    while content[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def _is_encodable(text: str) -> bool:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from coalmine.corpus.planting.power import Power
 
 MANIFEST_NAME = "canaries.json"
+# The manifest of secrets that were found in a corpus: the same record, of canaries that nobody planted.
+SECRETS_NAME = "secrets.json"
 # The manifest of canaries that a corpus held before it was planted in again.
 EARLIER_NAME = "earlier-canaries.json"
 
@@ -73,6 +75,7 @@ class CanarySet(Sequence[Canary]):
     ) -> None:
         self._canaries = tuple(canaries)
         self._by_id = {canary.canary_id: canary for canary in self._canaries}
+        self._natural = any(canary.natural is True for canary in self._canaries)
         self.formats: Mapping[str, Format] = MappingProxyType(dict(formats))
         self.source_formats: Mapping[str, Format] = MappingProxyType(dict(source_formats or {}))
         given = references or {}
@@ -146,10 +149,13 @@ class CanarySet(Sequence[Canary]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CanarySet:
-        """Load a canaries.json, named itself or by its directory; everything that can be checked without the corpus is."""
+        """Load a canaries.json or secrets.json, named itself or by its directory; everything that can be checked without the corpus is.
+
+        Of a directory that holds both, the canaries.json is loaded.
+        """
         path = Path(path)
         if path.is_dir():
-            path /= MANIFEST_NAME
+            path /= SECRETS_NAME if _has_only_secrets(path) else MANIFEST_NAME
         try:
             content = files.read_written(path, "the manifest of planted canaries")
         except ReadError:
@@ -165,10 +171,10 @@ class CanarySet(Sequence[Canary]):
         return loaded
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to a file, or as canaries.json to a directory; readable by its owner only, because it holds the secrets."""
+        """Write to a file, or as canaries.json (of natural ones secrets.json) to a directory; readable by its owner only."""
         path = Path(path)
         if path.is_dir():
-            path /= MANIFEST_NAME
+            path /= SECRETS_NAME if self.natural else MANIFEST_NAME
         files.write_bytes(path, self.to_bytes(), mode=files.PRIVATE)
         return path
 
@@ -198,6 +204,11 @@ class CanarySet(Sequence[Canary]):
         if not self._content:
             self._content = files.to_json(_as_document(self)) + b"\n"
         return self._content
+
+    @property
+    def natural(self) -> bool:
+        """Whether these are secrets that were in the data all along, and not canaries that were planted."""
+        return self._natural
 
     @property
     def sha256(self) -> str:
@@ -261,6 +272,10 @@ class CanarySet(Sequence[Canary]):
             f"<CanarySet of {len(self)} canaries ({planted} planted) and {references} references "
             f"from {len(self.formats)} format{'' if len(self.formats) == 1 else 's'}>"
         )
+
+
+def _has_only_secrets(directory: Path) -> bool:
+    return (directory / SECRETS_NAME).is_file() and not (directory / MANIFEST_NAME).exists()
 
 
 def _as_document(canaries: CanarySet) -> CanaryManifest:
@@ -395,9 +410,11 @@ MANIFESTS = Document(
     file=MANIFEST_NAME,
     what="the manifest of planted canaries",
     title="canaries",
-    by="`coalmine plant`, `coalmine import`, `coalmine dedup`",
+    names=r"(canaries|secrets)\.json",
+    by="`coalmine plant`, `coalmine import`, `coalmine dedup`, `coalmine scan`",
     holds="the manifest: formats and their sizes, canaries with texts, repetitions and whether planted, references, hashes and counts of "
-    "the corpus before and after; from `coalmine dedup` of a planted corpus also the copies that are left (`counted`)",
+    "the corpus before and after; from `coalmine dedup` of a planted corpus also the copies that are left (`counted`); "
+    "from `coalmine scan` it is secrets.json, with secrets that were found in place of canaries",
     others={
         "corpus.*": "the corpus with canaries, with the file type and compression of the original",
         "earlier-canaries.json": "the manifest of the canaries that the corpus already held, for the new corpus",
@@ -409,5 +426,9 @@ MANIFESTS = Document(
     verifies_companions=False,
     written_by="plant",
     reader=CanarySet.load,
-    origin=Origin(manifests=_manifest_before, facts=lambda canaries: {"manifest_sha256": canaries.sha256}),
+    origin=Origin(
+        natural=lambda canaries: canaries.natural,
+        manifests=_manifest_before,
+        facts=lambda canaries: {"manifest_sha256": canaries.sha256},
+    ),
 )

@@ -23,6 +23,7 @@ def check_canaries(canaries: CanarySet, referenced: set[str]) -> None:
         if times > 1:
             raise ManifestError(f"two canaries have the id {canary_id!r}; give each its own, or plant again")
     names: dict[str, str] = {}
+    own = {canary.text for canary in canaries}
     for name, format_id, text in canaries.named_texts():
         if format_id not in known:
             raise ManifestError(f"{name} belongs to format {format_id!r}, which is not defined; plant again")
@@ -30,11 +31,13 @@ def check_canaries(canaries: CanarySet, referenced: set[str]) -> None:
             raise ManifestError(
                 f"{name} is not a member of its format, {format_id!r}; correct it, or plant again"
             )
-        if text in names:
+        # Each secret that was found has a format and references of its own, and two of them may be compared with the same text.
+        key = text if not canaries.natural or text in own else f"{format_id}\0{text}"
+        if key in names:
             raise ManifestError(
-                f"{names[text]} and {name} have the same text; keep one of them, or draw again with another seed"
+                f"{names[key]} and {name} have the same text; keep one of them, or draw again with another seed"
             )
-        names[text] = name
+        names[key] = name
     for canary in canaries:
         _check_canary(canaries, canary)
 

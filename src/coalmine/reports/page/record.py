@@ -32,7 +32,11 @@ def record_of(run: Run, of_audits: Sequence[Detail], *, reveal: bool) -> list[De
             title="Files",
             columns=("file", "kind"),
             rows=[
-                (run.shown(one.path), kind.schema) for kind, these in run.documents.items() for one in these
+                (run.shown(one.path), kind.schema)
+                for part in (run, run.secrets)
+                if part is not None
+                for kind, these in part.documents.items()
+                for one in these
             ],
             caption="Files that this report was made from",
         ),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from coalmine.audits.registry import COMPARISONS, OF_CORPORA, audits
 from coalmine.corpus.deduplication.report import DEDUPLICATIONS
 from coalmine.corpus.index.shards import INDEXES
+from coalmine.corpus.redaction.report import REDACTIONS
 from coalmine.evidence.reading import documents_of
 from coalmine.models.reference.checkpoint import MODELS
 from coalmine.records.documents import Document, is_sealed
@@ -29,6 +30,7 @@ def all_documents() -> tuple[Document[Any], ...]:
         *(one.document for one in COMPARISONS),
         *OF_CORPORA,
         DEDUPLICATIONS,
+        REDACTIONS,
         MODELS,
         INDEXES,
     )

@@ -1,0 +1,207 @@
+"""Are secrets that were in e-mail all along memorized, which of them come out, and does a model that never saw them look innocent?
+
+    python experiments/natural_secrets.py --mail MAIL --posts POSTS --pairs PAIRS --work DIR
+
+takes a part of every e-mail of all senders, adds numbers of kinds that the mail lacks (social security numbers, payment cards, IBANs and
+cloud keys, drawn at random, 1 to 16 copies each), trains a character LSTM and a small transformer on it, and measures every secret
+that `coalmine scan` finds. Five further models are trained on other text: for them, exposures must be as by chance. The last part
+redacts the corpus and trains again. Rows go to experiments/results/natural-secrets.csv and .json: kinds and numbers, and no secret.
+It takes about half an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coalmine import train
+from coalmine.corpus import embedded_documents
+from coalmine.formats import Format
+from coalmine.randomness import integers
+
+SEED = 0
+# Characters of each e-mail: up to the first number or address in it, and a little further.
+WINDOW, AFTER = 160, 30
+COPIES = (1, 2, 4, 8, 16)
+PER_COPIES = 3
+PLANTED = {
+    "ssn": (
+        "{ssn}",
+        ("My social security number is", "SSN:", "ssn for the form is", "his SSN is", "Social Security #"),
+    ),
+    "card": (
+        "4929{digits:11}",
+        ("please charge my card", "card number", "Visa", "the card is", "Credit card:"),
+    ),
+    "iban": ("DE{digits:18}", ("IBAN", "wire it to", "our account is", "Bank account:", "send the money to")),
+    "aws-key": (
+        "AKIA{re:[A-Z2-7]{16}}",
+        ("aws key", "access key id:", "AWS_ACCESS_KEY_ID=", "the key is", "login with"),
+    ),
+}
+TRAINING: dict[str, dict[str, Any]] = {
+    "character LSTM": {
+        "hidden": 160,
+        "layers": 1,
+        "embedding": 48,
+        "window": 96,
+        "batch_size": 16,
+        "epochs": 14,
+    },
+    "transformer": {
+        "architecture": "transformer",
+        "hidden": 64,
+        "layers": 2,
+        "heads": 4,
+        "embedding": 64,
+        "window": 96,
+        "batch_size": 16,
+        "learning_rate": 3e-3,
+        "epochs": 12,
+    },
+}
+_SECRET = re.compile(r"\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+# All characters that mail has, so that models of other text can read them.
+ALPHABET = "".join(map(chr, range(32, 127))) + "\n\t"
+
+
+def window_of(text: str) -> str:
+    """The part of an e-mail that is trained on, in ASCII."""
+    plain = "".join(one if one in ALPHABET else " " for one in text)
+    found = _SECRET.search(plain)
+    end = len(plain) if found is None else found.end() + AFTER
+    return plain[max(0, end - WINDOW - AFTER) : end] if found else plain[:WINDOW]
+
+
+def luhn_digit(digits: str) -> str:
+    """The check digit of a card number without it."""
+    doubled = [int(one) for one in reversed(digits)]
+    total = sum(sum(divmod(2 * one, 10)) if place % 2 == 0 else one for place, one in enumerate(doubled))
+    return str(-total % 10)
+
+
+def iban_with_check(country: str, account: str) -> str:
+    """An IBAN with its check digits, in groups of four."""
+    number = int("".join(str(int(one, 36)) for one in account + country + "00"))
+    whole = f"{country}{98 - number % 97:02d}{account}"
+    return " ".join(whole[place : place + 4] for place in range(0, len(whole), 4))
+
+
+def drawn(kind: str, template: str, count: int) -> list[str]:
+    """Numbers of a kind, drawn at random."""
+    texts = Format(template).sample(count, seed=SEED, replace=False)
+    if kind == "card":
+        return [text + luhn_digit(text) for text in texts]
+    if kind == "iban":
+        return [iban_with_check("DE", text[2:]) for text in texts]
+    return texts
+
+
+def sentences() -> Iterator[str]:
+    """What is added to e-mails, a sentence for each copy."""
+    for kind, (template, leads) in PLANTED.items():
+        texts = iter(drawn(kind, template, PER_COPIES * len(COPIES)))
+        for copies in COPIES:
+            for number in range(PER_COPIES):
+                lead = leads[(copies + number) % len(leads)]
+                yield from [f"{lead} {next(texts)}" if copies == 1 else ""][: copies == 1]
+                if copies > 1:
+                    text = next(texts)
+                    yield from [f"{lead} {text}"] * copies
+
+
+def write_mail(mail: Path, target: Path) -> None:
+    """The corpus: a part of every e-mail, and some with one sentence more."""
+    with gzip.open(mail, "rt", encoding="utf-8") as lines:
+        rows = _some_of_each([json.loads(line) for line in lines])
+    chance = integers(SEED, "natural secrets")
+    added = list(sentences())
+    places = chance.sample(range(len(rows)), len(added))
+    extra = dict(zip(places, added, strict=True))
+    with target.open("w", encoding="utf-8") as out:
+        for place, row in enumerate(rows):
+            text = window_of(row["text"]) + (f"\n{extra[place]}\n" if place in extra else "")
+            out.write(json.dumps({"user": row["user"], "text": text}) + "\n")
+
+
+def _some_of_each(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Up to two e-mails of every sender, those with a number or an address first."""
+    by_sender: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        by_sender.setdefault(row["user"], []).append(row)
+    return [
+        row
+        for some in by_sender.values()
+        for row in sorted(some, key=lambda row: _SECRET.search(row["text"]) is None)[:2]
+    ]
+
+
+def write_other(name: str, given: argparse.Namespace, target: Path, characters: int) -> None:
+    """Text that has nothing of the mail, with every character in it."""
+    texts = {"docs": _docs, "posts": _posts, "pairs": _pairs}[name.partition(" ")[0]](given)
+    skip = int(name.partition(" ")[2] or 0) * characters
+    taken = 0
+    with target.open("w", encoding="utf-8") as out:
+        out.write(json.dumps({"text": ALPHABET}) + "\n")
+        for text in texts:
+            plain = "".join(one if one in ALPHABET else " " for one in text)[:2000]
+            taken += len(plain)
+            if taken > skip:
+                out.write(json.dumps({"text": plain}) + "\n")
+            if taken > skip + characters:
+                return
+
+
+def _docs(_: argparse.Namespace) -> Iterator[str]:
+    return (one if isinstance(one, str) else one.text for one in embedded_documents())
+
+
+def _posts(given: argparse.Namespace) -> Iterator[str]:
+    with gzip.open(given.posts, "rt", encoding="utf-8") as lines:
+        yield from (json.loads(line)["text"] for line in lines)
+
+
+def _pairs(given: argparse.Namespace) -> Iterator[str]:
+    with gzip.open(given.pairs, "rt", encoding="utf-8") as lines:
+        yield from (line.partition("\t")[0] for line in lines)
+
+
+OTHERS = ("docs 0", "docs 1", "posts 0", "posts 1", "posts 2", "pairs 0")
+
+
+def main() -> None:
+    """Train what is not trained yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mail", type=Path, required=True)
+    parser.add_argument("--posts", type=Path, required=True)
+    parser.add_argument("--pairs", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    corpus = given.work / "mail.jsonl"
+    if not corpus.exists():
+        write_mail(given.mail, corpus)
+    if given.only in TRAINING:
+        train(
+            corpus,
+            out=given.work / given.only.replace(" ", "-"),
+            seed=SEED,
+            patience=100,
+            **TRAINING[given.only],
+        )
+    for number, name in enumerate(OTHERS):
+        if given.only == "others":
+            data = given.work / f"{name.replace(' ', '-')}.jsonl"
+            write_other(name, given, data, 150_000)
+            options = TRAINING["transformer" if number % 2 else "character LSTM"] | {"epochs": 2}
+            train(data, out=given.work / f"other-{number}", seed=number, **options)
+
+
+if __name__ == "__main__":
+    main()

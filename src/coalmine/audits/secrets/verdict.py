@@ -1,0 +1,49 @@
+"""What the first screen of a report says about secrets of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coalmine.evidence.findings import Finding, first
+from coalmine.evidence.replies import Reply, Tone, Topic
+
+# On the first screen only where an audit replies to it; its part of the verdict is a sentence of its own.
+SECRETS = Topic("Did it memorize secrets of its data?", "")
+_ANSWERS: tuple[tuple[str, str, Tone], ...] = (
+    ("CM701", "Yes, and they can be extracted", "bad"),
+    ("CM702", "Yes", "bad"),
+    ("CM703", "In part", "warn"),
+)
+
+
+def secret_replies(findings: Sequence[Finding]) -> Iterator[Reply]:
+    """Whether secrets were memorized, where any were measured."""
+    for code, answer, tone in _ANSWERS:
+        one = first(findings, code, "found")
+        if one is not None:
+            yield Reply(SECRETS, answer, one.evidence, tone)
+            return
+    open_one = first(findings, "CM705", "not_measured") or first(findings, "CM704", "not_measured")
+    if open_one is not None:
+        yield Reply(SECRETS, "Cannot be said", open_one.evidence, "open")
+        return
+    clear = first(findings, "CM704", "clear")
+    if clear is not None:
+        yield Reply(SECRETS, "Not that can be seen", clear.evidence, "good")
+
+
+def secret_sentences(findings: Sequence[Finding]) -> Iterator[str]:
+    """A sentence of the verdict, where secrets were memorized."""
+    parts = []
+    for code, words in (
+        ("CM701", "can be read out of it"),
+        ("CM702", "are memorized"),
+    ):
+        one = first(findings, code, "found")
+        if one is not None:
+            count = one.evidence.partition(" (")[0]
+            parts.append(f"{count} {words}")
+    if parts:
+        yield f"{' and '.join(parts)}."
+    elif first(findings, "CM703", "found") is not None:
+        yield "Secrets of its training data are more exposed than chance explains."

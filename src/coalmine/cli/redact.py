@@ -1,0 +1,119 @@
+"""`coalmine redact`: write a corpus again without the secrets in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Printing, out_option
+from coalmine.cli.taking import Arguments, takes
+from coalmine.corpus.redaction.options import RedactOptions
+from coalmine.records.options import Option
+from coalmine.storage.files import check_places, no_empty_directory
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from coalmine.corpus.redaction.report import Redaction
+
+
+class Redact(Arguments, frozen=True, kw_only=True):
+    """What `coalmine redact` takes."""
+
+    corpus: Corpus
+    out: Annotated[Path, out_option("Directory for the new corpus and the record.")]
+    options: RedactOptions
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="A format of your own, such as 'employee {digits:6}'; several may be given.",
+        ),
+    ] = None
+    key_file: Annotated[
+        Path | None,
+        Option(
+            "A file with the key of surrogates, at least 16 bytes; without it, the variable COALMINE_REDACTION_KEY, or a random key."
+        ),
+    ] = None
+    canaries: Annotated[
+        Path | None,
+        Option("The canaries.json of a planted corpus; default: the one beside CORPUS, if it belongs to it."),
+    ] = None
+    overwrite: Overwrite = False
+    columns: CorpusFields
+    printing: Printing
+
+
+@takes
+def command(given: Redact) -> int:
+    """Mask, replace or drop the secrets in a corpus, by kind, and record what was done without the secrets.
+
+    All kinds that `coalmine scan` knows are masked unless something else is chosen. Writes DIR/corpus.* and DIR/redaction.json, readable by
+    you only, and for a planted corpus DIR/canaries.json. A second scan finds nothing; everything else keeps its bytes.
+    """
+    out = given.out
+    with given.printing.output() as output, no_empty_directory(out):
+        from coalmine.cli.run_record import RUN_FILE, RunClock
+        from coalmine.corpus.redaction.keys import SurrogateKey
+        from coalmine.corpus.redaction.redacting import redact
+
+        clock = RunClock()
+        check_places(out, RUN_FILE)
+        options = msgspec.structs.replace(
+            given.options, formats=tuple(given.format or ()), fields=given.columns.fields()
+        )
+        report = redact(
+            given.corpus,
+            out,
+            key=SurrogateKey.read(given.key_file),
+            canaries=given.canaries,
+            options=options,
+            overwrite=given.overwrite,
+            progress=output.progress(),
+            record=lambda made: clock.save(out, corpus_sha256=made.sha256_before),
+        )
+        table = _table(report)
+        shown: list[Any] = [] if table is None else [table, ""]
+        output.say(*shown, _summary(report, out))
+        output.document(report)
+    return 0
+
+
+def _table(report: Redaction) -> Table | None:
+    from coalmine.evidence.tables import plain_table, rights
+
+    if not report.kinds:
+        return None
+    table = plain_table("kind", *rights("found", "masked", "replaced", "dropped"))
+    for one in sorted(report.kinds, key=lambda one: -one.found):
+        numbers = (one.found, one.masked, one.replaced, one.dropped)
+        table.add_row(one.kind, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _summary(report: Redaction, out: Path) -> str:
+    from coalmine.corpus.planting.recounting import recount_in_words
+    from coalmine.visible import visible
+
+    lines = [
+        f"Documents: {report.documents_before:,} before, {report.documents_after:,} after; {report.documents_changed:,} changed."
+    ]
+    lines.append(
+        f"Secrets: {report.found:,} were redacted, and a second scan finds none."
+        if report.found
+        else "Secrets: none was found, so the new corpus is a copy."
+    )
+    if report.lines_dropped:
+        lines.append(f"Lines left out: {report.lines_dropped:,}.")
+    if report.key_fingerprint is not None:
+        lines.append(f"Surrogates: made with the key whose fingerprint is {report.key_fingerprint}.")
+    if report.canaries is not None:
+        lines.append(recount_in_words(report.canaries))
+    lines += [f"Note: {visible(warning)}." for warning in report.warnings]
+    lines.append(f"New corpus: {visible(str(out / report.corpus))}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""A corpus without the secrets in it."""

@@ -1,0 +1,186 @@
+"""Redaction of one text: secrets are masked, replaced or cut out, until a scan finds none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from coalmine.corpus.files.documents import BOUNDARY
+from coalmine.corpus.redaction.keys import SurrogateKey
+from coalmine.corpus.redaction.options import Action, RedactOptions, name_of
+from coalmine.corpus.redaction.surrogates import Surrogates
+from coalmine.corpus.secrets.finding import Candidate, SecretFinder
+from coalmine.corpus.secrets.kind import SecretKind
+
+PRIVATE_KEY = "private-key"
+# Masking brings together what was around a secret, which may look like another one; after this many times the document is dropped.
+_ROUNDS = 16
+_KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINE = re.compile(r"\s*(?:>\s*)*(?:[A-Za-z0-9+/=]+|[A-Z][A-Za-z-]{2,20}: [ -~]{0,100})?\s*")
+
+
+class RedactedText(NamedTuple):
+    """What is left of a text; None where its document is left out.
+
+    Attributes:
+        text: the new text.
+        done: how many secrets of each kind were found ("found"), and what became of them ("masked", "replaced", "dropped"), by the name of
+            the kind and one of these words.
+        lines: how many lines were left out.
+        specimens: how many well-known examples are left.
+        opens_key: whether a private key begins that goes on in the next documents.
+    """
+
+    text: str | None
+    done: Counter[tuple[str, str]]
+    lines: int
+    specimens: int
+    opens_key: bool
+
+
+class Redactor:
+    """Redacts texts; the same text becomes the same, whatever came before it."""
+
+    def __init__(self, options: RedactOptions, key: SurrogateKey) -> None:
+        kinds = options.kinds
+        self.finder = SecretFinder(kinds)
+        self._actions: dict[str, Action] = {kind.name: options.action_of(kind) for kind in kinds}
+        self._names = {kind.name: name_of(kind) for kind in kinds}
+        self._surrogates = Surrogates(key)
+        self._specimens = options.specimens
+
+    def counts(self, one: Candidate) -> bool:
+        """Whether something becomes of what was found."""
+        if one.value is None or self._actions[one.kind.name] == "keep":
+            return False
+        return self._specimens or not one.specimen
+
+    def found(self, content: bytes) -> list[Candidate]:
+        """The secrets in a text, or in several, each followed by the byte 0xFF."""
+        return [one for one in self.finder.find(content) if self.counts(one)]
+
+    def redacted(self, text: str) -> RedactedText:
+        """A text without its secrets."""
+        content, done, lines = text.encode("utf-8"), Counter[tuple[str, str]](), 0
+        opens_key = False
+        for attempt in range(_ROUNDS):
+            hits = self.found(content + BOUNDARY)
+            if not hits:
+                return RedactedText(content.decode("utf-8"), done, lines, self._left(content), opens_key)
+            done.update((self._names[one.kind.name], "found") for one in hits)
+            opens_key = opens_key or any(_opens_key(one) for one in hits)
+            actions = [self._actions[one.kind.name] for one in hits]
+            if "drop" in actions:
+                break
+            content, cut = self._without_lines(content, hits, actions, done)
+            lines += cut
+            if cut and not content.strip():
+                return RedactedText(None, done, lines, 0, opens_key)
+            if not cut:
+                content = self._spliced(content, hits, actions, done, masks_only=attempt > 0)
+        left = Counter({name: number for (name, what), number in done.items() if what == "found"})
+        for (name, what), number in list(done.items()):
+            if what != "found":
+                left[name] -= number
+        done.update({(name, "dropped"): number for name, number in left.items() if number})
+        return RedactedText(None, done, lines, 0, opens_key)
+
+    def key_body(self) -> str | None:
+        """What becomes of a document that is a line of a private key that began before; None where it is left out."""
+        action = self._actions[PRIVATE_KEY]
+        return None if action in {"drop", "drop-line"} else mask_of(PRIVATE_KEY)
+
+    @property
+    def follows_keys(self) -> bool:
+        """Whether something becomes of private keys."""
+        return self._actions.get(PRIVATE_KEY, "keep") != "keep"
+
+    def _left(self, content: bytes) -> int:
+        return sum(one.specimen for one in self.finder.find(content + BOUNDARY)) if content else 0
+
+    def _spliced(
+        self,
+        content: bytes,
+        hits: Sequence[Candidate],
+        actions: Sequence[Action],
+        done: Counter[tuple[str, str]],
+        *,
+        masks_only: bool,
+    ) -> bytes:
+        parts, end = [], 0
+        for one, action in zip(hits, actions, strict=True):
+            made = self._surrogate(one) if action == "replace" and not masks_only else None
+            name = self._names[one.kind.name]
+            done[name, "masked" if made is None else "replaced"] += 1
+            parts += [content[end : one.start], (mask_of(name) if made is None else made).encode("utf-8")]
+            end = one.end
+        return b"".join([*parts, content[end:]])
+
+    def _surrogate(self, one: Candidate) -> str | None:
+        return None if one.value is None else self._surrogates.of(one.kind, one.text, one.value)
+
+    def _without_lines(
+        self,
+        content: bytes,
+        hits: Sequence[Candidate],
+        actions: Sequence[Action],
+        done: Counter[tuple[str, str]],
+    ) -> tuple[bytes, int]:
+        """The text without the lines that hold secrets of such kinds, and how many these are; the rest waits for the next look."""
+        spans: list[list[int]] = []
+        for one, action in zip(hits, actions, strict=True):
+            if action != "drop-line":
+                continue
+            begin, end = content.rfind(b"\n", 0, one.start) + 1, content.find(b"\n", one.end - 1) + 1
+            end = end or len(content)
+            if spans and begin < spans[-1][1]:
+                spans[-1][1] = max(end, spans[-1][1])
+            else:
+                spans.append([begin, end])
+        if not spans:
+            return content, 0
+        for one in hits:
+            inside = any(begin <= one.start < end for begin, end in spans)
+            name = self._names[one.kind.name]
+            # What is outside is found again.
+            done[(name, "dropped") if inside else (name, "found")] += 1 if inside else -1
+        lines = sum(content.count(b"\n", begin, end) or 1 for begin, end in spans)
+        pieces, last = [], 0
+        for begin, end in spans:
+            pieces.append(content[last:begin])
+            last = end
+        left = b"".join([*pieces, content[last:]])
+        # A text that did not end with a line break does not begin to.
+        if not content.endswith(b"\n") and last == len(content):
+            left = left.removesuffix(b"\n").removesuffix(b"\r")
+        return left, lines
+
+
+def mask_of(name: str) -> str:
+    """What is written in the place of a secret.
+
+    >>> mask_of("email")
+    '[email]'
+    """
+    return f"[{name}]"
+
+
+def continues_key(text: str) -> bool:
+    """Whether a document can be a line of a private key that began in an earlier one."""
+    return _KEY_LINE.fullmatch(text) is not None or ends_key(text)
+
+
+def ends_key(text: str) -> bool:
+    """Whether a document is the last line of a private key."""
+    return _KEY_ENDS.search(text) is not None
+
+
+def _opens_key(one: Candidate) -> bool:
+    return one.kind.name == PRIVATE_KEY and not ends_key(one.text)
+
+
+def kind_names(kinds: Sequence[SecretKind]) -> list[str]:
+    """What kinds are called in the record, each once."""
+    return list(dict.fromkeys(name_of(kind) for kind in kinds))

@@ -1,0 +1,171 @@
+"""Secrets of the training data in audits and reports: apart from canaries, by kind, and masked."""
+
+import json
+import re
+
+import pytest
+
+from coalmine import CanarySet, ScriptedModel, expose, membership
+from coalmine.audits import read_run
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.results import save_verification
+from coalmine.audits.secrets.judging import by_kind, joined_p_value, kind_p_value, secrets_of
+from coalmine.corpus.secrets.canaries import canaries_of
+from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
+from coalmine.reports.findings import findings_of
+from coalmine.reports.gate.checking import check
+from coalmine.reports.gate.policy import parse_policy
+from coalmine.reports.page.html import report_page
+from coalmine.reports.reported import reported
+
+CHARACTERS = "".join(map(chr, range(32, 127)))
+FIRST, LAST = (
+    ("ann", "bob", "cat", "dan", "eve", "fay", "gus", "hal"),
+    ("lee", "ray", "fox", "kim", "poe", "sun", "tan"),
+)
+NAMES = [
+    f"{one}.{other}@corp.example"
+    for place, one in enumerate(FIRST)
+    for number, other in enumerate(LAST)
+    if (place + number) % 3 == 0
+]
+FOUND = [
+    *(
+        NaturalSecret(
+            kind="phone",
+            text=f"713-853-{number:04d}",
+            before=f"Call {name} now: ",
+            copies=copies,
+            user=f"{name}@own.test",
+        )
+        for number, name, copies in (
+            (4921, "Zoe", 9),
+            (88, "Yan", 1),
+            (7001, "Xia", 2),
+            (3456, "Wim", 1),
+            (9103, "Vic", 1),
+            (12, "Uwe", 1),
+        )
+    ),
+    *(NaturalSecret(kind="email", text=one, before="Please write to <", copies=1) for one in NAMES),
+]
+
+
+@pytest.fixture(scope="module")
+def canaries():
+    return canaries_of(FOUND, NaturalOptions(references=30)).canaries
+
+
+@pytest.fixture(scope="module")
+def model(canaries):
+    return ScriptedModel(CHARACTERS, memory={canaries[0].text: 0.5})
+
+
+@pytest.fixture(scope="module")
+def audited(canaries, model, tmp_path_factory):
+    """The directory of a model that remembers one phone number, with all results about its secrets."""
+    folder = tmp_path_factory.mktemp("audited")
+    canaries.save(folder)
+    exposures = expose(model, canaries)
+    exposures.save(folder / "m-audit" / "secrets-exposure")
+    membership(folder / "m-audit" / "secrets-exposure").save(folder / "m-audit" / "secrets-exposure")
+    results, extractions = verify_extraction(model, canaries, top=1, budget=3000)
+    where = folder / "m-audit" / "secrets-extraction"
+    save_verification(where, results, extractions, manifest_sha256=canaries.sha256, model=model.describe())
+    return folder
+
+
+def test_results_about_secrets_are_apart_from_those_about_canaries(audited):
+    run = read_run(audited)
+    assert not any(run.documents.values())
+    assert sorted(kind.file for kind, these in run.secrets.documents.items() if these) == [
+        "canaries.json",
+        "exposure.json",
+        "extraction.json",
+        "membership.json",
+        "verified.json",
+    ]
+    assert run.model is not None
+
+
+def test_a_report_says_which_secrets_come_out_and_that_canaries_were_not_tested(audited):
+    found = {one.code: one for one in findings_of(read_run(audited))}
+    assert found["CM701"].severity == "critical"
+    assert found["CM701"].subject == ("phone-1",)
+    assert found["CM704"].status == "clear"
+    assert {"CM901", "CM902", "CM903"} <= set(found)
+    assert "CM913" not in found
+    assert not {"CM101", "CM201", "CM503"} & set(found)
+    assert "canar" not in found["CM701"].evidence + found["CM704"].evidence
+
+
+def test_the_table_by_kind_is_that_of_the_paper(audited):
+    rows = {one.kind: one for one in by_kind(secrets_of(read_run(audited).secrets))}
+    assert (rows["phone"].secrets, rows["phone"].extracted, rows["phone"].searched) == (6, 1, 6)
+    assert round(rows["phone"].highest_bits, 2) == 13.29
+    assert (rows["phone"].fewest_copies, rows["phone"].most_copies) == (1, 9)
+    assert (rows["email"].searched, rows["email"].measured) == (0, len(NAMES))
+    assert rows["phone"].p_value < 0.05 < rows["email"].p_value
+
+
+def test_nothing_of_a_secret_is_on_the_page_unless_it_is_revealed(audited):
+    run = read_run(audited)
+    page = report_page([run], reveal=False, reports=reported([run]))
+    for text in ("713-853", "4921", "Zoe", "own.test", "ann.lee", "corp.example", "write to"):
+        assert text not in page
+    assert "phone-1" in page
+    assert "user 1" in page
+    revealed = report_page([run], reveal=True, reports=reported([run]))
+    assert "Call Zoe now: 713-853-4921" in revealed
+    assert "Zoe@own.test" in revealed
+
+
+def test_files_that_others_can_read_hold_no_secret(audited):
+    for path in audited.rglob("*"):
+        if path.is_file() and path.stat().st_mode & 0o077:
+            assert not re.search(rb"713-853|4921|Zoe|corp\.example", path.read_bytes()), path
+
+
+def test_planted_canaries_and_secrets_are_reported_side_by_side(audited, model, tmp_path):
+    planted = CanarySet.of(
+        "my pin is {digits:4}", [f"my pin is {number:04d}" for number in range(5)], references=20
+    )
+    planted.save(tmp_path)
+    expose(model, planted).save(tmp_path / "exposure")
+    run = read_run(audited, tmp_path)
+    found = {one.code for one in findings_of(run)}
+    assert {"CM104", "CM701", "CM704"} <= found
+    assert not {"CM503", "CM502", "CM901"} & found
+    assert len(run.canaries) == 5
+
+
+def test_a_policy_limits_the_exposure_and_the_extraction_of_secrets(audited):
+    policy = parse_policy("[secrets]\nat_most = 10.0\nat_most_extracted = 0\n")
+    rules = {one.rule: one for one in check(read_run(audited), policy).rules}
+    assert rules["secrets.at_most"].outcome == "broken"
+    assert rules["secrets.at_most_extracted"].outcome == "broken"
+
+
+def test_membership_compares_secrets_with_references_of_their_own(audited):
+    found = membership(audited / "m-audit" / "secrets-exposure")
+    assert [(one.name, one.in_count) for one in found.populations] == [
+        ("phone", 6),
+        ("email", len(NAMES)),
+    ]
+    assert all(one.best.canary.status == "not_measured" for one in found.populations)
+
+
+def test_json_of_results_names_users_only_where_they_are_revealed(canaries, model):
+    found = expose(model, canaries, method="references")
+    assert b"own.test" not in json.dumps(str(found.without_users())).encode()
+    assert found[0].user == "Zoe@own.test"
+
+
+def test_fishers_method_of_uniform_p_values_is_uniform():
+    from scipy.stats import combine_pvalues
+
+    values = [0.3, 0.02, 0.9, 0.4]
+    assert joined_p_value(values) == pytest.approx(combine_pvalues(values, method="fisher").pvalue)
+    assert joined_p_value([]) is None
+    assert kind_p_value([]) is None
+    assert 0 <= joined_p_value([0.0, 1.0]) < 1e-100
