@@ -104,6 +104,22 @@ def test_nothing_of_any_kind_is_left(kind, action):
         assert redactor.redacted(made.text).text == made.text
 
 
+def test_lines_go_first_and_what_is_left_is_still_replaced():
+    redactor = Redactor(RedactOptions(replace="ssn", drop_line="email"), SurrogateKey(KEY))
+    made = redactor.redacted(
+        f"a {SECRETS['ssn']}\r\nb {SECRETS['email']} {SECRETS['ssn']}\r\nc {SECRETS['phone']}"
+    )
+    assert re.fullmatch(r"a 9\d\d-\d\d-\d{4}\r\nc \[phone\]", made.text)
+    assert (
+        made.lines,
+        made.done["ssn", "replaced"],
+        made.done["ssn", "dropped"],
+        made.done["email", "dropped"],
+    ) == (1, 1, 1, 1)
+    last = redactor.redacted(f"a\r\nb {SECRETS['email']}")
+    assert (last.text, last.lines) == ("a", 1)
+
+
 @settings(max_examples=60)
 @given(
     st.lists(
@@ -320,7 +336,7 @@ def test_specimens_stay_unless_they_are_to_go(tmp_path):
     (tmp_path / "a.txt").write_text(f"078-05-1120 and {SECRETS['email']}\n4111 1111 1111 1111\n")
     report = redact(tmp_path / "a.txt", tmp_path / "out")
     assert texts_of(tmp_path / "out" / "corpus.txt") == ["078-05-1120 and [email]", "4111 1111 1111 1111"]
-    assert report.specimens_left == 1
+    assert report.specimens == 2
     redact(tmp_path / "a.txt", tmp_path / "all", specimens=True)
     assert texts_of(tmp_path / "all" / "corpus.txt") == ["[ssn] and [email]", "[card]"]
 

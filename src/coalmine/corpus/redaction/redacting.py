@@ -146,7 +146,7 @@ class _Redacting:
             documents_changed=min(changed, documents - dropped),
             lines_dropped=self._lines,
             kinds=tuple(self._kinds()),
-            specimens_left=self._specimens,
+            specimens=self._specimens,
             settings=self._options,
             key_fingerprint=self._key.fingerprint if self._replaces else None,
             canaries=recount,
@@ -189,7 +189,11 @@ class _Redacting:
                 joined = block.joined()
                 content = joined.content.tobytes()
                 starts = np.concatenate([[0], joined.ends[:-1]])
-                hits = [one.start for one in self._redactor.found(content)]
+                everything = self._redactor.finder.find(content)
+                hits = [one.start for one in everything if self._redactor.counts(one)]
+                self._specimens += (
+                    sum(one.specimen for one in everything) if not self._options.specimens else 0
+                )
                 places = np.unique(np.searchsorted(joined.ends, hits, side="right")).tolist()
                 for place in self._with_next(places, block.count):
                     text = content[starts[place] : joined.ends[place] - 1].decode("utf-8")
@@ -221,7 +225,6 @@ class _Redacting:
         found = self._redactor.redacted(text)
         self._done.update(found.done)
         self._lines += found.lines
-        self._specimens += found.specimens
         if found.text is None:
             changes[place] = None
         elif found.text != text:

@@ -35,7 +35,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
 
     >>> Redaction(
     ...     corpus="corpus.txt", sha256_before="", sha256_after="", documents_before=10, documents_after=9, documents_changed=2,
-    ...     lines_dropped=0, kinds=(), specimens_left=0, settings=RedactOptions()
+    ...     lines_dropped=0, kinds=(), specimens=0, settings=RedactOptions()
     ... ).documents_after
     9
     """
@@ -50,8 +50,8 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     documents_changed: int
     lines_dropped: int
     kinds: tuple[RedactedKind, ...]
-    # Well-known examples in documents that changed, which are nobody's secret and stay.
-    specimens_left: int
+    # Well-known examples in the original, which are nobody's secret and stay, unless their document or line is dropped.
+    specimens: int
     settings: RedactOptions
     # Tells the key of surrogates apart from others; None where nothing was replaced, or with a random key that nobody has.
     key_fingerprint: str | None = None

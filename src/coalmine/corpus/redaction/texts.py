@@ -12,7 +12,6 @@ from coalmine.corpus.redaction.keys import SurrogateKey
 from coalmine.corpus.redaction.options import Action, RedactOptions, name_of
 from coalmine.corpus.redaction.surrogates import Surrogates
 from coalmine.corpus.secrets.finding import Candidate, SecretFinder
-from coalmine.corpus.secrets.kind import SecretKind
 
 PRIVATE_KEY = "private-key"
 # Masking brings together what was around a secret, which may look like another one; after this many times the document is dropped.
@@ -29,14 +28,12 @@ class RedactedText(NamedTuple):
         done: how many secrets of each kind were found ("found"), and what became of them ("masked", "replaced", "dropped"), by the name of
             the kind and one of these words.
         lines: how many lines were left out.
-        specimens: how many well-known examples are left.
         opens_key: whether a private key begins that goes on in the next documents.
     """
 
     text: str | None
     done: Counter[tuple[str, str]]
     lines: int
-    specimens: int
     opens_key: bool
 
 
@@ -64,11 +61,11 @@ class Redactor:
     def redacted(self, text: str) -> RedactedText:
         """A text without its secrets."""
         content, done, lines = text.encode("utf-8"), Counter[tuple[str, str]](), 0
-        opens_key = False
-        for attempt in range(_ROUNDS):
+        opens_key = masks_only = False
+        for _ in range(_ROUNDS):
             hits = self.found(content + BOUNDARY)
             if not hits:
-                return RedactedText(content.decode("utf-8"), done, lines, self._left(content), opens_key)
+                return RedactedText(content.decode("utf-8"), done, lines, opens_key)
             done.update((self._names[one.kind.name], "found") for one in hits)
             opens_key = opens_key or any(_opens_key(one) for one in hits)
             actions = [self._actions[one.kind.name] for one in hits]
@@ -77,15 +74,16 @@ class Redactor:
             content, cut = self._without_lines(content, hits, actions, done)
             lines += cut
             if cut and not content.strip():
-                return RedactedText(None, done, lines, 0, opens_key)
+                return RedactedText(None, done, lines, opens_key)
             if not cut:
-                content = self._spliced(content, hits, actions, done, masks_only=attempt > 0)
+                content = self._spliced(content, hits, actions, done, masks_only=masks_only)
+                masks_only = True  # what a surrogate brings about is not replaced with another one
         left = Counter({name: number for (name, what), number in done.items() if what == "found"})
         for (name, what), number in list(done.items()):
             if what != "found":
                 left[name] -= number
         done.update({(name, "dropped"): number for name, number in left.items() if number})
-        return RedactedText(None, done, lines, 0, opens_key)
+        return RedactedText(None, done, lines, opens_key)
 
     def key_body(self) -> str | None:
         """What becomes of a document that is a line of a private key that began before; None where it is left out."""
@@ -96,9 +94,6 @@ class Redactor:
     def follows_keys(self) -> bool:
         """Whether something becomes of private keys."""
         return self._actions.get(PRIVATE_KEY, "keep") != "keep"
-
-    def _left(self, content: bytes) -> int:
-        return sum(one.specimen for one in self.finder.find(content + BOUNDARY)) if content else 0
 
     def _spliced(
         self,
@@ -129,24 +124,35 @@ class Redactor:
         done: Counter[tuple[str, str]],
     ) -> tuple[bytes, int]:
         """The text without the lines that hold secrets of such kinds, and how many these are; the rest waits for the next look."""
-        spans: list[list[int]] = []
+        spans: list[tuple[int, int]] = []
         for one, action in zip(hits, actions, strict=True):
-            if action != "drop-line":
+            # In order, so that no line is looked for twice.
+            if action != "drop-line" or (spans and one.end <= spans[-1][1]):
                 continue
-            begin, end = content.rfind(b"\n", 0, one.start) + 1, content.find(b"\n", one.end - 1) + 1
-            end = end or len(content)
-            if spans and begin < spans[-1][1]:
-                spans[-1][1] = max(end, spans[-1][1])
-            else:
-                spans.append([begin, end])
+            begin, end = (
+                content.rfind(b"\n", spans[-1][1] if spans else 0, one.start) + 1,
+                content.find(b"\n", one.end - 1) + 1,
+            )
+            if spans and one.start < spans[-1][1]:
+                begin = spans.pop()[0]
+            elif not begin:
+                begin = spans[-1][1] if spans else 0
+            spans.append((begin, end or len(content)))
         if not spans:
             return content, 0
+        waiting = iter([*spans, (len(content) + 1, len(content) + 1)])
+        begin, end = next(waiting)
         for one in hits:
-            inside = any(begin <= one.start < end for begin, end in spans)
+            while one.start >= end:
+                begin, end = next(waiting)
             name = self._names[one.kind.name]
-            # What is outside is found again.
-            done[(name, "dropped") if inside else (name, "found")] += 1 if inside else -1
-        lines = sum(content.count(b"\n", begin, end) or 1 for begin, end in spans)
+            if one.start >= begin:
+                done[name, "dropped"] += 1
+            else:
+                done[name, "found"] -= 1  # it is found again
+        lines = sum(
+            content.count(b"\n", begin, end) + (content[end - 1 : end] != b"\n") for begin, end in spans
+        )
         pieces, last = [], 0
         for begin, end in spans:
             pieces.append(content[last:begin])
@@ -179,8 +185,3 @@ def ends_key(text: str) -> bool:
 
 def _opens_key(one: Candidate) -> bool:
     return one.kind.name == PRIVATE_KEY and not ends_key(one.text)
-
-
-def kind_names(kinds: Sequence[SecretKind]) -> list[str]:
-    """What kinds are called in the record, each once."""
-    return list(dict.fromkeys(name_of(kind) for kind in kinds))
