@@ -135,6 +135,28 @@ def test_a_process_gives_the_same_bytes(made, tmp_path):
     assert result_bytes(tmp_path) == result_bytes(made / "out")
 
 
+@pytest.mark.parametrize(
+    ("preset", "fields"),
+    [("word-lstm", Fields(text="fr")), (None, Fields(source="en", target="fr"))],
+    ids=["words", "pairs"],
+)
+def test_words_and_pairs_are_compared_too(tmp_path, preset, fields):
+    rows = [{"en": f"line {one % 7} of it", "fr": f"ligne {one}  de tout"} for one in range(30)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    training = {"hidden": 8, "embedding": 8, "epochs": 1}
+    result = crosscheck(
+        tmp_path / "a.jsonl", tmp_path / "out", preset=preset, training=training, fields=fields
+    )
+    columns = table_of(tmp_path / "out")
+    assert (result.compared, result.unread) == (30, 0)
+    assert np.isfinite(columns["score"]).all()
+    if preset is None:
+        assert result.training.architecture == "encoder-decoder"
+    else:  # a word per token, found in the text
+        assert set(columns["tokens"]) == {4}
+        assert set(columns["first_end"]) <= {len("ligne 0  de tout"), len("ligne 10  de tout")}
+
+
 def test_no_report_is_about_the_halves(made):
     with pytest.raises(InputError, match="no result was found"):
         read_runs(made / "out")

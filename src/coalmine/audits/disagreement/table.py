@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Rows that a terminal shows; the others are in the file.
 MOST_ROWS = 20
-_UNITS = {"share": "of 1", "span": "bits", "mean": "bits per character", "total": "bits"}
+_UNITS = {"share": "share", "span": "bits", "mean": "bits per character", "total": "bits"}
 
 
 def flagged_table(result: Crosscheck) -> Table | None:
@@ -42,9 +42,7 @@ def in_plain_words(result: Crosscheck) -> str:
         lines.append(f"Trained on: {first.documents:,} and {second.documents:,} of them.")
         chance = f"Beyond chance, at a false-discovery rate of {100 * settings.fdr:g}%: {result.beyond_chance:,} documents"
         limit = (
-            "."
-            if result.threshold is None
-            else f", from {result.threshold:.2f} {_UNITS[settings.statistic]} on."
+            "." if result.threshold is None else f", from {_amount(result.threshold, settings.statistic)} on."
         )
         lines.append(chance + limit)
     else:
@@ -57,3 +55,8 @@ def in_plain_words(result: Crosscheck) -> str:
             "That nothing is flagged does not mean that there are no secrets: what both halves have is not seen."
         )
     return "\n".join(lines)
+
+
+def _amount(score: float, statistic: str) -> str:
+    """A score with its unit."""
+    return f"a share of {score:.2f}" if statistic == "share" else f"{score:.2f} {_UNITS[statistic]}"
