@@ -12,18 +12,34 @@ It takes about half an hour on two cores.
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import json
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coalmine import train
-from coalmine.corpus import embedded_documents
+import msgspec
+
+from coalmine import CanarySet, expose, load_model, train
+from coalmine.audits.exposure.results import EXPOSURES
+from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine.audits.extraction.results import EXTRACTIONS, VERIFIED, Verified, extraction_file
+from coalmine.audits.secrets.judging import by_kind, secrets_of
+from coalmine.corpus import Fields, embedded_documents, read_documents
+from coalmine.corpus.secrets.canaries import canaries_of, left_out_in_words
+from coalmine.corpus.secrets.finding import SecretFinder
+from coalmine.corpus.secrets.kinds import chosen_kinds
+from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
+from coalmine.evidence.run import Located, Run
 from coalmine.formats import Format
 from coalmine.randomness import integers
+from coalmine.storage.files import whole_file
 
+RESULTS = Path(__file__).parent / "results"
 SEED = 0
 # Characters of each e-mail: up to the first number or address in it, and a little further.
 WINDOW, AFTER = 160, 30
@@ -109,10 +125,7 @@ def sentences() -> Iterator[str]:
         for copies in COPIES:
             for number in range(PER_COPIES):
                 lead = leads[(copies + number) % len(leads)]
-                yield from [f"{lead} {next(texts)}" if copies == 1 else ""][: copies == 1]
-                if copies > 1:
-                    text = next(texts)
-                    yield from [f"{lead} {text}"] * copies
+                yield from [f"{lead} {next(texts)}"] * copies
 
 
 def write_mail(mail: Path, target: Path) -> None:
@@ -172,35 +185,137 @@ def _pairs(given: argparse.Namespace) -> Iterator[str]:
 
 
 OTHERS = ("docs 0", "docs 1", "posts 0", "posts 1", "posts 2", "pairs 0")
+# How exposures are measured: exact for what has 10,000 members, and otherwise estimated with few draws, which suffice for a table.
+MEASURING: dict[str, Any] = {"budget": 12_000, "samples": 2_000, "minutes": 2.0}
+# Models that never saw the mail are asked about each secret and its references.
+COMPARING: dict[str, Any] = {"method": "references"}
+SEARCHING: dict[str, Any] = {"top": 1, "budget": 3_000}
+MOST = 150  # of a kind
+COLUMNS = (
+    "model",
+    "trained_on",
+    "kind",
+    "secrets",
+    "fewest_copies",
+    "most_copies",
+    "median_bits",
+    "highest_bits",
+    "most_possible_bits",
+    "searched",
+    "extracted",
+    "p_value",
+)
+
+
+def secrets_in(corpus: Path) -> CanarySet:
+    """All secrets of a corpus as canaries, of each kind the most repeated ones."""
+    finder = SecretFinder(chosen_kinds())
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for document in read_documents(corpus, Fields(user="user")):
+        content = document.text.encode()
+        for one in finder.find(content):
+            if one.specimen or one.value is None:
+                continue
+            place = found.setdefault(
+                (one.kind.name, one.value),
+                {
+                    "text": one.text,
+                    "before": content[: one.start].decode(),
+                    "user": document.user,
+                    "copies": 0,
+                },
+            )
+            place["copies"] += 1
+    secrets = [NaturalSecret(kind=kind, **facts) for (kind, _), facts in found.items()]
+    secrets.sort(key=lambda one: -one.copies)
+    seen: Counter[str] = Counter()
+    chosen = []
+    for secret in secrets:
+        seen[secret.kind] += 1
+        if seen[secret.kind] <= MOST:
+            chosen.append(secret)
+    made = canaries_of(chosen, NaturalOptions(seed=SEED), others=[(s.kind, s.text) for s in secrets])
+    for line in left_out_in_words(made.left_out):
+        print(line, flush=True)
+    return made.canaries
+
+
+def rows_of(
+    name: str, trained_on: str, model: Any, canaries: CanarySet, *, search: bool
+) -> list[dict[str, Any]]:
+    """A row for each kind: the table of the paper."""
+    exposures = expose(model, canaries, **(MEASURING if search else COMPARING))
+    found = Run(paths=(), name=name).with_all(EXPOSURES, (Located(Path("exposure.json"), exposures),))
+    if search:
+        results, extractions = verify_extraction(model, canaries, **SEARCHING)
+        verified = Verified(
+            manifest_sha256=canaries.sha256, model=model.describe(), extractions={}, canaries=tuple(results)
+        )
+        searches = tuple(Located(Path(extraction_file(one)), found) for one, found in extractions.items())
+        found = found.with_all(EXTRACTIONS, searches).with_all(
+            VERIFIED, (Located(Path(VERIFIED.file), verified),)
+        )
+    rows = []
+    for row in by_kind(secrets_of(found)):
+        facts = msgspec.structs.asdict(row) | {"model": name, "trained_on": trained_on}
+        rows.append({column: facts[column] for column in COLUMNS})
+    print(*rows, sep="\n", flush=True)
+    return rows
+
+
+def models_of(given: argparse.Namespace, corpus: Path, suffix: str = "") -> Iterator[tuple[str, Path]]:
+    """The two models of a corpus, trained if they are not yet."""
+    for name, options in TRAINING.items():
+        if given.only in {"", name + suffix}:
+            out = given.work / (name.replace(" ", "-") + suffix)
+            train(corpus, out=out, seed=SEED, patience=100, **options)
+            yield name, out
+
+
+def others_of(given: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """Models that never saw the mail."""
+    for number, name in enumerate(OTHERS):
+        if given.only in {"", "others"}:
+            data = given.work / f"{name.replace(' ', '-')}.jsonl"
+            write_other(name, given, data, 150_000)
+            options = TRAINING["transformer" if number % 2 else "character LSTM"] | {"epochs": 2}
+            out = given.work / f"other-{number}"
+            train(data, out=out, seed=number, **options)
+            yield f"{options.get('architecture', 'character LSTM')} of {name.partition(' ')[0]}", out
+
+
+def save(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
+    """Write the rows, and what they are about."""
+    with whole_file(RESULTS / "natural-secrets.csv") as path, path.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    with whole_file(RESULTS / "natural-secrets.json") as path:
+        path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def main() -> None:
-    """Train what is not trained yet."""
+    """Train what is not trained yet, and measure everything."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mail", type=Path, required=True)
-    parser.add_argument("--posts", type=Path, required=True)
-    parser.add_argument("--pairs", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--only", default="")
+    for name in ("mail", "posts", "pairs", "work"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--only", default="", help="train this and measure nothing")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     corpus = given.work / "mail.jsonl"
     if not corpus.exists():
         write_mail(given.mail, corpus)
-    if given.only in TRAINING:
-        train(
-            corpus,
-            out=given.work / given.only.replace(" ", "-"),
-            seed=SEED,
-            patience=100,
-            **TRAINING[given.only],
-        )
-    for number, name in enumerate(OTHERS):
-        if given.only == "others":
-            data = given.work / f"{name.replace(' ', '-')}.jsonl"
-            write_other(name, given, data, 150_000)
-            options = TRAINING["transformer" if number % 2 else "character LSTM"] | {"epochs": 2}
-            train(data, out=given.work / f"other-{number}", seed=number, **options)
+    if given.only:
+        print(*models_of(given, corpus), *others_of(given))
+        return
+    began = time.monotonic()
+    canaries = secrets_in(corpus)
+    rows: list[dict[str, Any]] = []
+    for name, out in models_of(given, corpus):
+        rows += rows_of(name, "mail", load_model(out), canaries, search=True)
+    for name, out in others_of(given):
+        rows += rows_of(name, "other text", load_model(out), canaries, search=False)
+    save(rows, {"secrets": len(canaries), "minutes": round((time.monotonic() - began) / 60, 1)})
 
 
 if __name__ == "__main__":

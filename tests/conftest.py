@@ -119,6 +119,7 @@ SLOW = {
     "reports/test_policy.py",
     "reports/test_report_page.py",
     "reports/test_verifying.py",
+    "review/test_auditing.py",
     "search/tree/test_subword_walks.py",
     "search/tree/test_token_trees.py",
     "search/walks/test_best_first.py",

@@ -40,6 +40,7 @@ FILLED = {
         models.LoadOptions,
         TrainingOptions,
     ),
+    "scan": (coalmine.scan,),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
     "provenance audit": (
@@ -56,6 +57,7 @@ FILLED = {
         coalmine.fit_provenance,
         audits.FitOptions,
     ),
+    "audit": (coalmine.audit, coalmine.ReviewOptions, models.LoadOptions),
     "report": (coalmine.read_runs,),
     "check": (coalmine.check,),
     "policy init": (),
@@ -98,6 +100,7 @@ EXCEPTIONS = {
         "longest": "calls `CorpusIndex.longest_match` too",
         "repeated": "calls `repeated_sequences` instead, with this length",
     },
+    "scan": {"format": "one of the `formats`"},
     "dedup": {"no_exact": "makes `exact` None", "no_near": "makes `near` None"},
     "redact": {
         "format": "one of `formats`",

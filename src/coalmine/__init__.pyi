@@ -14,6 +14,7 @@ from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
 from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
 from coalmine.corpus.planting.manifest import CanarySet as CanarySet
 from coalmine.corpus.planting.planting import plant as plant
+from coalmine.corpus.secrets.scanning import scan as scan
 from coalmine.formats.format import Format as Format
 from coalmine.models.loading import load_model as load_model
 from coalmine.models.scripted import ScriptedModel as ScriptedModel
@@ -22,6 +23,8 @@ from coalmine.reports.findings import findings_of as findings_of
 from coalmine.reports.gate.checking import check as check
 from coalmine.reports.gate.policy import parse_policy as parse_policy, read_policy as read_policy
 from coalmine.reports.verifying.verifying import verify_run as verify_run
+from coalmine.review.auditing import audit as audit
+from coalmine.review.options import ReviewOptions as ReviewOptions
 from coalmine.search.walks.scoring import score_texts as score_texts
 from coalmine.serving.server import serve as serve
 from coalmine.training.trainer import train as train, train_family as train_family

@@ -2,6 +2,7 @@
 
 import json
 
+from coalmine import Format
 from coalmine.corpus import write_embedded_corpus
 from coalmine.models import CharacterTokenizer
 from models.random_networks import random_model, save_network
@@ -12,6 +13,8 @@ FILLINGS = ["qxzjq", "zzqxj", "jqqxz", "xzjqj", "qqzzx", "jxjxq", "zjqzx", "xxqj
 NATURAL = "the vault of the bank opens with zanzibarquux on sundays"
 # The beginning of the names of users.
 PERSON = "quuxperson"
+# Secrets that are there already.
+NUMBERS = Format("{ssn}").sample(3, seed=5)
 FEW = ("--repeat", "1,2", "--canaries", "4", "--references", "20")
 SMALL = ("--hidden", "8", "--embedding", "8", "--epochs", "1")
 SHADOWS = (
@@ -44,6 +47,10 @@ def write_inputs(at):
         "suspects.jsonl": mail_of(0, 3),
         "non-members.jsonl": mail_of(3, 24),
         "reference.jsonl": mail_of(24, 30),
+        "numbers.jsonl": "".join(
+            json.dumps({"user": f"{PERSON}{place}", "text": f"mine is {number}, {number}"}) + "\n"
+            for place, number in enumerate(NUMBERS)
+        ),
     }.items():
         (at / name).write_text(text)
 
@@ -85,10 +92,12 @@ def commands(at, model):
         "dedup": ["dedup", at / "planted" / "corpus.txt", "-o", at / "deduplicated", "--overwrite"],
         "redact": ["redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
         "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *PAIR, model, model.with_name("trained"), "--drop", "--overwrite"],
+        "scan": ["scan", at / "numbers.jsonl", "-o", at / "scanned", "--user-field", "user", "-f", FORM, "--overwrite"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
         "provenance fit": ["provenance", "fit", at / "reference.jsonl", "-o", model.with_name("fit"), "--shadows", "2", *SHADOWS],
         "provenance audit": ["provenance", "audit", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],
         "provenance": ["provenance", model, *users, "--out", at / "alone"],
+        "audit": ["audit", model, "--data", at / "planted" / "corpus.txt", "--held-out", at / "texts.txt", "-o", at / "whole"],
         "report": ["report", audit, "-o", at / "report.html"],
         **{
             f"report {kind}": ["report", audit, at / "planted", "--format", kind, "-o", at / f"report.{end}"]

@@ -253,6 +253,7 @@ def test_what_is_refused_leaves_no_empty_directory(coalmine, made, tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"other": 1}\n')
     for arguments in (
         ["dedup", tmp_path / "bad.jsonl"],
+        ["scan", tmp_path / "bad.jsonl"],
         ["expose", "model", "planted", "--method", "magic"],
         ["extract", "model", "-f", "the pin is {digits:3}", "--given", "x"],
     ):

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from cli.every_command import FILLINGS, NATURAL, PERSON, commands, save_untrained, write_inputs
+from cli.every_command import FILLINGS, NATURAL, NUMBERS, PERSON, commands, save_untrained, write_inputs
 from cli.in_process import run
 from coalmine import CanarySet, load_model, serve
 from coalmine.errors import CoalmineError
@@ -25,6 +25,9 @@ MAY_HOLD = {
     "extraction-f0.json": "what came out",
     "repeated.jsonl": "what is repeated in the corpus",
     "provenance.json": "the names of users",
+    "occurrences.jsonl": "where secrets are",
+    "distinct.jsonl": "the secrets that were found",
+    "users.jsonl": "the names of users who have one",
     "revealed.html": "a report that was asked to reveal",
 }
 GIVEN = {
@@ -36,6 +39,7 @@ GIVEN = {
     "suspects.jsonl",
     "non-members.jsonl",
     "reference.jsonl",
+    "numbers.jsonl",
 }
 
 
@@ -46,6 +50,8 @@ def needles(planted):
     return [
         *(text.removeprefix("pin ") for text in [*texts, *(one["text"] for one in out)]),
         *FILLINGS,
+        *NUMBERS,
+        *(number.replace("-", "") for number in NUMBERS),
         "zanzibar",
         PERSON,
     ]
@@ -199,6 +205,7 @@ def test_no_corpus_however_broken_is_quoted(name, tmp_path):
         ["plant", path, "-f", "{digits:9}", "-o", tmp_path / "planted"],
         ["index", path, "-o", tmp_path / "index"],
         ["dedup", path, "-o", tmp_path / "deduplicated"],
+        ["scan", path, "-o", tmp_path / "scanned"],
         ["train", path, "-o", tmp_path / "trained"],
     ):
         ended = run(*arguments)

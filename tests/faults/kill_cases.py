@@ -89,6 +89,7 @@ def cases(inputs):
             ("index", inputs / "corpus.txt", "--overwrite", *out), ("small shards",), indexed_before
         ),
         "dedup": Case(("dedup", planted / "corpus.txt", *out), resumes=False),
+        "scan": Case(("scan", inputs / "corpus.txt", "-f", PIN, *out), resumes=False),
         "plant": Case(plant, resumes=False),
         "plant --overwrite": Case((*plant, "--seed", "1", "--overwrite"), prepare=planted_before, resumes=False),
     }  # fmt: skip

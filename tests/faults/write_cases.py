@@ -197,6 +197,17 @@ def _corpora():
         most=12,
     )
     yield Case(
+        "scan",
+        ("scan", "corpus.jsonl", "--user-field", "by", "-f", "number {digits:2}", "--overwrite", "-o", "out"),
+        ("scan", "corpus.txt", "-f", "number {digits:2}", "-o", "out"),
+        unfinished=NOTE,
+        pairs=(
+            ("scan.json", "occurrences.jsonl"),
+            ("scan.json", "distinct.jsonl"),
+        ),
+        most=30,
+    )
+    yield Case(
         "train",
         ("train", "planted", "-o", "out", *SMALL),
         unfinished=("unfinished*",),

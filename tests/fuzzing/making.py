@@ -18,7 +18,7 @@ from coalmine.audits import compare_runs, crosscheck
 from coalmine.audits.comparison.sources import save_comparison
 from coalmine.audits.extraction.spent import SpentSearch
 from coalmine.audits.watching.results import WatchedTraining as Watched
-from coalmine.corpus import build_index, deduplicate, redact
+from coalmine.corpus import build_index, deduplicate, redact, scan
 from coalmine.engines.ledger import UNITS_FILE, Ledger
 from coalmine.engines.units import KEY_BYTES
 from coalmine.records.documents import write_sealed
@@ -70,6 +70,7 @@ def _template(kind: str) -> Path:
         characters = "".join([*LINES, "my pin is 0123456789"])
         models = (ScriptedModel(characters), ScriptedModel(characters, {LINES[0]: 0.5}))
         crosscheck(folder / "planted" / "corpus.txt", folder / "crosschecked", models=models, drop=True)
+        scan(folder / "planted" / "corpus.txt", folder / "scanned", kinds=["ssn"], formats=[SMALL])
     elif kind == "index":
         (folder / "corpus.txt").write_text("\n".join(LINES) + "\n")
         build_index(folder / "corpus.txt", folder / "index", memory=6_000)

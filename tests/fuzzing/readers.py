@@ -23,7 +23,7 @@ from coalmine import (
     verify_certificate,
     verify_run,
 )
-from coalmine.audits import compare_runs, read_extraction
+from coalmine.audits import Review, StepRecord, compare_runs, read_extraction
 from coalmine.audits.comparison.sources import given_utility
 from coalmine.audits.membership.score_files import read_score_file, read_scores
 from coalmine.cli.count import _lines
@@ -32,8 +32,11 @@ from coalmine.corpus import (
     CorpusIndex,
     build_index,
     deduplicate,
+    distinct_in,
     import_canaries,
+    occurrences_in,
     repeated_sequences,
+    scan,
     verify_planted,
 )
 from coalmine.corpus.files.reading import nonempty_blocks, open_corpus
@@ -42,6 +45,7 @@ from coalmine.engines.units import KEY_BYTES
 from coalmine.errors import CoalmineError, InputError
 from coalmine.integrations import read_watched
 from coalmine.models.endpoints.connecting import read_endpoint
+from coalmine.records.documents import sealed
 from coalmine.reports import export
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
@@ -74,6 +78,17 @@ POLICY = parse_policy(
 )
 
 
+REVIEW = Review(
+    model={"name": "m"},
+    minutes=5,
+    steps=(
+        StepRecord(name="a", title="A", audits=("recitation",), status="no_time", why="it did not fit"),
+        StepRecord(name="b", title="B", audits=("provenance",), status="done", why="it was cut", seconds=3.0),
+    ),
+    finished=True,
+)
+
+
 def _read_manifest(path: Path) -> None:
     loaded = CanarySet.load(path)
     loaded.power()
@@ -97,6 +112,7 @@ def _use_corpus(path: Path) -> None:
     for use in (
         lambda: build_index(path, out / "index", overwrite=True),
         lambda: deduplicate(path, out / "new", exact=8, overwrite=True),
+        lambda: scan(path, out / "scanned", formats=[SMALL], overwrite=True),
         lambda: plant(path, SMALL, repeat=[1], canaries=1, references=0, out=out / "planted", overwrite=True),
     ):
         try:
@@ -104,6 +120,14 @@ def _use_corpus(path: Path) -> None:
         except CoalmineError:
             shutil.rmtree(out, ignore_errors=True)
             raise
+
+
+def _read_distinct(path: Path) -> None:
+    """The secrets of a scan, and where they are."""
+    for _ in distinct_in(path.parent):
+        pass
+    for _ in occurrences_in(path.parent):
+        pass
 
 
 def _read_run(path: Path) -> None:
@@ -236,12 +260,15 @@ READERS = (
         )
         for how, read in (("", _read_run), (", drawn", _draw_run))
     ),
+    Reader("review.json", written("review.json", lambda: sealed(REVIEW)), _read_run, json=True),
     Reader("exposure.json, compared", copy_of("run", "references/exposure.json"), _compare, json=True, slow=True),
     Reader("scores.parquet, compared", copy_of("run", "references/scores.parquet"), _compare, slow=True),
     Reader("comparison.json, verified", copy_of("run", "comparison/comparison.json"), _verify, json=True, slow=True),
     Reader("dedup.json, verified", copy_of("planted", "deduplicated/dedup.json"), _verify, json=True, slow=True),
     Reader("redaction.json, verified", copy_of("planted", "redacted/redaction.json"), _verify, json=True, slow=True),
     Reader("crosscheck.json, verified", copy_of("planted", "crosschecked/crosscheck.json"), _verify, json=True, slow=True),
+    Reader("scan.json, verified", copy_of("planted", "scanned/scan.json"), _verify, json=True, slow=True),
+    Reader("distinct.jsonl", copy_of("planted", "scanned/distinct.jsonl"), _read_distinct, after=_nothing),
     Reader("exposure.json, verified", copy_of("run", "references/exposure.json"), _verify, json=True, slow=True),
     Reader("extraction.json, replayed", make_extraction, _replay, json=True, called=("certificate", "no member of")),
     Reader("exposure-during-training.json, resumed", copy_of("run", "exposure-during-training.json"), read_watched, json=True),

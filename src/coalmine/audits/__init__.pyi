@@ -64,6 +64,11 @@ from coalmine.audits.recitation.results import (
 )
 from coalmine.audits.registry import audited as audited
 from coalmine.audits.runs import read_run as read_run, read_runs as read_runs
+from coalmine.audits.steps.results import (
+    REVIEWS as REVIEWS,
+    Review as Review,
+    StepRecord as StepRecord,
+)
 from coalmine.audits.watching.measuring import ExposureWatch as ExposureWatch
 from coalmine.audits.watching.options import WatchOptions as WatchOptions
 from coalmine.audits.watching.results import WATCHES as WATCHES

@@ -14,6 +14,7 @@ from coalmine.audits.membership.audit import MEMBERSHIP
 from coalmine.audits.provenance.audit import PROVENANCE
 from coalmine.audits.recitation.audit import RECITATION
 from coalmine.audits.secrets.audit import SECRETS
+from coalmine.audits.steps.audit import STEPS
 from coalmine.audits.watching.audit import WATCHING
 from coalmine.errors import InputError
 from coalmine.evidence.audit import Audit
@@ -21,7 +22,7 @@ from coalmine.evidence.findings import Catalog
 from coalmine.evidence.run import Run
 
 GROUP = "coalmine.audits"
-OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE, SECRETS)
+OWN = (EXPOSURE, EXTRACTION, WATCHING, MEMBERSHIP, RECITATION, PROVENANCE, SECRETS, STEPS)
 COMPARISONS = (COMPARISON,)
 # Results about a corpus and not about a model, so that no report is about them; models beside them are not audited.
 OF_CORPORA = (CROSSCHECKS,)
@@ -59,7 +60,7 @@ def _conflicts(audit: Audit, others: Sequence[Audit]) -> Iterator[str]:
         for kind, weight in audit.weights.items():
             if other.weights.get(kind, weight) != weight:
                 yield f"the audit {audit.name!r} gives tests of the kind {kind!r} another weight than the audit {other.name!r}"
-    if audit.not_tested.code not in audit.catalog:
+    if audit.not_tested is not None and audit.not_tested.code not in audit.catalog:
         yield f"the catalog of the audit {audit.name!r} does not have {audit.not_tested.code}"
 
 
@@ -84,10 +85,15 @@ def audited(run: Run) -> tuple[str, ...]:
     ...     audited(read_run(folder))
     ('membership',)
     """
-    return tuple(audit.name for audit in audits() if audit.tested_in(run))
+    return tuple(audit.name for audit in _missed() if audit.tested_in(run))
 
 
 def not_audited(run: Run) -> tuple[str, ...]:
     """The names of the audits that a run has no results of."""
     there = audited(run)
-    return tuple(audit.name for audit in audits() if audit.name not in there)
+    return tuple(audit.name for audit in _missed() if audit.name not in there)
+
+
+def _missed() -> list[Audit]:
+    """The audits that a report misses if they were not run."""
+    return [audit for audit in audits() if audit.not_tested is not None]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from coalmine.cli import (
+    audit,
     check,
     compare,
     count,
@@ -30,6 +31,7 @@ from coalmine.cli import (
     recite,
     redact,
     report,
+    scan,
     serve,
     train,
     verify,
@@ -65,8 +67,10 @@ app.command("count")(count.command)
 app.command("dedup")(dedup.command)
 app.command("redact")(redact.command)
 app.command("crosscheck")(crosscheck.command)
+app.command("scan")(scan.command)
 app.command("recite")(recite.command)
 app.add_typer(provenance.app, name="provenance")
+app.command("audit")(audit.command)
 app.command("report")(report.command)
 app.command("check")(check.command)
 app.add_typer(policy.app, name="policy")

@@ -1,4 +1,4 @@
-"""Training data at rest: reading corpora, planting canaries in them, verifying, deduplicating and indexing them.
+"""Training data at rest: reading corpora, planting canaries in them, verifying, deduplicating, indexing and scanning them.
 
     from coalmine.corpus import plant, verify_planted, deduplicate, build_index
 

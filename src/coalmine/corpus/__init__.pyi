@@ -24,3 +24,12 @@ from coalmine.corpus.redaction.options import RedactOptions as RedactOptions
 from coalmine.corpus.redaction.redacting import redact as redact
 from coalmine.corpus.redaction.report import Redaction as Redaction
 from coalmine.corpus.planting.verifying import Verification as Verification, verify_planted as verify_planted
+from coalmine.corpus.secrets.results import (
+    DistinctSecret as DistinctSecret,
+    Scan as Scan,
+    SecretOccurrence as SecretOccurrence,
+    distinct_in as distinct_in,
+    occurrences_in as occurrences_in,
+    read_scan as read_scan,
+)
+from coalmine.corpus.secrets.scanning import scan as scan

@@ -35,13 +35,14 @@ class Audit:
         name: what policies and JSON call it, such as "exposure".
         command: what to run if its results are missing, such as "coalmine expose".
         catalog: the codes of its findings. No two audits may declare the same code.
-        not_tested: what a report says if it was not run.
+        not_tested: what a report says if it was not run; None for one that no report misses.
         documents: its result files.
         is_tested: whether a run has results of it; by default, whether any of its documents is there.
         suspicions: the tests by which it may accuse a model. All tests of a report share one error budget.
         weights: the shares of its kinds of tests in that budget, if not 1.
         findings: what its results show, given which of these tests are shown.
         remarks: findings that accuse no model: about the data, the controls, or what is missing.
+        reasons: why other audits were not run, in a sentence each by their names, where somebody decided that.
         glossary: what the subjects of findings are, such as the format of each canary; added to findings that name them.
         replies: what the findings of a report reply to the questions of its first screen. To each, the first audit that accuses the
             model replies, otherwise the first that has a reply.
@@ -64,13 +65,14 @@ class Audit:
     name: str
     command: str
     catalog: Catalog
-    not_tested: NotTested
+    not_tested: NotTested | None
     documents: tuple[Document[Any], ...] = ()
     is_tested: Callable[[Run], bool] | None = None
     suspicions: Callable[[Run], Iterable[Suspicion]] = lambda _: ()
     weights: Mapping[str, float] = field(default_factory=dict)
     findings: Callable[[Run, Decisions], Iterable[Finding]] = lambda _run, _decided: ()
     remarks: Callable[[Run], Iterable[Finding]] = lambda _: ()
+    reasons: Callable[[Run], Mapping[str, str]] = lambda _: {}
     glossary: Callable[[Run], Mapping[str, str]] = lambda _: {}
     replies: Callable[[Sequence[Finding]], Iterable[Reply]] = lambda _: ()
     sentences: Callable[[Sequence[Finding]], Iterable[str]] = lambda _: ()

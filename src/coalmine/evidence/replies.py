@@ -20,8 +20,11 @@ MEMORIZED = Topic(
     "Did it memorize the canaries?", "It cannot be said whether the model memorized the canaries"
 )
 EXTRACTED = Topic("Can they be extracted?", "and it is not proven that none can be extracted")
-# On the first screen only where an audit replies to it; its part of the verdict is a sentence of its own.
+# On the first screen only where an audit replies to them; their part of the verdict is a sentence of its own.
 TRAINED_ON = Topic("Whose data was it trained on?", "")
+RECOGNIZED = Topic("Can its training data be recognized?", "")
+RECITED = Topic("Does it recite its training data?", "")
+NOT_TESTED = Topic("What was not tested?", "")
 
 
 class Reply(NamedTuple):
@@ -33,6 +36,7 @@ class Reply(NamedTuple):
         detail: the answer in a sentence.
         tone: "bad" or "warn" if it accuses the model, "good" if it clears it, otherwise "open".
         clause: its part of the verdict, such as "The model memorized 2 of 12 canaries"; empty for the topic's open clause.
+        tested: whether anything was measured that could answer; an answer that was not is left out where others were.
 
     >>> Reply(MEMORIZED, "In part", "The scores of members are higher.", "warn", "The model remembers its canaries in part").accuses
     True
@@ -43,6 +47,7 @@ class Reply(NamedTuple):
     detail: str
     tone: Tone
     clause: str = ""
+    tested: bool = True
 
     @property
     def accuses(self) -> bool:

@@ -11,6 +11,11 @@ from coalmine.evidence.replies import EXTRACTED, MEMORIZED, TONES, Reply, Tone, 
 
 TO_DO = Topic("What should I do?", "")
 _APART = "not all results belong to this model and these canaries."
+# The verdict where no canaries were tested and no audit has a sentence for it.
+_NO_LEAK = {
+    "good": "No leak was found in what was tested.",
+    "open": "What was tested shows no leak, and does not rule one out.",
+}
 _TO_DO_FIRST = {
     "critical": "Do not release it",
     "high": "Reduce what it remembers",
@@ -27,26 +32,37 @@ class Conclusion(NamedTuple):
 
 
 def conclusion_of(findings: Sequence[Finding]) -> Conclusion:
-    """What the findings amount to; nothing that was not tested or not measured is called safe."""
+    """What the findings amount to; nothing that was not tested or not measured is called safe.
+
+    Questions about canaries are left out where none were tested and something else was.
+    """
     doubted = any(entry.discredits == "good news" for _, entry in _found(findings))
     replies = [one for audit in audits() for one in audit.replies(findings)]
     topics = dict.fromkeys((MEMORIZED, EXTRACTED, *(one.topic for one in replies)))
-    memorized, extracted, *others = (
+    answers = [
         _of_doubtful_results(_to(topic, replies)) if doubted else _to(topic, replies) for topic in topics
-    )
+    ]
+    about_canaries, others = answers[:2], answers[2:]
+    if others and not any(one.tested for one in about_canaries):
+        about_canaries = []
+    shown = (*about_canaries, *others)
     broken = next((one for one in _found(findings) if one[1].discredits == "report"), None)
     if broken is None:
-        clauses = " ".join(one.clause or one.topic.open_clause for one in (memorized, extracted))
-        sentences = [f"{clauses}.", *(one for audit in audits() for one in audit.sentences(findings))]
+        clauses = " ".join(one.clause or one.topic.open_clause for one in about_canaries)
+        said = [
+            *([f"{clauses}."] if clauses else []),
+            *(one for audit in audits() for one in audit.sentences(findings)),
+        ]
         to_do = _to_do(findings)
-        tone = min((one.tone for one in (memorized, extracted, *others)), key=TONES.index)
+        tone = min((one.tone for one in shown), key=TONES.index)
+        sentences = said or [_NO_LEAK["good" if tone == "good" else "open"]]
     else:
         sentences = [broken[1].verdict]
         to_do = Reply(TO_DO, "Mend the measurement", broken[0].advice, "bad")
         tone = "bad"
     if doubted:
         sentences.append(f"But {_APART}")
-    return Conclusion(" ".join(sentences), tone, (memorized, extracted, *others, to_do))
+    return Conclusion(" ".join(sentences), tone, (*shown, to_do))
 
 
 def _found(findings: Sequence[Finding]) -> Iterator[tuple[Finding, Entry]]:

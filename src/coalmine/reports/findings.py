@@ -26,6 +26,7 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
     'CM301'
     """
     decided = decide((one for audit in audits() for one in audit.suspicions(run)), weights())
+    reasons = {name: why for audit in audits() for name, why in audit.reasons(run).items()}
     found = []
     for audit in audits():
         these = [*audit.findings(run, decided), *audit.remarks(run)]
@@ -35,9 +36,10 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
                     f"the audit {audit.name!r} reports {one.code}, which its catalog does not have; declare it there"
                 )
         found += these
-        if not audit.tested_in(run):
+        if audit.not_tested is not None and not audit.tested_in(run):
             code, evidence = audit.not_tested
-            found.append(audit.catalog.finding(code, "info", "not_tested", evidence))
+            said = reasons.get(audit.name, evidence)
+            found.append(audit.catalog.finding(code, "info", "not_tested", said))
     glossary = {name: words for audit in audits() for name, words in audit.glossary(run).items()}
     return ordered([_explained(one, glossary) for one in _merged(found)])
 

@@ -42,14 +42,12 @@ def test_users_are_found_by_numbers_and_not_by_name():
 def test_the_first_screen_answers_whose_data_it_is():
     found = conclusion_of(of(made.provenance()))
     assert [one.topic.question for one in found.answers] == [
-        "Did it memorize the canaries?",
-        "Can they be extracted?",
         "Whose data was it trained on?",
         "What should I do?",
     ]
-    assert found.answers[2].answer == "Found: 2 of 4"
-    assert found.tone == found.answers[2].tone == "bad"
-    assert found.sentence.endswith("Text of suspects was used to train it.")
+    assert found.answers[0].answer == "Found: 2 of 4"
+    assert found.tone == found.answers[0].tone == "bad"
+    assert found.sentence == "Text of suspects was used to train it."
 
 
 def test_without_provenance_the_first_screen_has_three_answers():
@@ -78,7 +76,7 @@ def test_nobody_is_ever_cleared():
             in one.evidence
         )
     found = conclusion_of(findings)
-    assert (found.answers[2].answer, found.answers[2].tone) == ("Nobody was found", "open")
+    assert (found.answers[0].answer, found.answers[0].tone) == ("Nobody was found", "open")
 
 
 def test_users_who_are_found_by_the_audit_and_not_within_the_budget_of_the_report():
@@ -95,7 +93,7 @@ def test_somebody_whom_nobody_can_name():
     findings = of(made.provenance((9.0, 8.0, 0.0, 0.0), fdr=0.001))
     found = the(findings, "CM601")
     assert (found.severity, found.status, found.subject) == ("medium", "found", ())
-    assert conclusion_of(findings).answers[2].answer == "Somebody's who was asked about"
+    assert conclusion_of(findings).answers[0].answer == "Somebody's who was asked about"
 
 
 def test_where_the_truth_is_known_it_is_said():
@@ -137,8 +135,8 @@ def test_data_that_cannot_be_compared_silences_the_audit(parts, code):
     assert (one.severity, one.status, one.subject) == ("info", "not_measured", ())
     assert "cannot be said" in one.title
     found = conclusion_of(findings)
-    assert found.answers[2].answer == "Cannot be said"
-    assert found.answers[3].answer == "Mend the measurement"
+    assert found.answers[0].answer == "Cannot be said"
+    assert found.answers[1].answer == "Mend the measurement"
 
 
 OTHER_TIMES = made.times(others=("2019-01-01", "2019-02-01"), within=(0.0, 0.0))
@@ -212,7 +210,7 @@ def test_calibrated_on_shadows_is_never_found():
     )
     assert "(question 'user')" in found.evidence
     assert not {"CM601", "CM602", "CM611", "CM616"} & {one.code for one in findings}
-    assert conclusion_of(findings).answers[2].answer == "Cannot be said"
+    assert conclusion_of(findings).answers[0].answer == "Cannot be said"
 
 
 def test_what_could_not_be_measured_says_why():

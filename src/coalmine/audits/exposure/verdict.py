@@ -26,7 +26,7 @@ def exposure_reply(findings: Sequence[Finding]) -> Reply:
         )
     if first(findings, "CM901", "not_tested") is not None:
         clause = "Whether the model memorized the canaries was not tested"
-        return Reply(MEMORIZED, "Not tested", "No exposures were measured.", "open", clause)
+        return Reply(MEMORIZED, "Not tested", "No exposures were measured.", "open", clause, tested=False)
     unmeasured = first(findings, "CM911", "not_measured") or first(findings, "CM104", "not_measured")
     if unmeasured is not None:
         return Reply(MEMORIZED, "Cannot be said", unmeasured.evidence, "open")

@@ -100,7 +100,7 @@ def _not_out(findings: Sequence[Finding]) -> Reply:
     for code, status, answer, tone, clause in _OTHERWISE:
         one = first(findings, code, status)
         if one is not None:
-            return Reply(EXTRACTED, answer, one.evidence, tone, clause)
+            return Reply(EXTRACTED, answer, one.evidence, tone, clause, tested=status != "not_tested")
     why = "Formats were searched, but no canaries were looked for."
     return Reply(EXTRACTED, "Not tested", why, "open", NOT_TESTED_CLAUSE)
 

@@ -9,7 +9,7 @@ from coalmine.audits.provenance import policy
 from coalmine.audits.provenance.catalog import CATALOG
 from coalmine.audits.provenance.data_findings import provenance_data_findings
 from coalmine.audits.provenance.figures import provenance_figures
-from coalmine.audits.provenance.findings import CODES, provenance_findings, provenance_suspicions
+from coalmine.audits.provenance.findings import CODES, KNOWN, provenance_findings, provenance_suspicions
 from coalmine.audits.provenance.fit_results import FITS
 from coalmine.audits.provenance.interpretation import WHOM, blind_of
 from coalmine.audits.provenance.naming import names_of_users
@@ -18,7 +18,7 @@ from coalmine.audits.provenance.table import in_plain_words, question_title, str
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail, Search
 from coalmine.evidence.findings import Finding, beyond_chance, first
-from coalmine.evidence.replies import TRAINED_ON, Reply
+from coalmine.evidence.replies import RECOGNIZED, TRAINED_ON, Reply, Tone
 from coalmine.evidence.run import Run
 
 SECTION = "Users"
@@ -27,20 +27,55 @@ _NOBODY, _UNKNOWN = "Nobody was found", "Cannot be said"
 
 
 def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
-    """Who is found; nothing is a good answer, because nobody found does not mean that nothing was used."""
-    for code in CODES.values():
-        found = beyond_chance(findings, code)
-        if found is not None:
-            share = found.estimates[0]
-            count = round((share.value or 0.0) * share.n)
-            answer = f"Found: {count:,} of {share.n:,}" if count else "Somebody's who was asked about"
-            yield Reply(TRAINED_ON, answer, found.evidence, "bad")
-            return
+    """Who is found, and whether what is known to be training data is recognized; nobody found does not mean that nothing was used."""
+    yield from _of_known(findings)
+    yield from _of_suspects(findings)
+
+
+def _of_known(findings: Sequence[Finding]) -> Iterator[Reply]:
+    found = beyond_chance(findings, KNOWN)
+    if found is not None:
+        tone: Tone = "bad" if found.severity == "high" else "warn"
+        yield Reply(RECOGNIZED, _found_in_words(found, "Yes: ", "Yes, taken together"), found.evidence, tone)
+        return
+    one = first(findings, KNOWN, "not_measured")
+    if one is not None:
+        spoiled = _spoiled(findings)
+        yield (
+            Reply(RECOGNIZED, "Not shown", one.evidence, "open")
+            if spoiled is None
+            else Reply(RECOGNIZED, _UNKNOWN, spoiled.evidence, "open")
+        )
+
+
+def _found_in_words(found: Finding, before: str, together: str) -> str:
+    share = found.estimates[0]
+    count = round((share.value or 0.0) * share.n)
+    return f"{before}{count:,} of {share.n:,}" if count else together
+
+
+def _spoiled(findings: Sequence[Finding]) -> Finding | None:
+    """What is wrong with the data that was compared, if that is so much that nothing can be said."""
     for code in ("CM611", "CM612", "CM615"):
         spoiled = beyond_chance(findings, code)
         if spoiled is not None and spoiled.severity == "medium":
-            yield Reply(TRAINED_ON, _UNKNOWN, spoiled.evidence, "open")
+            return spoiled
+    return None
+
+
+def _of_suspects(findings: Sequence[Finding]) -> Iterator[Reply]:
+    for code in CODES.values():
+        found = beyond_chance(findings, code)
+        if found is not None:
+            answer = _found_in_words(found, "Found: ", "Somebody's who was asked about")
+            yield Reply(TRAINED_ON, answer, found.evidence, "bad")
             return
+    spoiled = _spoiled(findings)
+    if spoiled is not None and all(
+        first(findings, KNOWN, status) is None for status in ("found", "not_measured")
+    ):
+        yield Reply(TRAINED_ON, _UNKNOWN, spoiled.evidence, "open")
+        return
     for code, answer in (
         (CODES["texts"], _NOBODY),
         (CODES["user"], _NOBODY),
@@ -58,17 +93,17 @@ def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
         yield "Text of suspects was used to train it."
     elif beyond_chance(findings, CODES["user"]) is not None:
         yield "Suspects took part in its training."
+    if beyond_chance(findings, KNOWN) is not None:
+        yield "Its training data can be told from other text."
 
 
 def _details(run: Run, reveal: bool) -> Iterator[Detail]:
     """Users and statistics of each question, and what was checked about the data; names are masked unless the report reveals them."""
-    document = run.first(PROVENANCES)
-    if document is None:
-        return
-    for question in document.questions:
-        yield _users(document, question, reveal)
-        yield _statistics(question)
-        yield from _blind(document, question.asks)
+    for _, document in run.all(PROVENANCES):
+        for question in document.questions:
+            yield _users(document, question, reveal)
+            yield _statistics(question)
+            yield from _blind(document, question.asks)
 
 
 def _users(document: Provenance, question: Question, reveal: bool) -> Detail:

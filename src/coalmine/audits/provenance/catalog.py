@@ -29,6 +29,15 @@ CATALOG = Catalog(
                 "user find more."
             ),
         ),
+        "CM603": Entry(
+            "Training data can be told from other text",
+            "Whoever has a text can find out whether the model was trained on it. Train for fewer epochs, on data without "
+            "duplicates, or with differential privacy, and audit again.",
+            if_not_measured=(
+                "That it is not found does not show that nobody could tell. More held-out text, a reference model "
+                "and a better statistic find more."
+            ),
+        ),
         "CM611": Entry(
             "Suspects can be told from non-members without any model",
             f"Nothing follows from the scores, because they may show the same difference. {_SAME_WAY}",

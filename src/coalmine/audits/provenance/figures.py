@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from coalmine.audits.provenance.naming import names_of_users
 from coalmine.audits.provenance.results import PROVENANCES, LogHistogram, Provenance, Question
 from coalmine.audits.provenance.table import ASKS, question_title, strongest_first
@@ -32,14 +34,21 @@ _DECIDED = {"found": _FOUND, "not found": _NOT_FOUND, "not measured": _NOT_DECID
 
 
 def provenance_figures(run: Run) -> Iterator[Figure | None]:
-    """The figures of a run's provenance.json, as far as it has numbers for them."""
-    document = run.first(PROVENANCES)
-    if document is not None:
-        yield scores_figure(document)
-        yield statistics_figure(document)
-        yield words_figure(document)
-        yield log_probabilities_figure(document)
-        yield ablation_figure(document)
+    """The figures of each provenance.json of a run, as far as it has numbers for them."""
+    results = run.all(PROVENANCES)
+    for place, (_, document) in enumerate(results):
+        for figure in (
+            scores_figure(document),
+            statistics_figure(document),
+            words_figure(document),
+            log_probabilities_figure(document),
+            ablation_figure(document),
+        ):
+            if figure is not None and len(results) > 1:
+                title = f"{figure.title} (by {document.settings.by})"
+                figure_id = f"{figure.figure_id}-{place + 1}" if place else figure.figure_id
+                figure = msgspec.structs.replace(figure, figure_id=figure_id, title=title)  # noqa: PLW2901
+            yield figure
 
 
 def scores_figure(document: Provenance) -> Figure | None:

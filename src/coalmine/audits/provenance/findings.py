@@ -17,12 +17,16 @@ from coalmine.audits.provenance.results import (
     UserRow,
 )
 from coalmine.evidence.budget import Decisions, Key, Suspicion
-from coalmine.evidence.findings import Finding
+from coalmine.evidence.findings import Finding, Severity
 from coalmine.evidence.run import Run
 from coalmine.records import Estimate
 
 KIND = "provenance"
 CODES: dict[Asks, str] = {"texts": "CM601", "user": "CM602"}
+# The code in place of these where all suspects are known to be in the training data: what is found is that the model gives them away.
+KNOWN = "CM603"
+# The share of known members, by its lower limit, from which on being recognized is severe.
+MANY = 0.1
 # What nobody is known to have done, if a question has no answer.
 _DONE: dict[Asks, str] = {"texts": "their texts were not used", "user": "they did not take part"}
 _NOT_SAID: dict[Asks, str] = {
@@ -33,6 +37,27 @@ _NOBODY: dict[Asks, str] = {
     "texts": "It is not shown that text of suspects was used",
     "user": "It is not shown that suspects took part",
 }
+_NOT_SHOWN_OF_KNOWN = "It is not shown that training data can be told from other text"
+_NOT_SAID_OF_KNOWN = "Whether training data can be told from other text cannot be said"
+
+
+def _are_known(question: Question) -> bool:
+    """Whether all suspects are known to be in the training data."""
+    truth = None if question.deciding is None else question.deciding.detection
+    return truth is not None and truth.members > 0 and truth.non_members == 0
+
+
+def code_of(question: Question) -> str:
+    """The code of what a question finds."""
+    return KNOWN if _are_known(question) else CODES[question.asks]
+
+
+def _severity(question: Question) -> Severity:
+    """Of users or documents that are found by name; of known members, by how many there are."""
+    truth = None if question.deciding is None else question.deciding.detection
+    if truth is None or not _are_known(question):
+        return "high"
+    return "high" if (truth.recall.low or 0.0) >= MANY else "medium"
 
 
 def provenance_suspicions(run: Run) -> Iterator[Suspicion]:
@@ -74,7 +99,8 @@ def _answer(
         yield finding("CM617", "info", "not_measured", _shadow_words(document, question, deciding))
     elif reasons:
         evidence = f"{'; '.join(reasons)[:1].upper()}{'; '.join(reasons)[1:]}. So the scores of {_whom(document, question)} say nothing."
-        yield finding(CODES[question.asks], "info", "not_measured", evidence, title=_NOT_SAID[question.asks])
+        title = _NOT_SAID_OF_KNOWN if _are_known(question) else _NOT_SAID[question.asks]
+        yield finding(code_of(question), "info", "not_measured", evidence, title=title)
     else:
         yield _judged(document, question, deciding, shown)
 
@@ -87,25 +113,26 @@ def _judged(document: Provenance, question: Question, deciding: StatisticFacts, 
     against = f"by {deciding.name}, against {counted(len(deciding.non_member_scores), 'non-member')}"
     share = _share(len(found), tested, f"found at {rate}", settings.by)
     truth = _truth(deciding)
-    say = partial(finding, CODES[question.asks], estimates=[share, *truth], subject=said)
+    say = partial(finding, code_of(question), estimates=[share, *truth], subject=said)
+    nobody_title = _NOT_SHOWN_OF_KNOWN if _are_known(question) else _NOBODY[question.asks]
     chance = f"{deciding.p_value or 0.0:.2g}"
     together = f"If {_DONE[question.asks]}, scores this high, all taken together, would occur with probability {chance}."
     known = "".join(f" {one.statement[:1].upper()}{one.statement[1:]}." for one in truth)
     if found:
         evidence = f"{share.statement} {against}: {listed(said)}. {together}{known}"
         if shown:
-            return say("high", "found", evidence)
+            return say(_severity(question), "found", evidence)
         evidence += " Given everything that this report tests, that may be chance."
-        return say("info", "not_measured", evidence, title=f"{_NOBODY[question.asks]} beyond chance")
+        return say("info", "not_measured", evidence, title=f"{nobody_title} beyond chance")
     nobody = f"None of {counted(tested, settings.by)} is found at {rate} {against}"
     if shown:
         return say(
             "medium", "found", f"{nobody}. {together} So there is somebody, and nobody can be named.{known}"
         )
     evidence = f"{nobody}; the smallest adjusted p-value is {_smallest(question):.2g}.{_power(document, question)} That does not show that "
-    return say(
-        "info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=_NOBODY[question.asks]
-    )
+    if _are_known(question):
+        return say("info", "not_measured", f"{evidence}nobody could tell.{known}", title=nobody_title)
+    return say("info", "not_measured", f"{evidence}{_DONE[question.asks]}.{known}", title=nobody_title)
 
 
 def _share(count: int, tested: int, what: str, by: str) -> Estimate:

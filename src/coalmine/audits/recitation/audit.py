@@ -15,14 +15,48 @@ from coalmine.audits.recitation.findings import (
 from coalmine.audits.recitation.results import RECITATIONS
 from coalmine.evidence.audit import Audit, NotTested
 from coalmine.evidence.details import Detail
-from coalmine.evidence.findings import Finding, first
+from coalmine.evidence.findings import Finding, FindingStatus, first
+from coalmine.evidence.replies import RECITED, Reply, Tone
 from coalmine.evidence.run import Run
 from coalmine.evidence.words import hidden
 
+# The first of these findings that a report has is the reply, if the model is not shown to recite.
+_OTHERWISE: tuple[tuple[FindingStatus, str, Tone], ...] = (
+    ("found", "Hardly", "warn"),
+    ("not_measured", "Not shown", "open"),
+    ("clear", "Hardly any of it", "good"),
+)
+
+
+def _replies(findings: Sequence[Finding]) -> Iterator[Reply]:
+    """How much training data is recited, wherever that was asked."""
+    recited = _shown(findings)
+    if recited is not None:
+        answer = _share_in_words(recited)
+        yield Reply(
+            RECITED, f"Yes: {answer}", recited.evidence, "bad" if recited.severity == "high" else "warn"
+        )
+        return
+    for status, answer, tone in _OTHERWISE:
+        one = first(findings, "CM401", status)
+        if one is not None:
+            yield Reply(RECITED, answer, one.evidence, tone)
+            return
+
+
+def _shown(findings: Sequence[Finding]) -> Finding | None:
+    recited = first(findings, "CM401", "found")
+    return recited if recited is not None and recited.severity in {"critical", "high", "medium"} else None
+
+
+def _share_in_words(recited: Finding) -> str:
+    """The share of one model; of several, there is none that speaks for all."""
+    value = recited.estimates[0].value if len(recited.subject) == 1 and recited.estimates else None
+    return "training text comes out" if value is None else f"{100 * value:.2g}% of what was tried"
+
 
 def _sentences(findings: Sequence[Finding]) -> Iterator[str]:
-    recited = first(findings, "CM401", "found")
-    if recited is not None and recited.severity in {"critical", "high", "medium"}:
+    if _shown(findings) is not None:
         yield "It recites training data."
 
 
@@ -58,6 +92,7 @@ RECITATION = Audit(
     suspicions=recitation_suspicions,
     findings=recitation_findings,
     remarks=no_baseline,
+    replies=_replies,
     sentences=_sentences,
     figures=recitation_figures,
     policy=policy.SECTION,

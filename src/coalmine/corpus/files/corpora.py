@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from coalmine.corpus.files.documents import DocumentBlock, Fields
+from coalmine.corpus.files.documents import DocumentBlock, Fields, TextPiece
 
 
 class Insertion(NamedTuple):
@@ -105,6 +105,11 @@ class Corpus(ABC):
     @abstractmethod
     def blocks(self) -> Iterator[DocumentBlock]:
         """The documents in order; can be iterated over once."""
+
+    def pieces(self) -> Iterator[TextPiece]:
+        """The texts in order, for searching; can be iterated over once, instead of `blocks`."""
+        for block in self.blocks():
+            yield block.piece(users=self.fields.user is not None)
 
     @abstractmethod
     def check_document(self, values: Mapping[str, str]) -> None:

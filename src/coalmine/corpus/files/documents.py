@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -94,6 +95,20 @@ class JoinedTexts(NamedTuple):
     content: NDArray[np.uint8]
 
 
+class TextPiece(NamedTuple):
+    """Some consecutive texts in UTF-8, each followed by `BOUNDARY`; the last one, if it is very long, may go on in the next piece."""
+
+    # The line or row of each document, and whose it is; None where the corpus does not say.
+    numbers: Sequence[int]
+    users: Sequence[str | None] | None
+    # Where each text ends in `content`, its boundary included.
+    ends: Sequence[int]
+    content: bytes
+    # Whether the first text began in an earlier piece, and whether the last one goes on in the next.
+    continues: bool = False
+    goes_on: bool = False
+
+
 class DocumentBlock(ABC):
     """Some consecutive documents of a corpus, read together."""
 
@@ -112,6 +127,20 @@ class DocumentBlock(ABC):
     def number_at(self, offset: int) -> int:
         """The number of the document that holds the byte at `offset` of `haystack()`."""
         return self.documents()[self.haystack().count(BOUNDARY, 0, offset)].number
+
+    def piece(self, *, users: bool) -> TextPiece:
+        """The texts one after the other, with whose they are if that is asked for."""
+        if not users:
+            joined = self.joined()
+            return TextPiece(joined.numbers.tolist(), None, joined.ends.tolist(), joined.content.tobytes())
+        documents = self.documents()
+        encoded = [document.text.encode("utf-8") for document in documents]
+        return TextPiece(
+            [document.number for document in documents],
+            [document.user for document in documents],
+            list(accumulate([len(text) + 1 for text in encoded])),
+            BOUNDARY.join([*encoded, b""]),
+        )
 
     def joined(self) -> JoinedTexts:
         """The texts with where each ends."""

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from coalmine.corpus.files.corpora import CorpusKind
-from coalmine.corpus.files.documents import CorpusDocument, Fields, LineBlock, missing_field
+from coalmine.corpus.files.documents import (
+    BOUNDARY,
+    CorpusDocument,
+    Fields,
+    LineBlock,
+    TextPiece,
+    missing_field,
+)
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 from coalmine.storage.decoding import UndecodableError, decode_python_json
@@ -27,15 +35,15 @@ class _JsonBlock(LineBlock):
         self.first = first
         self._corpus = corpus
         self._line = line
-        lines = raw.split(b"\n")
-        self.lines = len(lines) - 1
-        self.count = sum(1 for content in lines if content.strip())
+        self._contents = raw.split(b"\n")
+        self.lines = len(self._contents) - 1
+        self.count = len(self._contents) - sum(not content.strip() for content in self._contents)
 
     def spans(self) -> list[tuple[int, int]]:
         """Where in `raw` each document begins and ends."""
         spans: list[tuple[int, int]] = []
         start = 0
-        for content in self.raw.split(b"\n"):
+        for content in self._contents:
             end = start + len(content) + 1
             if content.strip():
                 spans.append((start, min(end, len(self.raw))))
@@ -45,8 +53,24 @@ class _JsonBlock(LineBlock):
     def documents(self) -> list[CorpusDocument]:
         """The documents on these lines."""
         decode = self._corpus.decode
-        lines = enumerate(self.raw.split(b"\n"), self._line)
+        lines = enumerate(self._contents, self._line)
         return [decode(number, content) for number, content in lines if content.strip()]
+
+    def piece(self, *, users: bool) -> TextPiece:
+        """The texts one after the other, without making a document of each."""
+        numbers: list[int] = []
+        names: list[str | None] = []
+        encoded: list[bytes] = []
+        for number, content in enumerate(self._contents, self._line):
+            if content.strip():
+                row = self._corpus.decode_row(number, content)
+                numbers.append(number)
+                encoded.append(row.text.encode("utf-8"))
+                if users:
+                    names.append(None if row.user is None else str(row.user))
+        ends = list(accumulate([len(text) + 1 for text in encoded]))
+        encoded.append(b"")
+        return TextPiece(numbers, names if users else None, ends, BOUNDARY.join(encoded))
 
 
 class JsonLinesCorpus(LineCorpus):
@@ -75,12 +99,18 @@ class JsonLinesCorpus(LineCorpus):
             first += block.count
             self.line += block.lines
 
-    def decode(self, number: int, content: bytes) -> CorpusDocument:
-        """The document on a line."""
+    def decode_row(self, number: int, content: bytes) -> Any:
+        """What is on a line: a record with the roles in use, or, if it is not strict JSON, the document itself."""
         try:
-            row: Any = self._decoder.decode(content)
+            return self._decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._decode_slowly(number, content)
+
+    def decode(self, number: int, content: bytes) -> CorpusDocument:
+        """The document on a line."""
+        row = self.decode_row(number, content)
+        if isinstance(row, CorpusDocument):
+            return row
         user, date = getattr(row, "user", None), getattr(row, "date", None)
         return CorpusDocument(
             number,

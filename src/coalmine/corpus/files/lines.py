@@ -16,6 +16,8 @@ from coalmine.errors import CorpusError
 
 # As long as an indexed document can be; a few kilobytes of compressed data can expand to a line of any length.
 LONGEST_LINE = 1 << 31
+# Bytes that are looked at together when only some of a block may be other than ASCII.
+_CHECKED_BYTES = 1 << 12
 
 
 class LineCorpus(Corpus):
@@ -80,15 +82,35 @@ class LineCorpus(Corpus):
     def whole_lines(self) -> Iterator[bytes]:
         """The content, without the byte order mark, in blocks that end with a line."""
         for raw in self._cut_after_lines():
-            try:
-                # Mostly it is ASCII, which is known sooner.
-                _ = raw.isascii() or raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                at = self.line + raw.count(b"\n", 0, error.start)
-                raise CorpusError(
-                    f"{self.place(at)} is not UTF-8 (byte 0x{raw[error.start]:02x}); convert the corpus to UTF-8"
-                ) from None
+            self.check_utf8(raw)
             yield raw
+
+    def check_utf8(self, raw: bytes) -> None:
+        """Raise a CorpusError that names the line, counted from the current one, if this is not UTF-8."""
+        try:
+            if not _is_ascii_or_utf8(raw):
+                raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            at = self.line + raw.count(b"\n", 0, error.start)
+            raise CorpusError(
+                f"{self.place(at)} is not UTF-8 (byte 0x{raw[error.start]:02x}); convert the corpus to UTF-8"
+            ) from None
+
+    def parts_of_lines(self) -> Iterator[bytes]:
+        """The same in blocks that end with a line where one ends in them, and otherwise in the middle of it, after a character."""
+        rest, begun = b"", False
+        for block in decompressed_blocks(self._file, self.path, self.kind.compression):
+            raw = rest + block
+            if not begun:
+                raw, begun = self._begin(raw), True
+            cut = raw.rfind(b"\n") + 1 or _last_character(raw)
+            rest = raw[cut:]
+            if raw[:cut]:
+                self.check_utf8(raw[:cut])
+                yield raw[:cut]
+        if rest:
+            self.check_utf8(rest)
+            yield rest
 
     def _edited(self, edits: Edits, advance: Callable[[], None]) -> Iterator[bytes]:
         ends_with_line_break = True
@@ -159,6 +181,30 @@ class LineCorpus(Corpus):
         if start[: start.find(b"\n") + 1].endswith(b"\r\n"):
             self.line_break = b"\r\n"
         return start
+
+
+def _is_ascii_or_utf8(raw: bytes) -> bool:
+    """Whether bytes are UTF-8; those that are ASCII, mostly nearly all, are not decoded."""
+    if raw.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    within = False
+    try:
+        for begin in range(0, len(raw), _CHECKED_BYTES):
+            some = raw[begin : begin + _CHECKED_BYTES]
+            if within or not some.isascii():
+                decoder.decode(some)
+                within = bool(decoder.getstate()[0])
+    except UnicodeDecodeError:
+        return False
+    return not within
+
+
+def _last_character(raw: bytes) -> int:
+    """Where the last character begins, which may be cut off."""
+    return next(
+        (at for at in range(len(raw) - 1, max(0, len(raw) - 4), -1) if raw[at] & 0xC0 != 0x80), len(raw)
+    )
 
 
 class RemainingLines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from coalmine.corpus.files.corpora import CorpusKind
-from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument, JoinedTexts, LineBlock
+from coalmine.corpus.files.documents import BOUNDARY, CorpusDocument, JoinedTexts, LineBlock, TextPiece
 from coalmine.corpus.files.lines import LineCorpus
 from coalmine.errors import CorpusError
 
@@ -81,6 +81,26 @@ class PlainTextCorpus(LineCorpus):
             block = _PlainBlock(raw, first, self.line)
             yield block
             first += block.count
+            self.line += block.lines
+
+    def pieces(self) -> Iterator[TextPiece]:
+        """The lines in order, in constant memory however long one is."""
+        goes_on = False
+        for raw in self.parts_of_lines():
+            if goes_on and raw.startswith(
+                (b"\n", b"\r\n")
+            ):  # the long line ends here, and with an empty one no boundary would be left
+                yield TextPiece([self.line], None, [1], BOUNDARY, continues=True)
+                goes_on = False
+            block = _PlainBlock(raw, 0, self.line)
+            piece = block.piece(users=False)
+            ends_here = raw.endswith(b"\n")
+            if not ends_here and piece.ends:
+                piece = piece._replace(
+                    content=piece.content[:-1], ends=[*piece.ends[:-1], piece.ends[-1] - 1]
+                )
+            yield piece._replace(continues=goes_on, goes_on=not ends_here)
+            goes_on = not ends_here
             self.line += block.lines
 
     def row(self, values: Mapping[str, str]) -> bytes:

@@ -43,8 +43,15 @@ class NaturalCanaries(NamedTuple):
     left_out: Mapping[tuple[str, str], int]
 
 
-def canaries_of(secrets: Iterable[NaturalSecret], options: NaturalOptions | None = None) -> NaturalCanaries:
+def canaries_of(
+    secrets: Iterable[NaturalSecret],
+    options: NaturalOptions | None = None,
+    *,
+    others: Iterable[tuple[str, str]] = (),
+) -> NaturalCanaries:
     """Secrets as canaries, in the given order, each with references that do not occur among them.
+
+    `others` are further secrets of the corpus, each with its kind, which are no references either.
 
     >>> found = canaries_of([NaturalSecret(kind="phone", text="713-853-1234", before="call me: ", copies=2)])
     >>> found.canaries[0].canary_id, found.canaries[0].text, found.canaries[0].times_trained_on
@@ -52,8 +59,9 @@ def canaries_of(secrets: Iterable[NaturalSecret], options: NaturalOptions | None
     >>> found.canaries.formats["phone-1"].size, len(found.canaries.references["phone-1"])
     (10000, 100)
     """
-    making = _Making(list(secrets), NaturalOptions() if options is None else options)
-    return making.made()
+    these = list(secrets)
+    known = [*((one.kind, one.text) for one in these), *others]
+    return _Making(these, NaturalOptions() if options is None else options, known).made()
 
 
 class _OneFormat(NamedTuple):
@@ -69,10 +77,12 @@ class _OneFormat(NamedTuple):
 class _Making:
     """All secrets, while canaries are made of them."""
 
-    def __init__(self, secrets: Sequence[NaturalSecret], options: NaturalOptions) -> None:
+    def __init__(
+        self, secrets: Sequence[NaturalSecret], options: NaturalOptions, known: Sequence[tuple[str, str]]
+    ) -> None:
         self._secrets, self._options = secrets, options
-        self._book = AddressBook(one.text for one in secrets if one.kind == "email")
-        self._known = {_essence(one.kind, one.text) for one in secrets}
+        self._book = AddressBook(dict.fromkeys(text for kind, text in known if kind == "email"))
+        self._known = {_essence(kind, text) for kind, text in known}
         # No two canaries have the same text.
         self._taken: set[str] = set()
 

@@ -13,12 +13,14 @@ from coalmine.corpus.secrets.kind import SecretKind
 # Bytes that a secret can have; a block of a private key is the longest.
 LONGEST_SECRET = 12 << 10
 # Bytes before a match that decide whether it is one, or belong to it.
-_BEFORE = 128
+_BEFORE = 80
 _PIECE = 1 << 20
 # The automaton has room for all states that text can lead to, so that it never falls back to a slower one.
 _AUTOMATON_BYTES = 256 << 20
 _CONTINUATION = 0b1000_0000
 _JOINS = b".-"
+# What is said about this many texts, each of so many bytes at most, is kept.
+_MOST_KEPT, _LONGEST_KEPT = 20_000, 320
 
 
 class Candidate(NamedTuple):
@@ -45,8 +47,12 @@ class SecretFinder:
 
     def __init__(self, kinds: Sequence[SecretKind]) -> None:
         self.kinds = tuple(kinds)
-        self._finditer = _compiled("|".join(f"(?:{kind.pattern})" for kind in kinds), captures=False).finditer
-        self._all_matchers = [_Matcher(kind) for kind in kinds]
+        self._rare = [
+            (_Matcher(kind), re.compile(kind.pattern.encode())) for kind in kinds if kind.by_rare_byte
+        ]
+        self._others = [_Matcher(kind) for kind in kinds if not kind.by_rare_byte]
+        together = "|".join(f"(?:{one.kind.pattern})" for one in self._others)
+        self._finditer = _compiled(together, captures=False).finditer if self._others else None
         # By the two bytes that a match begins with, so that few kinds are tried.
         self._matchers: dict[bytes, tuple[_Matcher, ...]] = {}
 
@@ -61,51 +67,70 @@ class SecretFinder:
             content = waiting + piece
             # What begins before this is known as a whole, and what follows is looked at with the next piece.
             limit = len(content) if last else _at_character(content, len(content) - LONGEST_SECRET)
-            for one in _without_overlaps(self._candidates(content, limit), reach - begin):
-                if one.value is not None:
-                    reach = begin + one.end
-                yield one._replace(start=begin + one.start, end=begin + one.end)
+            for one in self._candidates(content, begin, begin + limit):
+                # Of secrets that overlap only the first counts, and what failed inside of one does not.
+                if one.start >= reach:
+                    if one.value is not None:
+                        reach = one.end
+                    yield one
             kept = _at_character(content, limit - _BEFORE)
             begin, waiting = begin + kept, content[kept:]
 
-    def _candidates(self, original: bytes, limit: int) -> list[Candidate]:
-        """What begins before an offset; what has passed its check may overlap other such."""
+    def _candidates(self, original: bytes, offset: int, limit: int) -> list[Candidate]:
+        """What begins before `limit` in a part of a text, in order, and of what begins together the longest first."""
         folded = Folded(original)
         content = folded.content
         found: list[Candidate] = []
-        matches = self._finditer(content, 0)
-        while (match := next(matches, None)) is not None:
-            start, end = match.span()
+        for matcher, begin, end, known in self._matches(content):
+            first, last = offset + folded.original(begin), offset + folded.original_end(end)
+            if first < limit:
+                text = (
+                    known.text
+                    if folded.is_same
+                    else original[first - offset : last - offset].decode("utf-8", "replace")
+                )
+                found.append(Candidate(matcher.kind, first, last, text, known.value, known.specimen))
+        found.sort(key=_by_place)
+        return found
+
+    def _matches(self, content: bytes) -> Iterator[tuple[_Matcher, int, int, _Judgment]]:
+        """What has the shape of a secret, with its kind; what has passed its check may overlap other such."""
+        for matcher, pattern in self._rare:
+            for match in pattern.finditer(content):
+                if (one := matcher.at(content, *match.span())) is not None:
+                    yield matcher, *one
+        matches = self._finditer(content, 0) if self._finditer else iter(())
+        while (found := next(matches, None)) is not None:
+            start, end = found.span()
             beginning = content[start : start + 2]
             matchers = self._matchers.get(beginning) or self._matchers_of(beginning)
             reach = start + 1
             for matcher in matchers:
-                one = matcher.at(content, start, end if len(matchers) == 1 else None)
-                if one is None:
-                    continue
-                begin, reach_of_one, value = one
-                candidate = _candidate(folded, matcher.kind, begin, reach_of_one, value)
-                if candidate.start < limit:
-                    found.append(candidate)
-                if value is not None:
-                    # What is found may be the beginning of an address, which is found by its end.
-                    reach = reach_of_one - (content[reach_of_one : reach_of_one + 1] == b"@")
-                    break
-            if reach != end:
+                if (one := matcher.at(content, start, end if len(matchers) == 1 else None)) is not None:
+                    yield matcher, *one
+                    if one[2].value is not None:
+                        reach = one[1]
+                        break
+            if reach != end and self._finditer:
                 matches = self._finditer(content, reach)
-        return found
 
     def _matchers_of(self, beginning: bytes) -> tuple[_Matcher, ...]:
-        possible = tuple(one for one in self._all_matchers if one.begins(beginning))
+        possible = tuple(one for one in self._others if one.begins(beginning))
         self._matchers[beginning] = possible
         return possible
 
 
-def _candidate(folded: Folded, kind: SecretKind, begin: int, end: int, value: str | None) -> Candidate:
-    """What was found, at its place in the original."""
-    first, last = folded.original(begin), folded.original_end(end)
-    text = folded.given[first:last].decode("utf-8", "replace")
-    return Candidate(kind, first, last, text, value, value is not None and kind.is_specimen(value))
+def _by_place(one: Candidate) -> tuple[int, int]:
+    return one.start, -one.end
+
+
+class _Judgment(NamedTuple):
+    """What a kind says about a text: the part that has its shape, the plain form if that passes, and whether it is well known."""
+
+    length: int
+    text: str
+    value: str | None
+    specimen: bool
 
 
 class _Matcher:
@@ -114,15 +139,16 @@ class _Matcher:
     def __init__(self, kind: SecretKind) -> None:
         self.kind = kind
         self.begins = re.compile(kind.begins.encode("latin-1")).match
-        compiled = _compiled(kind.pattern)
+        self._known: dict[bytes, _Judgment] = {}
+        compiled: Any = re.compile(kind.pattern.encode()) if kind.by_rare_byte else _compiled(kind.pattern)
         self._match, self._has_context = compiled.match, compiled.groups > 0
         self._after: Any = None if kind.after is None else _compiled(kind.after).match
         self._before = None if kind.before is None else re.compile(kind.before.encode("latin-1")).match
         # A secret with an open end begins where its characters begin, so that no run of them is looked at more than once.
         self._not_after = re.compile(f"[{kind.alphabet}]".encode()) if kind.after and kind.alphabet else None
 
-    def at(self, content: bytes, begin: int, end: int | None) -> tuple[int, int, str | None] | None:
-        """Where it begins and ends and its plain form, which is None if it fails its check; None if nothing has the shape.
+    def at(self, content: bytes, begin: int, end: int | None) -> tuple[int, int, _Judgment] | None:
+        """Where it begins and ends, and what it is; None if nothing has the shape.
 
         `end` is given if it is known that the pattern of this kind matches up to there.
         """
@@ -132,20 +158,35 @@ class _Matcher:
                 return None
             begin, end = match.span(1 if self._has_context and match.span(1) != (-1, -1) else 0)
         if self._before is not None:
-            found = self._before(content[max(0, begin - _BEFORE) : begin + 1][::-1])
-            begin -= found.end() - 1 if found else 0
+            found = self._before(content[begin - _BEFORE if begin > _BEFORE else 0 : begin][::-1])
+            if found is None:
+                return None
+            begin -= found.end()
         if self._after is not None:
             end = self._open_end(content, begin, end)
-        kind = self.kind
-        if kind.is_number and _is_part_of_longer(content, begin, end):
+        if self.kind.is_number and _is_part_of_longer(content, begin, end):
             return None
-        text = content[begin:end].decode("utf-8", "surrogateescape")
+        raw = content[begin:end]
+        known = self._known.get(raw)
+        if known is None:
+            known = self._judged(raw)
+        return (begin, begin + known.length, known) if known.length else None
+
+    def _judged(self, raw: bytes) -> _Judgment:
+        """What the kind says; kept, because most secrets occur several times."""
+        kind, text = self.kind, raw.decode("utf-8", "surrogateescape")
         part = kind.part(text)
         if part is None:
-            return None
-        if len(part) < len(text):
-            end = begin + len(part.encode("utf-8", "surrogateescape"))
-        return begin, end, kind.check(part)
+            known = _Judgment(0, "", None, False)
+        else:
+            length = len(part.encode("utf-8", "surrogateescape"))
+            value = kind.check(part)
+            known = _Judgment(length, part, value, value is not None and kind.is_specimen(value))
+        if len(raw) <= _LONGEST_KEPT:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[raw] = known
+        return known
 
     def _open_end(self, content: bytes, begin: int, end: int) -> int:
         """Where a secret ends that goes on as long as its characters do."""
@@ -164,16 +205,6 @@ def _is_part_of_longer(content: bytes, begin: int, end: int) -> bool:
 
 def _is_digit(byte: int) -> bool:
     return 48 <= byte <= 57
-
-
-def _without_overlaps(found: list[Candidate], reach: int) -> Iterator[Candidate]:
-    """Of secrets that overlap only the first, and of those that begin together the longest; with what failed outside of them."""
-    found.sort(key=lambda one: (one.start, -one.end))
-    for one in found:
-        if one.start >= reach:
-            yield one
-            if one.value is not None:
-                reach = one.end
 
 
 def _compiled(pattern: str, *, captures: bool = True) -> Any:

@@ -21,6 +21,9 @@ _STAYS, _REMOVED = 0xFF, 0xFE
 _MINUS, _SOFT_HYPHEN, _BYTE_ORDER_MARK = 0x2212, 0x00AD, 0xFEFF
 _FULL_WIDTH = range(0xFF01, 0xFF5F)
 _FULL_WIDTH_OFFSET = 0xFEE0
+# Where only one byte in so many begins a folded character, joining what is between them is faster than looking at every byte.
+_SPARSE = 200
+_BYTES = [bytes([byte]) for byte in range(256)]
 
 
 @cache
@@ -68,24 +71,24 @@ class Folded:
     """
 
     def __init__(self, original: bytes) -> None:
-        self.given = self.content = original
-        self._is_same = original.isascii()
+        self.content = original
+        self.is_same = original.isascii()
         self._shifts: list[int] = []
         self._missing: list[int] = []
         self._replaced: list[int] = []
         self._widths: list[int] = []
-        if not self._is_same:
+        if not self.is_same:
             self._fold(original)
 
     def original(self, offset: int) -> int:
         """Where in the original the byte at an offset of `content` is."""
-        if self._is_same:
+        if self.is_same:
             return offset
         return offset + self._missing[bisect_right(self._shifts, offset)]
 
     def original_end(self, offset: int) -> int:
         """Where in the original the byte just before an offset of `content` ends, with all bytes that were folded to it."""
-        if self._is_same:
+        if self.is_same:
             return offset
         last = offset - 1
         place = bisect_left(self._replaced, last)
@@ -97,8 +100,8 @@ class Folded:
 
         content = np.frombuffer(original, dtype=np.uint8)
         starts, widths, folds = _folded_characters(content)
-        self._is_same = not len(starts)
-        if self._is_same:
+        self.is_same = not len(starts)
+        if self.is_same:
             return
         removed = folds == _REMOVED
         # How many bytes of each are left, and how many are missing before it and after it.
@@ -108,6 +111,15 @@ class Folded:
         # From these offsets of the folded content on, one more of them is missing. Lists, because single numbers are looked up.
         self._shifts, self._missing = (at + left).tolist(), missing.tolist()
         self._replaced, self._widths = at[~removed].tolist(), widths[~removed].tolist()
+        ends = starts + widths
+        if len(starts) * _SPARSE < len(content):
+            pieces: list[bytes] = []
+            begin = 0
+            for start, end, fold in zip(starts.tolist(), ends.tolist(), folds.tolist(), strict=True):
+                pieces += (original[begin:start], b"" if fold == _REMOVED else _BYTES[fold])
+                begin = end
+            self.content = b"".join([*pieces, original[begin:]])
+            return
         new = content.copy()
         new[starts[~removed]] = folds[~removed]
         kept = np.ones(len(content), dtype=bool)
@@ -121,7 +133,8 @@ def _folded_characters(content: NDArray[np.uint8]) -> tuple[IntArray, IntArray, 
     """Where characters begin that are folded, how many bytes each has, and what it is folded to."""
     import numpy as np
 
-    starts = np.flatnonzero((content >= 0xC2) & (content < 0xF5))
+    starts = np.flatnonzero(content >= 0xC2)
+    starts = starts[content[starts] < 0xF5]
     leads = content[starts]
     widths = 2 + (leads >= 0xE0).astype(np.int64) + (leads >= 0xF0)
     whole = starts + widths <= len(content)

@@ -29,6 +29,8 @@ class SecretKind:
         sensitivity: from 1 to 5; what is audited first.
         before: for a pattern that matches the end of a secret: what comes before it, as a regular expression for reversed bytes.
         after: for a pattern that matches the beginning of a secret: what follows, as a regular expression of google-re2.
+        by_rare_byte: whether the pattern begins with a byte that is rare in text; it is then one of Python's `re`, which finds such a
+            byte faster than anything else, and has to be linear.
         is_number: whether it must not be part of a longer number.
         kept: how many characters at the beginning anyone can guess, such as the issuer of a card.
         kept_at_end: how many characters at the end, such as the domain of an e-mail address.
@@ -47,6 +49,7 @@ class SecretKind:
     sensitivity: int = 3
     before: str | None = None
     after: str | None = None
+    by_rare_byte: bool = False
     is_number: bool = False
     kept: Callable[[str], int] = lambda _: 0
     kept_at_end: Callable[[str], int] = lambda _: 0

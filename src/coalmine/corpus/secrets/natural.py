@@ -19,8 +19,7 @@ class NaturalSecret(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: the name of its kind, such as "phone".
         text: the secret as one document has it.
-        before: what comes before it in that document; of several occurrences, those of the first that has `MOST_CONTEXT` characters
-            before it, otherwise of the first with the most.
+        before: what comes before it in that document, which is the first that has it.
         copies: how often it occurs in the corpus, in any spelling; 0 if the corpus was searched and it is not there.
         user: whose text it is in; None where that is not known.
         template: the template of the format that it was found by, for a kind that the user gave.
@@ -42,6 +41,7 @@ class NaturalOptions(Options, frozen=True, kw_only=True):
     Attributes:
         context: how many characters before a secret, at most, are given to the model; fewer where its document begins, and where the
             secret could be copied from them.
+        most: secrets that are made into canaries, the most sensitive and then the most repeated first.
         references: other members of its kind, in the same context, that do not occur in the corpus.
         seed: the seed of all draws.
 
@@ -52,6 +52,10 @@ class NaturalOptions(Options, frozen=True, kw_only=True):
     context: Annotated[
         int, Option("Characters before a secret that the model is given, at most.", least=0)
     ] = 64
+    most: Annotated[
+        int,
+        Option("Secrets that are made into canaries, the most sensitive and most repeated first.", least=1),
+    ] = 1000
     references: Annotated[
         int, Option("Members of its kind that each secret is compared with, in its context.", least=1)
     ] = 100

@@ -11,6 +11,7 @@ from coalmine.audits.registry import COMPARISONS, OF_CORPORA, audits
 from coalmine.corpus.deduplication.report import DEDUPLICATIONS
 from coalmine.corpus.index.shards import INDEXES
 from coalmine.corpus.redaction.report import REDACTIONS
+from coalmine.corpus.secrets.results import SCANS
 from coalmine.evidence.reading import documents_of
 from coalmine.models.reference.checkpoint import MODELS
 from coalmine.records.documents import Document, is_sealed
@@ -30,6 +31,7 @@ def all_documents() -> tuple[Document[Any], ...]:
         *(one.document for one in COMPARISONS),
         *OF_CORPORA,
         DEDUPLICATIONS,
+        SCANS,
         REDACTIONS,
         MODELS,
         INDEXES,

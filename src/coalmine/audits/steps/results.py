@@ -1,0 +1,115 @@
+"""review.json: the plan of one `coalmine audit`, by what costs it was made, and what became of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from coalmine.records.documents import Document, Origin
+
+SCHEMA = "coalmine.review/1"
+
+# "no_time": it did not fit into the time that was given; "not_applicable": an input is missing, or the model cannot be asked.
+Status = Literal["planned", "running", "done", "no_time", "not_applicable"]
+NOT_TESTED: tuple[Status, ...] = ("no_time", "not_applicable")
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One step: what it asks, how it was planned, and what became of it.
+
+    Attributes:
+        name: the name of the step, which is that of its folder.
+        title: what it asks, in a few words.
+        audits: the audits whose results it gives.
+        status: what became of it.
+        size: what was asked, in words; empty where nothing was.
+        why: why it was not run, or why it was cut down; empty where neither is so.
+        settings: what was decided about it, by name, so that a run that is resumed asks the same.
+        expected_seconds: what it takes by the measured costs; for a step that did not fit, what the least of it would take.
+        seconds: what it took.
+
+    >>> StepRecord(name="recitation", title="Recitation", audits=("recitation",), status="no_time", why="it did not fit").tested
+    False
+    """
+
+    name: str
+    title: str
+    audits: tuple[str, ...]
+    status: Status
+    size: str = ""
+    why: str = ""
+    settings: dict[str, Any] = {}
+    expected_seconds: float = 0.0
+    seconds: float | None = None
+
+    @property
+    def tested(self) -> bool:
+        """Whether it has results."""
+        return self.status == "done"
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of one audit, and what became of it; the content of review.json.
+
+    Attributes:
+        model: the model's description of itself.
+        reference: that of the model that it is compared with, if there is one.
+        data_sha256: the hash of each file that was given, by its role.
+        minutes: the time that was given.
+        settings: the other options, by name.
+        costs: what the model was measured to take, by name: tokens per second, and so on.
+        prepared_seconds: what loading, scanning and measuring took before anything was planned.
+        steps: the steps, in the order in which they run.
+        warnings: what to know about the data.
+        finished: whether all steps are over.
+
+    >>> step = StepRecord(name="recitation", title="Recitation", audits=("recitation",), status="done")
+    >>> Review(model={}, minutes=5, steps=(step,)).step("recitation").tested
+    True
+    """
+
+    schema: str = SCHEMA
+    model: dict[str, Any]
+    reference: dict[str, Any] | None = None
+    data_sha256: dict[str, str] = {}
+    minutes: float
+    settings: dict[str, Any] = {}
+    costs: dict[str, float | None] = {}
+    prepared_seconds: float = 0.0
+    steps: tuple[StepRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+    finished: bool = False
+
+    def step(self, name: str) -> StepRecord | None:
+        """One step by its name, or None."""
+        return next((one for one in self.steps if one.name == name), None)
+
+
+def _problems(document: Review) -> Iterator[str]:
+    names = [one.name for one in document.steps]
+    if len(set(names)) < len(names):
+        yield "two steps have one name"
+    if not document.minutes > 0:
+        yield f"the time that was given is {document.minutes} minutes"
+    for one in document.steps:
+        if one.status in NOT_TESTED and not one.why:
+            yield f"the step {one.name!r} was not run, and there is no reason"
+        if document.finished and one.status in {"planned", "running"}:
+            yield f"the step {one.name!r} is not over, and the audit is finished"
+
+
+REVIEWS = Document(
+    record=Review,
+    schema=SCHEMA,
+    file="review.json",
+    what="the audit",
+    title="the plan of an audit",
+    by="coalmine audit",
+    holds="the plan of an audit: each step, what it was expected to take and took, and why it was cut down or not run",
+    problems=_problems,
+    written_by="audit",
+    origin=Origin(model=lambda document: document.model),
+)
+"""review.json: `run.all(REVIEWS)` gives what `coalmine audit` tested in a run, and what it did not."""

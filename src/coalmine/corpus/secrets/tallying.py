@@ -1,0 +1,262 @@
+"""Counts of what a scan found, by secret, kind and user: exact, and in memory that does not grow with the corpus."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from coalmine.corpus.secrets.counting import Tallies
+from coalmine.corpus.secrets.kind import SecretKind
+from coalmine.corpus.secrets.results import (
+    Copies,
+    DistinctSecret,
+    KindFound,
+    RepeatedSecret,
+    SecretOccurrence,
+    UserFound,
+    UserSecrets,
+    masked,
+)
+
+if TYPE_CHECKING:
+    from coalmine.corpus.index.queries import CorpusIndex
+
+# How many of the most repeated secrets and of the users with the most are listed.
+MOST_LISTED = 20
+_AT_ONCE = 1 << 12
+
+
+class _Seen(msgspec.Struct, gc=False):
+    """The copies of one secret with one user; the place is that of the first."""
+
+    kind: str
+    value: str
+    specimen: bool
+    copies: int
+    documents: int
+    document: int
+    user: str | None
+    start: int
+    end: int
+    text: str
+    last_document: int
+
+
+class _Failed(msgspec.Struct, gc=False):
+    """A text that has the shape of a kind and fails its check."""
+
+    kind: str
+
+
+class _OfUser(msgspec.Struct):
+    """What one user's documents hold."""
+
+    user: str
+    kinds: dict[str, int]
+
+
+def _both(first: _Seen, second: _Seen) -> _Seen:
+    first.copies += second.copies
+    first.documents += second.documents - (first.last_document == second.document)
+    first.last_document = second.last_document
+    return first
+
+
+def _both_users(first: _OfUser, second: _OfUser) -> _OfUser:
+    for kind, count in second.kinds.items():
+        first.kinds[kind] = first.kinds.get(kind, 0) + count
+    return first
+
+
+def _first_of(one: SecretOccurrence) -> _Seen:
+    return _Seen(
+        one.kind,
+        one.value,
+        one.specimen,
+        1,
+        1,
+        one.document,
+        one.user,
+        one.start,
+        one.end,
+        one.text,
+        one.document,
+    )
+
+
+class Tally:
+    """What a scan has found so far; `distinct`, then `by_users`, then the rest are asked for once everything is added."""
+
+    def __init__(
+        self, kinds: Sequence[SecretKind], folder: Path, *, index: CorpusIndex | None, has_users: bool
+    ) -> None:
+        self._kinds = kinds
+        self._index = index
+        self._seen = Tallies(_Seen, _both, folder)
+        self._failed = Tallies(_Failed, lambda first, _: first, folder)
+        self._users = Tallies(_OfUser, _both_users, folder) if has_users else None
+        self._occurrences: Counter[str] = Counter()
+        self._specimens: Counter[str] = Counter()
+        self._documents: Counter[str] = Counter()
+        self._last_document: dict[str, int] = {}
+        # Known once all distinct secrets and users were listed.
+        self._secrets: Counter[str] = Counter()
+        self._by_copies: Counter[tuple[str, int]] = Counter()
+        self._repeated: list[tuple[int, int, int, DistinctSecret]] = []
+        self._users_of_kind: Counter[str] = Counter()
+        self._top_users: list[tuple[int, int, UserFound]] = []
+        self.users = 0 if has_users else None
+
+    def add(self, one: SecretOccurrence) -> None:
+        """Count one place of a secret."""
+        kind, document, user = one.kind, one.document, one.user
+        seen = self._seen.here.get((kind, one.value, user or ""))
+        if seen is None:
+            self._seen.add(_first_of(one), kind, one.value, user or "")
+        else:
+            seen.copies += 1
+            seen.documents += seen.last_document != document
+            seen.last_document = document
+        if one.specimen:
+            self._specimens[kind] += 1
+            return
+        self._occurrences[kind] += 1
+        if self._last_document.get(kind) != document:
+            self._last_document[kind] = document
+            self._documents[kind] += 1
+        if self._users is not None and user is not None:
+            self._add_user(self._users, user, kind)
+
+    def _add_user(self, users: Tallies[_OfUser], user: str, kind: str) -> None:
+        of_user = users.here.get((user,))
+        if of_user is None:
+            users.add(_OfUser(user, {kind: 1}), user)
+        else:
+            of_user.kinds[kind] = of_user.kinds.get(kind, 0) + 1
+
+    def add_failed(self, kind: str, text: str) -> None:
+        """Count a text that has the shape of a kind, and fails its check."""
+        plain = "".join(filter(str.isalnum, text))
+        if (kind, plain) not in self._failed.here:
+            self._failed.add(_Failed(kind), kind, plain)
+
+    def distinct(self) -> Iterator[DistinctSecret]:
+        """Each secret once, in an order that depends on the secrets only."""
+        secrets = (
+            _joined(list(copies)) for _, copies in groupby(self._seen, key=lambda one: (one.kind, one.value))
+        )
+        while some := list(islice(secrets, _AT_ONCE)):
+            if self._index is not None:
+                counts = self._index.counts([one.text for one in some]).tolist()
+                some = [
+                    msgspec.structs.replace(one, copies_in_index=count)
+                    for one, count in zip(some, counts, strict=True)
+                ]
+            for one in some:
+                self._note(one)
+            yield from some
+
+    def by_users(self) -> Iterator[UserSecrets]:
+        """Each user with a secret once; nothing where the corpus names none."""
+        for number, one in enumerate(self._users or (), 1):
+            self.users = number
+            self._users_of_kind.update(one.kinds.keys())
+            total = sum(one.kinds.values())
+            _keep_most(self._top_users, (total, -number, UserFound(number, total, one.kinds)))
+            yield UserSecrets(one.user, total, one.kinds)
+
+    def kinds(self) -> tuple[KindFound, ...]:
+        """What was found of each kind, in their order."""
+        failed = Counter(one.kind for one in self._failed)
+        return tuple(self._of_kind(kind, failed[kind.name]) for kind in self._kinds)
+
+    def by_user(self) -> tuple[UserFound, ...]:
+        """The users with the most occurrences, those first."""
+        return tuple(found for _, _, found in sorted(self._top_users, reverse=True))
+
+    def repeated(self) -> tuple[RepeatedSecret, ...]:
+        """The secrets with the most copies, those first."""
+        return tuple(
+            RepeatedSecret(
+                kind=one.kind,
+                masked=masked(one.text),
+                copies=one.copies,
+                documents=one.documents,
+                users=one.users,
+                document=one.document,
+                start=one.start,
+                copies_in_index=one.copies_in_index,
+            )
+            for *_, one in sorted(self._repeated, key=lambda each: each[:3], reverse=True)
+        )
+
+    def _note(self, one: DistinctSecret) -> None:
+        if one.specimen:
+            return
+        self._secrets[one.kind] += 1
+        self._by_copies[one.kind, (one.copies - 1).bit_length()] += 1
+        if one.copies > 1:
+            _keep_most(self._repeated, (one.copies, -one.document, -one.start, one))
+
+    def _of_kind(self, kind: SecretKind, failed: int) -> KindFound:
+        name = kind.name
+        secrets = self._secrets[name]
+        shaped = secrets + failed
+        buckets = sorted(bucket for of, bucket in self._by_copies if of == name)
+        return KindFound(
+            kind=name,
+            title=kind.title,
+            sensitivity=kind.sensitivity,
+            occurrences=self._occurrences[name],
+            secrets=secrets,
+            documents=self._documents[name],
+            users=self._users_of_kind[name],
+            specimens=self._specimens[name],
+            shaped=shaped,
+            expected_by_chance=None if kind.chance is None else shaped * kind.chance,
+            p_value=None if kind.chance is None else _as_many_by_chance(secrets, shaped, kind.chance),
+            by_copies=tuple(
+                Copies(2**bucket // 2 + 1, 2**bucket, self._by_copies[name, bucket]) for bucket in buckets
+            ),
+        )
+
+
+def _joined(copies: list[_Seen]) -> DistinctSecret:
+    """A secret from what each of its users has of it."""
+    first = min(copies, key=lambda one: (one.document, one.start))
+    return DistinctSecret(
+        kind=first.kind,
+        value=first.value,
+        specimen=first.specimen,
+        copies=sum(one.copies for one in copies),
+        documents=sum(one.documents for one in copies),
+        users=sum(one.user is not None for one in copies),
+        document=first.document,
+        user=first.user,
+        start=first.start,
+        end=first.end,
+        text=first.text,
+    )
+
+
+def _keep_most(kept: list, one: tuple) -> None:  # type: ignore[type-arg]
+    """Keep one more on a list of the largest."""
+    if len(kept) < MOST_LISTED:
+        heapq.heappush(kept, one)
+    else:
+        heapq.heappushpop(kept, one)
+
+
+def _as_many_by_chance(passed: int, shaped: int, chance: float) -> float:
+    """The probability that at least this many of `shaped` random texts pass."""
+    if not passed:
+        return 1.0
+    from scipy.special import betainc
+
+    return float(betainc(passed, shaped - passed + 1, chance))

@@ -1,0 +1,179 @@
+"""Recitation: which training sequences the model completes word for word, over a sample by number of copies."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coalmine.audits.provenance.views import encoded
+from coalmine.audits.recitation.measuring import recite
+from coalmine.audits.recitation.options import RecitationOptions
+from coalmine.audits.recitation.questions import longest_prompt
+from coalmine.audits.recitation.results import RECITATIONS
+from coalmine.corpus.index.building import build_index
+from coalmine.corpus.index.options import IndexOptions
+from coalmine.corpus.index.queries import CorpusIndex
+from coalmine.corpus.index.tokenizing import tokenizer_sha256
+from coalmine.errors import InputError
+from coalmine.models.protocols import MaskedModel, PairModel, TextScorer
+from coalmine.review.step import ReviewStep, Sized, TooLong
+from coalmine.review.subject import StepRun, Subject
+
+# As many tokens must come out, after these contexts, wherever documents and model are long enough.
+SUFFIX, CONTEXTS = 50, (50, 200)
+# A shorter suffix is what anyone might write.
+SHORTEST_SUFFIX = 10
+# The share of documents that must be long enough for a length.
+LONG_ENOUGH = 0.1
+FEWEST, MOST = 100, 4_000
+# What sorting a character of the corpus takes, and scanning the index for one length, in seconds.
+SORTING, SCANNING = 5e-7, 1e-7
+
+
+class _Cuts(NamedTuple):
+    """How sequences are cut, in tokens."""
+
+    suffix: int
+    contexts: tuple[int, ...]
+    # About how many such sequences the training data has.
+    places: int
+
+    @property
+    def tokens(self) -> float:
+        """Of a sequence, on average."""
+        return self.suffix + sum(self.contexts) / len(self.contexts)
+
+
+class RecitationStep(ReviewStep):
+    """Sequences of the training data, which the model is asked to complete."""
+
+    name = "recitation"
+    title = "Recitation of training text"
+    audits = ("recitation",)
+    share = 3.0
+    files = (RECITATIONS.file,)
+
+    def obstacle(self, subject: Subject) -> str | None:
+        """A model that cannot be asked, or documents that are too short."""
+        model = subject.model
+        if isinstance(model, PairModel):
+            return "a model of pairs is asked with a source each, and the index of a corpus has none"
+        if isinstance(model, TextScorer):
+            return "the tokens of an endpoint are not known here, so no sequence of them can be looked up in the training data"
+        if not subject.costs.following:
+            return "the model does not give the probability of a text"
+        try:
+            tokenizer_sha256(model.tokenizer)
+        except InputError as problem:
+            return str(problem)
+        if _cuts(subject) is None:
+            return (
+                f"nine of ten documents of the training data are shorter than {2 * SHORTEST_SUFFIX} tokens, which is too short to tell "
+                "reciting from guessing; join lines that belong together"
+            )
+        return None
+
+    def plan(self, subject: Subject, seconds: float) -> Sized | TooLong:
+        """As many sequences as fit, once the corpus is indexed."""
+        cuts, characters = _cuts(subject), subject.gathered.training.characters
+        each = subject.models_take("following")
+        if cuts is None or each is None:
+            return TooLong(seconds)
+        compared = _baseline(subject) is not None
+        if not compared:
+            each = 1 / (subject.costs.following or 1.0) / subject.workers
+        each *= cuts.tokens
+        before = characters * (
+            0.0 if subject.index is not None else 1 / (subject.costs.cutting or 1e6) + SORTING
+        )
+        before += characters * SCANNING * len(cuts.contexts)
+        least = before + FEWEST * each
+        if least > seconds:
+            return TooLong(least)
+        most = min(MOST, max(FEWEST, cuts.places))
+        number = min(most, int((seconds - before) / each))
+        said = ", ".join(map(str, cuts.contexts))
+        return Sized(
+            {
+                "suffix": cuts.suffix,
+                "contexts": list(cuts.contexts),
+                "sequences": number,
+                "baseline": compared,
+            },
+            before + number * each,
+            f"up to {number:,} sequences, {cuts.suffix} tokens after {said} of context"
+            + (", and the reference model beside" if compared else ""),
+            ""
+            if number == most
+            else f"{number:,} sequences were tried and not {most:,}, to fit into the time",
+        )
+
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
+        """Index the corpus, and ask."""
+        masked = isinstance(subject.model, MaskedModel)
+        sizes: dict[str, Any] = (
+            {"lengths": tuple(one + settings["suffix"] for one in settings["contexts"])}
+            if masked
+            else {"contexts": tuple(settings["contexts"]), "suffix": settings["suffix"]}
+        )
+        options = RecitationOptions(
+            max_sequences=settings["sequences"], greedy_only=True, seed=subject.seed, **sizes
+        )
+        recite(
+            subject.model,
+            self._index(subject, running),
+            options,
+            baseline=_baseline(subject) if settings["baseline"] else None,
+            out=running.folder,
+            engine=running.engine,
+            progress=running.progress,
+        )
+
+    def _index(self, subject: Subject, running: StepRun) -> CorpusIndex:
+        if subject.index is not None:
+            return CorpusIndex.open(subject.index)
+        # Whose text it is and when it was written do not matter here.
+        fields = msgspec.structs.replace(subject.fields, user=None, date=None)
+        options = IndexOptions(tokenizer=subject.model.tokenizer, fields=fields)
+        return build_index(
+            subject.data,
+            subject.folder / "index",
+            options=options,
+            engine=running.engine,
+            progress=running.progress,
+        )
+
+
+def _baseline(subject: Subject) -> Any:
+    """The reference model, where it can be asked about the same tokens."""
+    reference = subject.reference
+    if reference is None or subject.reference_costs is None or not subject.reference_costs.following:
+        return None
+    if isinstance(reference, MaskedModel) != isinstance(subject.model, MaskedModel):
+        return None
+    try:
+        same = tokenizer_sha256(reference.tokenizer) == tokenizer_sha256(subject.model.tokenizer)
+    except InputError:
+        return None
+    return reference if same else None
+
+
+def _cuts(subject: Subject) -> _Cuts | None:
+    """The lengths that enough documents and the model have room for; None where all are too short."""
+    model, training = subject.model, subject.gathered.training
+    lengths = sorted(len(encoded(model.tokenizer, user.texts[0].text) or []) for user in training.sample)
+    longest = lengths[int((1 - LONG_ENOUGH) * (len(lengths) - 1))]
+
+    def cut(suffix: int, contexts: tuple[int, ...]) -> _Cuts:
+        fits = sum(max(0, length - suffix - one + 1) for length in lengths for one in contexts)
+        return _Cuts(suffix, contexts, round(fits / len(lengths) * training.documents))
+
+    room = longest_prompt(model, SUFFIX)
+    contexts = tuple(one for one in CONTEXTS if one + SUFFIX <= longest and (room is None or one <= room))
+    if contexts:
+        return cut(SUFFIX, contexts)
+    suffix = min(SUFFIX, longest // 2)
+    room = longest_prompt(model, suffix)
+    context = suffix if room is None else min(suffix, room)
+    return None if suffix < SHORTEST_SUFFIX or context < 1 else cut(suffix, (context,))

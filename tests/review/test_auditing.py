@@ -1,0 +1,288 @@
+"""One audit of everything: each step by what was given, the same results after a stop, and a page that says what was not tested."""
+
+import json
+import random
+
+import pytest
+
+from coalmine import CanarySet, ScriptedModel, audit, check, findings_of, parse_policy, read_run, verify_run
+from coalmine.audits import PROVENANCES, RECITATIONS, REVIEWS
+from coalmine.corpus import Fields
+from coalmine.errors import InputError, NotMeasurableError
+from coalmine.progress import Silent
+from coalmine.reports.reported import reported
+from coalmine.review.costs import Costs, Timing
+
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "saw",
+    "dogs",
+    "run",
+    "far",
+    "away",
+    "under",
+    "seven",
+    "trees",
+    "while",
+    "rain",
+    "fell",
+]
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz 0123456789"
+STEPS = (
+    "recitation",
+    "documents",
+    "users",
+    "canaries-exposure",
+    "canaries-extraction",
+    "canaries-membership",
+)
+COSTS = Costs(reading=1e4, following=1e4, scoring=1e4, stepping=1e5, cutting=1e6, tokens_per_character=1.0)
+
+
+def still(costs=COSTS):
+    """A clock that stands still, and costs that are known."""
+    return Timing(clock=lambda: 0.0, measure=lambda _model, _texts: costs)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Training data of which a model knows every line, and held-out text, by other users."""
+    at, draw = tmp_path_factory.mktemp("world"), random.Random(0)
+
+    def lines(number):
+        return [" ".join(draw.choice(WORDS) for _ in range(10)) for _ in range(number)]
+
+    known, others = lines(48), lines(48)
+    for name, texts, by in (("train", known, "u"), ("held-out", others, "v")):
+        rows = [{"text": text, "user": f"{by}{place % 12}@example.org"} for place, text in enumerate(texts)]
+        (at / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    memory = dict.fromkeys(known, 1 / 200) | {"pin 49": 1 / 50}
+    return at, lambda: ScriptedModel(CHARACTERS, memory=memory)
+
+
+def everything(at, out, model, **others):
+    return audit(
+        model,
+        at / "train.jsonl",
+        out,
+        held_out=at / "held-out.jsonl",
+        canaries=CanarySet.of("pin {digits:2}", ["pin 49"], references=20),
+        fields=Fields(user="user"),
+        **{"minutes": 1, "timing": still(), **others},
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(world, tmp_path_factory):
+    at, made = world
+    out = tmp_path_factory.mktemp("whole") / "audit"
+    return out, everything(at, out, made())
+
+
+def results(out):
+    """Everything that was written but the plan, which has times, and the page, which shows it."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name not in {"review.json", "report.html"}
+    }
+
+
+def test_every_step_is_run_that_something_was_given_for(whole):
+    out, review = whole
+    assert [(one.name, one.status) for one in review.steps] == [(name, "done") for name in STEPS]
+    assert review.finished
+    run = read_run(out)
+    assert run.first(RECITATIONS).sequences > 0
+    assert {one.document.settings.by for one in run.all(PROVENANCES)} == {"document", "user"}
+    assert verify_run(out).sound
+
+
+def test_the_first_screen_says_what_leaks_and_what_to_do(whole):
+    out, _ = whole
+    (found,) = reported([read_run(out)])
+    answers = {one.topic.question: one for one in found.conclusion.answers}
+    assert answers["Does it recite its training data?"].answer.startswith("Yes: ")
+    assert answers["Can its training data be recognized?"].answer.startswith("Yes: ")
+    assert answers["Can they be extracted?"].answer == "Yes: 1 of 1"
+    assert answers["What should I do?"].answer == "Do not release it"
+    assert "What was not tested?" not in answers
+    assert "can be told from other text" in (out / "report.html").read_text()
+
+
+def test_the_results_can_be_checked_against_a_policy(whole):
+    out, _ = whole
+    policy = parse_policy('require = ["recitation", "provenance"]\n[recitation]\nrate_at_most = 0.5\n')
+    assert check(read_run(out), policy).exit_code in {0, 1, 2}
+
+
+def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
+    at, made = world
+    review = audit(made(), at / "train.jsonl", tmp_path / "audit", minutes=1, timing=still())
+    left_out = {one.name: one.why for one in review.steps if one.status == "not_applicable"}
+    assert left_out["documents"] == "no held-out text was given to compare with (--held-out)"
+    assert left_out["users"] == "it was not said which field names the user of a text (--user-field)"
+    assert left_out["canaries-exposure"] == "no manifest of planted canaries was given (--canaries)"
+    (found,) = reported([read_run(tmp_path / "audit")])
+    assert found.conclusion.sentence == "It recites training data."
+    (not_tested,) = [one for one in found.conclusion.answers if one.topic.question == "What was not tested?"]
+    assert "no held-out text was given" in not_tested.detail
+    assert "Did it memorize the canaries?" not in {one.topic.question for one in found.conclusion.answers}
+    reasons = {one.code: one.evidence for one in found.findings if one.status == "not_tested"}
+    assert reasons["CM905"].startswith("Membership of training documents: no held-out text")
+    assert reasons["CM901"] == "Exposure of canaries: no manifest of planted canaries was given (--canaries)."
+
+
+class Stopping(Silent):
+    """Stops, as Ctrl-C does, after so many reports of progress."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def advance(self, amount=1, note=""):
+        del amount, note
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [6, 9])
+def test_an_audit_that_is_stopped_resumes_and_ends_with_the_same_results(world, whole, tmp_path, after):
+    at, made = world
+    with pytest.raises(KeyboardInterrupt):
+        everything(at, tmp_path / "audit", made(), progress=Stopping(after))
+    # Costs that would give another plan: the one that was made is followed.
+    slower = still(Costs(reading=1.0, following=1.0, scoring=1.0, stepping=1.0, cutting=1.0))
+    review = everything(at, tmp_path / "audit", made(), timing=slower)
+    assert [one.settings for one in review.steps] == [one.settings for one in whole[1].steps]
+    assert results(tmp_path / "audit") == results(whole[0])
+
+
+def test_steps_that_have_their_results_are_not_repeated(world, whole):
+    at, made = world
+    out, _ = whole
+    model, before = made(), results(out)
+    again = everything(at, out, model)
+    assert model.calls == 0
+    assert again.finished
+    assert results(out) == before
+
+
+def test_more_inputs_and_more_time_add_what_was_missing(world, tmp_path):
+    at, made = world
+    out, slow = (
+        tmp_path / "audit",
+        Costs(**{**{name: getattr(COSTS, name) for name in COSTS.__struct_fields__}, "reading": 40.0}),
+    )
+    first = audit(made(), at / "train.jsonl", out, minutes=1, timing=still(slow))
+    assert {one.name: one.status for one in first.steps}["documents"] == "not_applicable"
+    second = audit(
+        made(), at / "train.jsonl", out, held_out=at / "held-out.jsonl", minutes=1, timing=still(slow)
+    )
+    documents = second.step("documents")
+    assert documents.status == "no_time"
+    assert documents.why.startswith("it would take about ")
+    third = audit(
+        made(), at / "train.jsonl", out, held_out=at / "held-out.jsonl", minutes=60, timing=still(slow)
+    )
+    assert third.step("documents").status == "done"
+    assert third.step("recitation") == first.step("recitation")
+
+
+def test_a_step_is_cut_down_when_those_before_took_longer_than_planned(world, tmp_path):
+    at, made = world
+    times = iter([0.0] * 4 + [48.0] * 1000)
+    late = Timing(clock=lambda: next(times), measure=lambda *_: COSTS)
+    review = everything(at, tmp_path / "audit", made(), timing=late)
+    statuses = {one.name: one.status for one in review.steps}
+    assert statuses["recitation"] == "done"
+    assert statuses["canaries-membership"] == "no_time"
+
+
+def test_a_step_whose_time_is_up_ends_and_resumes_with_more(world, tmp_path):
+    at, made = world
+    times = iter([0.0] * 6 + [1000.0] * 1000)
+    review = everything(
+        at, tmp_path / "audit", made(), timing=Timing(clock=lambda: next(times), measure=lambda *_: COSTS)
+    )
+    stopped = review.step("recitation")
+    assert stopped.status == "no_time"
+    assert stopped.why.startswith("the time was up before it was finished")
+    assert review.finished
+    again = everything(at, tmp_path / "audit", made(), minutes=100)
+    assert again.step("recitation").status == "done"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data": "missing.jsonl"}, "the training data .*missing.jsonl is not a file"),
+        ({"held_out": "train.jsonl"}, "is the training data itself"),
+        ({"held_out": "copy.jsonl"}, "every document of the held-out text .* is in the training data"),
+        ({"minutes": 0}, "minutes must be more than 0"),
+        ({"minutes": 0.001}, "too short for any step: the shortest, .*; give --minutes 1$"),
+    ],
+)
+def test_inputs_that_cannot_be_used_are_refused_in_a_sentence(world, tmp_path, changes, said):
+    at, made = world
+    (at / "copy.jsonl").write_text((at / "train.jsonl").read_text() + "\n")
+    given = {"data": "train.jsonl", "held_out": "held-out.jsonl", "minutes": 1, **changes}
+    with pytest.raises(InputError, match=said):
+        audit(
+            made(),
+            at / given["data"],
+            tmp_path / "audit",
+            held_out=at / given["held_out"],
+            minutes=given["minutes"],
+            timing=still(),
+        )
+    assert not (tmp_path / "audit").exists()
+
+
+def test_the_directory_of_another_audit_is_refused(world, whole):
+    at, _ = world
+    out, before = whole[0], results(whole[0])
+    with pytest.raises(InputError, match=r"holds an audit of something else \(the model differs\)"):
+        everything(at, out, ScriptedModel(CHARACTERS))
+    with pytest.raises(InputError, match=r"the held-out text differs"):
+        audit(world[1](), at / "train.jsonl", out, timing=still(), fields=Fields(user="user"))
+    assert results(out) == before
+
+
+def test_a_directory_with_other_results_is_refused(world, tmp_path):
+    at, made = world
+    (tmp_path / "audit" / "recitation").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"has results of something else \(recitation\)"):
+        audit(made(), at / "train.jsonl", tmp_path / "audit", timing=still())
+
+
+class WithoutProbabilities:
+    """A model that only writes."""
+
+    def __init__(self):
+        own = ScriptedModel(CHARACTERS)
+        self.name, self.tokenizer, self.context, self.resolution_bits = (
+            "writer",
+            own.tokenizer,
+            own.context,
+            1e-9,
+        )
+        self.describe, self.generate = own.describe, own.generate
+
+
+def test_a_model_without_probabilities_is_refused(world, tmp_path):
+    at, _ = world
+    with pytest.raises(NotMeasurableError, match="the model writer gives no probabilities"):
+        audit(WithoutProbabilities(), at / "train.jsonl", tmp_path / "audit")
+
+
+def test_a_plan_is_a_document_that_contradicts_itself_only_where_it_was_changed(whole):
+    review = REVIEWS.load(whole[0])
+    assert review == whole[1]
+    assert findings_of(read_run(whole[0]))
