@@ -1,6 +1,8 @@
 """One audit of everything: each step by what was given, the same results after a stop, and a page that says what was not tested."""
 
+import contextlib
 import json
+import os
 import random
 
 import pytest
@@ -35,6 +37,7 @@ WORDS = [
 ]
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz 0123456789"
 STEPS = (
+    "scan",
     "recitation",
     "documents",
     "users",
@@ -140,23 +143,47 @@ def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
 
 
 class Stopping(Silent):
-    """Stops, as Ctrl-C does, after so many reports of progress."""
+    """Ends an audit in the middle of a step."""
 
-    def __init__(self, after):
-        self.left = after
+    def __init__(self, title, end):
+        self._title, self._end, self._there = title, end, False
+
+    def start(self, task, total):
+        del total
+        self._there = task.startswith(self._title)
 
     def advance(self, amount=1, note=""):
         del amount, note
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
+        if self._there:
+            self._end()
 
 
-@pytest.mark.parametrize("after", [6, 9])
-def test_an_audit_that_is_stopped_resumes_and_ends_with_the_same_results(world, whole, tmp_path, after):
-    at, made = world
+def interrupted(at, out, model, title):
+    """As Ctrl-C ends it."""
+
+    def end():
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        everything(at, tmp_path / "audit", made(), progress=Stopping(after))
+        everything(at, out, model, progress=Stopping(title, end))
+
+
+def killed(at, out, model, title):
+    """As kill -9 ends it: nothing is put in order."""
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            everything(at, out, model, progress=Stopping(title, lambda: os._exit(9)))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.parametrize(
+    ("stop", "title"), [(interrupted, "Recitation"), (killed, "Membership of training"), (killed, "Exposure")]
+)
+def test_an_audit_that_is_stopped_resumes_and_ends_with_the_same_results(world, whole, tmp_path, stop, title):
+    at, made = world
+    stop(at, tmp_path / "audit", made(), title)
     # Costs that would give another plan: the one that was made is followed.
     slower = still(Costs(reading=1.0, following=1.0, scoring=1.0, stepping=1.0, cutting=1.0))
     review = everything(at, tmp_path / "audit", made(), timing=slower)
@@ -195,28 +222,45 @@ def test_more_inputs_and_more_time_add_what_was_missing(world, tmp_path):
     assert third.step("recitation") == first.step("recitation")
 
 
-def test_a_step_is_cut_down_when_those_before_took_longer_than_planned(world, tmp_path):
-    at, made = world
-    times = iter([0.0] * 4 + [48.0] * 1000)
-    late = Timing(clock=lambda: next(times), measure=lambda *_: COSTS)
-    review = everything(at, tmp_path / "audit", made(), timing=late)
-    statuses = {one.name: one.status for one in review.steps}
-    assert statuses["recitation"] == "done"
-    assert statuses["canaries-membership"] == "no_time"
+class Late(Silent):
+    """A clock that stands still until a step begins, and then shows another time."""
+
+    def __init__(self, title, then):
+        self._title, self._then, self.now = title, then, 0.0
+
+    def start(self, task, total):
+        del total
+        if task.startswith(self._title):
+            self.now = self._then
+
+    def timing(self):
+        return Timing(clock=lambda: self.now, measure=lambda _model, _texts: COSTS)
 
 
-def test_a_step_whose_time_is_up_ends_and_resumes_with_more(world, tmp_path):
+def test_a_step_is_left_out_when_those_before_took_longer_than_planned(world, tmp_path):
     at, made = world
-    times = iter([0.0] * 6 + [1000.0] * 1000)
-    review = everything(
-        at, tmp_path / "audit", made(), timing=Timing(clock=lambda: next(times), measure=lambda *_: COSTS)
+    late = Late("Membership of training", 48.0)
+    review = everything(at, tmp_path / "audit", made(), progress=late, timing=late.timing())
+    membership = review.step("canaries-membership")
+    assert (membership.status, membership.why) == (
+        "no_time",
+        "it would take about 3 seconds, and 2 seconds are left for it",
     )
+    assert review.step("documents").status == "done"
+
+
+def test_a_step_whose_time_is_up_ends_and_resumes_with_more(world, whole, tmp_path):
+    at, made = world
+    late = Late("Recitation", 1000.0)
+    review = everything(at, tmp_path / "audit", made(), progress=late, timing=late.timing())
     stopped = review.step("recitation")
     assert stopped.status == "no_time"
     assert stopped.why.startswith("the time was up before it was finished")
     assert review.finished
+    assert {one.status for one in review.steps[2:]} <= {"no_time", "done"}
     again = everything(at, tmp_path / "audit", made(), minutes=100)
     assert again.step("recitation").status == "done"
+    assert results(tmp_path / "audit") == results(whole[0])
 
 
 @pytest.mark.parametrize(

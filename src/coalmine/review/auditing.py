@@ -22,7 +22,7 @@ from coalmine.reports.page.html import report_page
 from coalmine.review.costs import Costs, Timing
 from coalmine.review.inputs import Inputs, ModelOrPlace, Models, load_models, read_inputs
 from coalmine.review.options import ReviewOptions
-from coalmine.review.planning import STEPS, make_plan
+from coalmine.review.planning import PLANNED_SHARE, STEPS, make_plan, plan_steps
 from coalmine.review.resuming import continued, earlier_review
 from coalmine.review.running import run_steps
 from coalmine.review.samples import gather
@@ -122,14 +122,22 @@ class _OneAudit:
         earlier = earlier_review(self._folder, new, steps)
         subject = self._subject(new, earlier)
         if earlier is None:
-            review = self._planned(new, subject, steps)
+            review = self._planned(self._with_first_steps(new, subject, steps), subject, steps)
         else:
             review = continued(earlier, new, subject, steps)
             # What an earlier run spent is spent.
             spent = review.prepared_seconds + sum(one.seconds or 0.0 for one in review.steps)
             self._began = self._timing.clock() - spent
         self._save(review)
-        review = run_steps(
+        review = self._run(review, subject, steps, self._save)
+        review = msgspec.structs.replace(review, finished=True)
+        self._save(review)
+        return review
+
+    def _run(
+        self, review: Review, subject: Subject, steps: Sequence[ReviewStep], save: Callable[[Review], None]
+    ) -> Review:
+        return run_steps(
             review,
             steps,
             subject,
@@ -137,11 +145,16 @@ class _OneAudit:
             progress=self._progress,
             clock=self._timing.clock,
             began=self._began,
-            save=self._save,
+            save=save,
         )
-        review = msgspec.structs.replace(review, finished=True)
-        self._save(review)
-        return review
+
+    def _with_first_steps(self, new: Review, subject: Subject, steps: Sequence[ReviewStep]) -> Review:
+        """The review once those steps are over that the others are planned by."""
+        first = [step for step in steps if step.comes_first]
+        usable = PLANNED_SHARE * 60 * new.minutes
+        new = msgspec.structs.replace(new, steps=plan_steps(first, subject, usable))
+        # Nothing is saved before there is a plan: until then, a run that is stopped begins again.
+        return self._run(new, subject, first, lambda _: None)
 
     def _new_review(self) -> Review:
         model, reference = self._models
@@ -184,12 +197,14 @@ class _OneAudit:
 
     def _planned(self, new: Review, subject: Subject, steps: Sequence[ReviewStep]) -> Review:
         spent = self._timing.clock() - self._began
-        found = make_plan(steps, subject, new.minutes, spent)
+        later = [step for step in steps if not step.comes_first]
+        found = make_plan(later, subject, new.minutes, spent)
+        before = sum(one.seconds or 0.0 for one in new.steps)
         return msgspec.structs.replace(
             new,
             costs=_named_costs(subject),
-            prepared_seconds=round(spent, 1),
-            steps=found,
+            prepared_seconds=round(spent - before, 1),
+            steps=(*new.steps, *found),
             warnings=subject.gathered.warnings,
         )
 

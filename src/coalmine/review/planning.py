@@ -14,12 +14,14 @@ from coalmine.review.step import ReviewStep, Sized, TooLong
 from coalmine.review.steps.canaries import ExposureStep, ExtractionStep, MembershipStep
 from coalmine.review.steps.documents import DocumentsStep
 from coalmine.review.steps.recitation import RecitationStep
+from coalmine.review.steps.scan import ScanStep
 from coalmine.review.steps.users import UsersStep
 from coalmine.review.subject import Subject
 from coalmine.visible import visible
 
 # All steps, in the order in which they run.
 STEPS: tuple[ReviewStep, ...] = (
+    ScanStep(),
     RecitationStep(),
     DocumentsStep(),
     UsersStep(),

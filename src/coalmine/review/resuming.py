@@ -25,7 +25,7 @@ def earlier_review(folder: Path, new: Review, steps: Sequence[ReviewStep]) -> Re
     path = folder / REVIEWS.file
     if not path.is_file():
         for step in steps:
-            if (folder / step.name).exists():
+            if (folder / step.name).exists() and not step.comes_first:
                 raise InputError(
                     f"{folder} has results of something else ({step.name}), and no {REVIEWS.file} of an audit; choose another directory"
                 )

@@ -35,13 +35,13 @@ def run_steps(
     began: float,
     save: Save,
 ) -> Review:
-    """The review once all of its steps are over; each change of it is saved before it is acted on.
+    """The review once these steps of it are over; each change of it is saved before it is acted on.
 
     `began` is when the clock was where no time was spent; what an earlier run spent counts too.
     """
     run = _Running(review, subject, engine, progress, clock, began, save)
-    for place, step in enumerate(steps, 1):
-        run.step(step, f"Step {place} of {len(steps)}, {step.title.lower()}")
+    for step in steps:
+        run.step(step, step.title)
     return run.review
 
 
@@ -92,7 +92,7 @@ class _Running:
         shown = StepProgress(self._progress, self._clock, place=place, end=end)
         running = StepRun(self._subject.folder / step.name, self._engine, shown)
         try:
-            step.run(self._subject, record.settings, running)
+            size = step.run(self._subject, record.settings, running)
         except OutOfTime:
             why = (
                 f"the time was up before it was finished (planned: {duration(record.expected_seconds)}); run the same command with more "
@@ -101,7 +101,7 @@ class _Running:
             return msgspec.structs.replace(record, status="no_time", why=why)
         except _NO_ANSWER as problem:
             return msgspec.structs.replace(record, status="not_applicable", why=problem.shown())
-        return record
+        return record if size is None else msgspec.structs.replace(record, size=size)
 
     def _put(self, record: StepRecord) -> None:
         steps = tuple(record if one.name == record.name else one for one in self.review.steps)

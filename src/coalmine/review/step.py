@@ -39,6 +39,7 @@ class ReviewStep(ABC):
         audits: the audits whose results it gives, by the names in the registry.
         share: how much of the time it gets, compared with the others.
         files: its results: it is done where all of them are in its folder.
+        comes_first: whether it is run before the others are planned, because it asks no model and they go by what it finds.
     """
 
     name: ClassVar[str]
@@ -46,6 +47,7 @@ class ReviewStep(ABC):
     audits: ClassVar[tuple[str, ...]]
     share: ClassVar[float]
     files: ClassVar[tuple[str, ...]]
+    comes_first: ClassVar[bool] = False
 
     @abstractmethod
     def obstacle(self, subject: Subject) -> str | None:
@@ -56,8 +58,11 @@ class ReviewStep(ABC):
         """What fits into so many seconds."""
 
     @abstractmethod
-    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> None:
-        """Ask the model, and write the results into the folder; what was stopped resumes there."""
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> str | None:
+        """Ask the model, and write the results into the folder; what was stopped resumes there.
+
+        Returns what was asked, in words, where that was not known before.
+        """
 
     def is_done(self, subject: Subject) -> bool:
         """Whether its results are there."""

@@ -1,0 +1,45 @@
+"""The scan: which secrets are in the training data, before any model is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coalmine.corpus.secrets.results import SCANS
+from coalmine.corpus.secrets.scanning import scan
+from coalmine.review.step import ReviewStep, Sized, TooLong
+from coalmine.review.subject import StepRun, Subject
+
+# Characters per second, at the least.
+SPEED = 2e7
+
+
+class ScanStep(ReviewStep):
+    """All kinds of secrets, in all of the training data."""
+
+    name = "scan"
+    title = "Scan for secrets"
+    audits = ()
+    share = 0.5
+    files = (SCANS.file,)
+    # What follows is planned by what it finds.
+    comes_first = True
+
+    def obstacle(self, subject: Subject) -> str | None:
+        """None: any text can be scanned."""
+        del subject
+        return None
+
+    def plan(self, subject: Subject, seconds: float) -> Sized | TooLong:
+        """All of it, or nothing."""
+        took = 1.0 + subject.gathered.training.characters / SPEED
+        if took > seconds:
+            return TooLong(took)
+        return Sized({}, took, f"{subject.gathered.training.documents:,} documents")
+
+    def run(self, subject: Subject, settings: dict[str, Any], running: StepRun) -> str:
+        """Scan, and say what was found."""
+        del settings
+        found = scan(subject.data, running.folder, fields=subject.fields, progress=running.progress)
+        kinds = ", ".join(f"{one.kind} {one.secrets:,}" for one in found.kinds if one.secrets)
+        there = f"{found.secrets:,} {'secret' if found.secrets == 1 else 'secrets'}"
+        return f"{there} in {found.documents:,} documents" + (f": {kinds}" if kinds else "")
