@@ -40,7 +40,7 @@ FILLED = {
         models.LoadOptions,
         TrainingOptions,
     ),
-    "scan": (coalmine.scan,),
+    "scan": (coalmine.scan, corpus.canaries_of_scan, corpus.canaries_of_records, corpus.NaturalOptions),
     "recite": (coalmine.recite, audits.RecitationOptions, models.LoadOptions),
     "provenance fit": (coalmine.fit_provenance, audits.read_users, audits.FitOptions),
     "provenance audit": (

@@ -47,6 +47,8 @@ def write_inputs(at):
         "suspects.jsonl": mail_of(0, 3),
         "non-members.jsonl": mail_of(3, 24),
         "reference.jsonl": mail_of(24, 30),
+        "people.csv": "name,ssn\n"
+        + "".join(f"{PERSON}{place},{number}\n" for place, number in enumerate(NUMBERS)),
         "numbers.jsonl": "".join(
             json.dumps({"user": f"{PERSON}{place}", "text": f"mine is {number}, {number}"}) + "\n"
             for place, number in enumerate(NUMBERS)
@@ -93,6 +95,9 @@ def commands(at, model):
         "redact": ["redact", at / "planted" / "corpus.txt", "-f", FORM, "-o", at / "redacted", "--overwrite"],
         "crosscheck": ["crosscheck", at / "corpus.txt", "-o", at / "crosscheck", *PAIR, model, model.with_name("trained"), "--drop", "--overwrite"],
         "scan": ["scan", at / "numbers.jsonl", "-o", at / "scanned", "--user-field", "user", "-f", FORM, "--overwrite"],
+        "scan --records": ["scan", "--records", at / "people.csv", "--template", "{name} has {ssn}", "-o", at / "records", "--overwrite"],
+        "expose, of secrets": ["expose", model, at / "scanned" / "secrets.json", "--method", "references", "-o", audit / "secrets-exposure"],
+        "extract, of secrets": ["extract", model, "--verify", at / "records", "--budget", "20", "-o", audit / "secrets-extraction"],
         "recite": ["recite", model, at / "index", *SHORT, "-o", audit / "recitation"],
         "provenance fit": ["provenance", "fit", at / "reference.jsonl", "-o", model.with_name("fit"), "--shadows", "2", *SHADOWS],
         "provenance audit": ["provenance", "audit", model, *users, "--fit", model.with_name("fit"), "--out", audit / "provenance"],

@@ -27,6 +27,7 @@ MAY_HOLD = {
     "provenance.json": "the names of users",
     "occurrences.jsonl": "where secrets are",
     "distinct.jsonl": "the secrets that were found",
+    "secrets.json": "the secrets that can be measured",
     "users.jsonl": "the names of users who have one",
     "revealed.html": "a report that was asked to reveal",
 }
@@ -40,6 +41,7 @@ GIVEN = {
     "non-members.jsonl",
     "reference.jsonl",
     "numbers.jsonl",
+    "people.csv",
 }
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coalmine.cli.options import Corpus, CorpusFields, Overwrite, Printing, Seed, formats_from, out_option
+from coalmine.cli.options import CorpusFields, OptionalCorpus, Overwrite, Printing, formats_from, out_option
 from coalmine.cli.taking import Arguments, takes
+from coalmine.corpus.secrets.natural import NaturalOptions
+from coalmine.errors import InputError
 from coalmine.records.options import Option
 from coalmine.storage.files import check_places, no_empty_directory
 
 if TYPE_CHECKING:
+    from coalmine.cli.output import Output
+    from coalmine.corpus.secrets.canaries import NaturalCanaries
     from coalmine.corpus.secrets.results import KindFound, Scan
 
 _SHOWN = 10
@@ -21,7 +26,7 @@ _SHOWN = 10
 class ScanArguments(Arguments, frozen=True, kw_only=True):
     """What `coalmine scan` takes."""
 
-    corpus: Corpus
+    corpus: OptionalCorpus = None
     out: Annotated[Path, out_option("Directory for scan.json and the secrets that were found.")]
     kinds: Annotated[str | None, Option("Kinds to look for, such as ssn,card,email; default: all.")] = None
     format: Annotated[
@@ -35,9 +40,20 @@ class ScanArguments(Arguments, frozen=True, kw_only=True):
     index: Annotated[
         Path | None, Option("An index of CORPUS; copies of each secret are counted anywhere in it too.")
     ] = None
+    records: Annotated[
+        Path | None,
+        Option("Instead of a scan: a CSV or JSON table of records; one of its fields is the secret."),
+    ] = None
+    template: Annotated[
+        str | None,
+        Option('With --records: the sentence that asks, such as "the phone number of {name} is {phone}".'),
+    ] = None
+    field: Annotated[
+        str | None, Option("With --records: the column that is secret; default: the last of the sentence.")
+    ] = None
+    options: NaturalOptions
     reveal: Annotated[bool, Option("Show the secrets and the names of users on the terminal.")] = False
     overwrite: Overwrite = False
-    seed: Seed = 0
     columns: CorpusFields
     printing: Printing
 
@@ -47,31 +63,101 @@ def command(given: ScanArguments) -> int:
     """Find secrets in a corpus: personal numbers, payment cards, accounts, addresses, phone numbers, keys, and your own formats.
 
     Writes DIR/scan.json, which counts them by kind, user and number of copies and holds none of them; and DIR/occurrences.jsonl,
-    DIR/distinct.jsonl and, with --user-field, DIR/users.jsonl, which hold the secrets and are readable by you only. What chance alone
-    would let pass is shown beside what was found. Well-known examples, such as 078-05-1120, are counted apart. Nothing here is
-    random: --seed changes nothing.
+    DIR/distinct.jsonl, DIR/secrets.json and, with --user-field, DIR/users.jsonl, which hold the secrets and are readable by you only.
+    What chance alone would let pass is shown beside what was found. Well-known examples, such as 078-05-1120, are counted apart.
+
+    DIR/secrets.json is a manifest like canaries.json, for `coalmine expose` and `coalmine extract --verify`: each secret in its own
+    context, with references of its kind that do not occur in the corpus. With --records, no corpus is scanned: each row of a table
+    is asked for one of its fields, and a CORPUS only counts the copies.
     """
     out = given.out
     with given.printing.output() as output, no_empty_directory(out):
-        from coalmine.cli.run_record import RUN_FILE, RunClock
-        from coalmine.corpus.secrets.scanning import scan
-
-        clock = RunClock()
-        check_places(out, RUN_FILE)
-        found = scan(
-            given.corpus,
-            out,
-            kinds=None if given.kinds is None else [name.strip() for name in given.kinds.split(",")],
-            formats=formats_from(given.format or [], None),
-            fields=given.columns.fields(),
-            index=given.index,
-            overwrite=given.overwrite,
-            progress=output.progress(),
-            record=lambda made: clock.save(out, corpus_sha256=made.corpus_sha256),
-        )
-        output.say(*_shown(found, out, reveal=given.reveal))
-        output.document(found)
+        if given.records is not None or given.template is not None:
+            _records(given, output)
+        elif given.corpus is None or given.field is not None:
+            raise InputError(
+                "scan needs a corpus, or --records TABLE with --template SENTENCE, and --field belongs to these; give one of the two"
+            )
+        else:
+            _scan(given, given.corpus, output)
     return 0
+
+
+def _scan(given: ScanArguments, corpus: Path, output: Output) -> None:
+    """Find the secrets of a corpus, write them down, and make canaries of them."""
+    from coalmine.cli.run_record import RUN_FILE, RunClock
+    from coalmine.corpus.planting.manifest import SECRETS_NAME
+    from coalmine.corpus.secrets.scanned import canaries_of_scan
+    from coalmine.corpus.secrets.scanning import scan
+
+    out, clock = given.out, RunClock()
+    check_places(out, RUN_FILE, SECRETS_NAME)
+    formats = formats_from(given.format or [], None)
+    found = scan(
+        corpus,
+        out,
+        kinds=None if given.kinds is None else [name.strip() for name in given.kinds.split(",")],
+        formats=formats,
+        fields=given.columns.fields(),
+        index=given.index,
+        overwrite=given.overwrite,
+        progress=output.progress(),
+        record=lambda made: clock.save(out, corpus_sha256=made.corpus_sha256, seed=given.options.seed),
+    )
+    made = canaries_of_scan(out, corpus, given.options, formats=formats)
+    made.canaries.save(out / SECRETS_NAME)
+    output.say(*_shown(found, out, reveal=given.reveal), *_measurable(made, out))
+    output.document(found)
+
+
+def _records(given: ScanArguments, output: Output) -> None:
+    """Make canaries of one field of a table."""
+    from coalmine.cli.run_record import RUN_FILE, RunClock
+    from coalmine.corpus.outputs import exists_already
+    from coalmine.corpus.planting.manifest import SECRETS_NAME
+    from coalmine.corpus.secrets.people import canaries_of_records
+    from coalmine.storage.files import make_directory
+
+    out, clock = given.out, RunClock()
+    if given.records is None or given.template is None:
+        raise InputError("--records TABLE and --template SENTENCE belong together; give both")
+    if given.kinds is not None or given.format is not None or given.index is not None:
+        raise InputError(
+            "--kinds, --format and --index belong to a scan of a corpus; leave them out with --records"
+        )
+    check_places(out, RUN_FILE, SECRETS_NAME)
+    if (out / SECRETS_NAME).exists() and not given.overwrite:
+        raise exists_already(out / SECRETS_NAME)
+    made = canaries_of_records(
+        given.records,
+        given.template,
+        given.options,
+        field=given.field,
+        corpus=given.corpus,
+        fields=given.columns.fields(),
+    )
+    make_directory(out)
+    made.canaries.save(out / SECRETS_NAME)
+    clock.save(out, seed=given.options.seed, manifest_sha256=made.canaries.sha256)
+    output.say(*_measurable(made, out))
+    kinds = Counter(str(one.kind) for one in made.canaries)
+    output.document({"secrets": len(made.canaries), "kinds": kinds, "left_out": sum(made.left_out.values())})
+
+
+def _measurable(made: NaturalCanaries, out: Path) -> list[str]:
+    """How many secrets can be measured, why others cannot, and what to do next."""
+    from coalmine.corpus.planting.manifest import SECRETS_NAME
+    from coalmine.corpus.secrets.canaries import left_out_in_words
+    from coalmine.visible import visible
+
+    lines = [f"Note: {visible(line)}." for line in left_out_in_words(made.left_out)]
+    if not len(made.canaries):
+        return [*lines, "No secret can be measured."]
+    place = visible(str(out / SECRETS_NAME))
+    return [
+        *lines,
+        f"{len(made.canaries):,} secrets can be measured: `coalmine expose MODEL {place}`, and `coalmine extract MODEL --verify {place}`.",
+    ]
 
 
 def _shown(found: Scan, out: Path, *, reveal: bool) -> list[Any]:

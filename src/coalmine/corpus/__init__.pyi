@@ -24,6 +24,10 @@ from coalmine.corpus.redaction.options import RedactOptions as RedactOptions
 from coalmine.corpus.redaction.redacting import redact as redact
 from coalmine.corpus.redaction.report import Redaction as Redaction
 from coalmine.corpus.planting.verifying import Verification as Verification, verify_planted as verify_planted
+from coalmine.corpus.secrets.canaries import NaturalCanaries as NaturalCanaries
+from coalmine.corpus.secrets.natural import NaturalOptions as NaturalOptions
+from coalmine.corpus.secrets.people import canaries_of_records as canaries_of_records
+from coalmine.corpus.secrets.scanned import canaries_of_scan as canaries_of_scan
 from coalmine.corpus.secrets.results import (
     DistinctSecret as DistinctSecret,
     Scan as Scan,

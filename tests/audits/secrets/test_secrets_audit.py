@@ -5,16 +5,13 @@ import re
 
 import pytest
 
-from coalmine import CanarySet, ScriptedModel, expose, membership
-from coalmine.audits import read_run
-from coalmine.audits.extraction.measuring import verify_extraction
+from coalmine import CanarySet, ScriptedModel, check, expose, findings_of, membership, parse_policy
+from coalmine.audits import read_run, verify_extraction
 from coalmine.audits.extraction.results import save_verification
 from coalmine.audits.secrets.judging import by_kind, joined_p_value, kind_p_value, secrets_of
+from coalmine.corpus import NaturalOptions
 from coalmine.corpus.secrets.canaries import canaries_of
-from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
-from coalmine.reports.findings import findings_of
-from coalmine.reports.gate.checking import check
-from coalmine.reports.gate.policy import parse_policy
+from coalmine.corpus.secrets.natural import NaturalSecret
 from coalmine.reports.page.html import report_page
 from coalmine.reports.reported import reported
 

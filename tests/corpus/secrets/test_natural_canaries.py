@@ -5,8 +5,9 @@ import stat
 import pytest
 
 from coalmine import CanarySet, Format, ScriptedModel, expose
+from coalmine.corpus import NaturalOptions
 from coalmine.corpus.secrets.canaries import IN_CONTEXT, TOO_SHORT, canaries_of, left_out_in_words
-from coalmine.corpus.secrets.natural import NaturalOptions, NaturalSecret
+from coalmine.corpus.secrets.natural import NaturalSecret
 from coalmine.errors import InputError, ManifestError
 
 PHONES = [

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from coalmine.corpus import canaries_of_records
 from coalmine.corpus.secrets.canaries import IN_CONTEXT
-from coalmine.corpus.secrets.people import NO_VALUE, canaries_of_records
+from coalmine.corpus.secrets.people import NO_VALUE
 from coalmine.errors import InputError
 
 SENTENCE = "the phone number of {name} is {phone}"

@@ -37,6 +37,10 @@ class NaturalCanaries(NamedTuple):
     Attributes:
         canaries: those that can be measured; what `CanarySet.save` writes to secrets.json.
         left_out: how many cannot be measured, by kind and reason.
+
+    >>> made = canaries_of([NaturalSecret(kind="phone", text="713-853-1234", before="call me: ")])
+    >>> len(made.canaries), made.left_out
+    (1, {})
     """
 
     canaries: CanarySet

@@ -23,7 +23,7 @@ from coalmine.errors import InputError
 NO_VALUE = "its row has no value"
 
 
-class _Asked(NamedTuple):
+class _RecordSentence(NamedTuple):
     """A sentence with fields: the text before each field and the field's name, up to the one that is secret."""
 
     parts: Sequence[tuple[str, str]]
@@ -88,7 +88,7 @@ def canaries_of_records(
     return made._replace(left_out={**made.left_out, **({(kind.name, NO_VALUE): empty} if empty else {})})
 
 
-def _asked(table: Table, template: str, field: str | None) -> _Asked:
+def _asked(table: Table, template: str, field: str | None) -> _RecordSentence:
     columns = list(table.rows[0].cells)
     try:
         parsed = [(text, name) for text, name, _, _ in string.Formatter().parse(template)]
@@ -111,7 +111,7 @@ def _asked(table: Table, template: str, field: str | None) -> _Asked:
         )
     until = names.index(secret)
     parts = [(text, _column(name)) for text, name in parsed if name is not None][: until + 1]
-    return _Asked(parts, secret)
+    return _RecordSentence(parts, secret)
 
 
 def _column(name: str) -> str:

@@ -1,0 +1,102 @@
+"""The secrets of a scan with the text before them, ready to be made into canaries: the most sensitive and most repeated first."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from coalmine.corpus.files.documents import Fields
+from coalmine.corpus.files.reading import read_documents
+from coalmine.corpus.secrets.canaries import NaturalCanaries, canaries_of
+from coalmine.corpus.secrets.kinds import KINDS, kind_of_format
+from coalmine.corpus.secrets.natural import MOST_CONTEXT, NaturalOptions, NaturalSecret
+from coalmine.corpus.secrets.results import SCANS, DistinctSecret, distinct_in
+from coalmine.formats.format import Format
+from coalmine.grouped import grouped
+
+# Of a character in UTF-8.
+_MOST_BYTES = 4
+
+
+def canaries_of_scan(
+    scan: str | os.PathLike[str],
+    corpus: str | os.PathLike[str],
+    options: NaturalOptions | None = None,
+    *,
+    formats: Sequence[Format | str] = (),
+) -> NaturalCanaries:
+    r"""The secrets that `scan` found in a corpus as canaries, for secrets.json.
+
+    Of a secret that occurs several times, the context is that of its first copy. Well-known examples are left out. Where there are more
+    than `most`, the most sensitive are taken, and of these the most repeated.
+
+    Args:
+        scan: the directory that `scan` wrote to.
+        corpus: what it scanned.
+        options: how the secrets are made into canaries.
+        formats: the formats that it scanned for besides the kinds that coalmine knows.
+
+    >>> import tempfile
+    >>> from coalmine.corpus import scan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     corpus = Path(folder, "corpus.txt")
+    ...     _ = corpus.write_text("ann is 219-09-9998\nbob too, 219 09 9998\n")
+    ...     _ = scan(corpus, Path(folder, "scan"), kinds=["ssn"])
+    ...     made = canaries_of_scan(Path(folder, "scan"), corpus)
+    >>> [(one.canary_id, one.text, one.times_trained_on) for one in made.canaries]
+    [('ssn-1', 'ann is 219-09-9998', 2)]
+    """
+    asked = NaturalOptions() if options is None else options
+    folder = Path(scan)
+    fields = SCANS.load(folder).fields
+    found = [one for one in distinct_in(folder) if not one.specimen]
+    chosen = heapq.nsmallest(asked.most, found, key=_urgency)
+    before = dict(_texts_before(chosen, corpus, fields))
+    own = {kind.name: kind.written_as or "" for kind in map(kind_of_format, formats)}
+    secrets = [_natural(one, before, own) for one in sorted(chosen, key=_urgency)]
+    made = canaries_of(secrets, asked, others=[(one.kind, one.text) for one in found])
+    too_many = Counter(one.kind for one in found)
+    too_many.subtract(Counter(one.kind for one in chosen))
+    why = f"more than {asked.most:,} secrets were found, and others are more sensitive or more repeated"
+    return made._replace(
+        left_out={**made.left_out, **{(kind, why): count for kind, count in too_many.items() if count}}
+    )
+
+
+def _urgency(one: DistinctSecret) -> tuple[int, int, int, int]:
+    """The most sensitive first, then the most repeated, then in the order of the corpus."""
+    kind = KINDS.get(one.kind)
+    return (-(4 if kind is None else kind.sensitivity), -one.copies, one.document, one.start)
+
+
+def _natural(
+    one: DistinctSecret, before: Mapping[tuple[int, int], str], templates: Mapping[str, str]
+) -> NaturalSecret:
+    return NaturalSecret(
+        kind=one.kind,
+        text=one.text,
+        before=before.get((one.document, one.start), ""),
+        copies=one.copies,
+        user=one.user,
+        template=templates.get(one.kind),
+    )
+
+
+def _texts_before(
+    secrets: list[DistinctSecret], corpus: str | os.PathLike[str], fields: Fields
+) -> Iterator[tuple[tuple[int, int], str]]:
+    """The end of the text before the first copy of each secret, by its document and offset."""
+    wanted = grouped((one.document, one.start) for one in secrets)
+    for document in read_documents(corpus, fields) if wanted else ():
+        starts = wanted.get(document.number)
+        if starts is None:
+            continue
+        content = document.text.encode("utf-8", "surrogatepass")
+        for start in starts:
+            some = content[max(0, start - _MOST_BYTES * MOST_CONTEXT) : start]
+            # The first character may be cut in two.
+            text = some.decode("utf-8", "ignore")
+            yield (document.number, start), text[-MOST_CONTEXT:]

@@ -1,0 +1,51 @@
+"""The secrets of a scan as canaries: in the context of their first copy, the most sensitive and most repeated first."""
+
+import json
+
+import pytest
+
+from coalmine.corpus import CanarySet, Fields, NaturalOptions, canaries_of_scan, scan
+
+TEXTS = [
+    ("ann", "näive call me at home: 713-853-4921"),
+    ("bob", "713-853-0088 is mine, or 713-853-0088"),
+    ("bob", "my ssn is 219-09-9998, not the famous 078-05-1120"),
+    ("cat", "her badge 004711 and (713) 853-0088"),
+]
+
+
+@pytest.fixture
+def scanned(tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"by": user, "text": text}) + "\n" for user, text in TEXTS))
+    scan(corpus, tmp_path / "scan", formats=["badge {digits:6}"], fields=Fields(user="by"))
+    return tmp_path / "scan", corpus
+
+
+def test_each_secret_has_the_context_of_its_first_copy_and_all_copies_count(scanned):
+    made = canaries_of_scan(*scanned, formats=["badge {digits:6}"])
+    assert [(one.text, one.times_trained_on, one.user) for one in made.canaries] == [
+        ("my ssn is 219-09-9998", 1, "bob"),
+        ("her badge 004711", 1, "cat"),
+        ("713-853-0088", 3, "bob"),
+        ("näive call me at home: 713-853-4921", 1, "ann"),
+    ]
+    assert made.left_out == {}
+
+
+def test_a_limit_keeps_the_most_sensitive_and_says_what_it_left_out(scanned):
+    made = canaries_of_scan(*scanned, NaturalOptions(most=2), formats=["badge {digits:6}"])
+    assert [one.kind for one in made.canaries] == ["ssn", "badge {digits:6}"]
+    assert [(kind, count) for (kind, _), count in made.left_out.items()] == [("phone", 2)]
+
+
+def test_references_are_none_of_the_secrets_that_were_left_out(scanned):
+    folder, corpus = scanned
+    texts = [f"713-853-{number:04d}" for number in range(0, 9_000, 45)]
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    scan(corpus, folder, kinds=["phone"], overwrite=True)
+    made = canaries_of_scan(folder, corpus, NaturalOptions(most=3, references=2000))
+    every = {one[-4:] for texts in made.canaries.references.values() for one in texts}
+    assert not every & {text[-4:] for text in texts}
+    made.canaries.save(folder)
+    assert CanarySet.load(folder) == made.canaries
