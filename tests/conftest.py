@@ -65,6 +65,8 @@ SLOW = {
     "corpus/planting/test_planting.py",
     "corpus/planting/test_power.py",
     "corpus/redaction/test_redacting.py",
+    "corpus/secrets/test_labeled.py",
+    "corpus/secrets/test_scanning.py",
     "docs/test_documents.py",
     "docs/test_site.py",
     "endpoints/test_fault_proxy.py",

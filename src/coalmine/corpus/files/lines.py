@@ -202,9 +202,8 @@ def _is_ascii_or_utf8(raw: bytes) -> bool:
 
 def _last_character(raw: bytes) -> int:
     """Where the last character begins, which may be cut off."""
-    return next(
-        (at for at in range(len(raw) - 1, max(0, len(raw) - 4), -1) if raw[at] & 0xC0 != 0x80), len(raw)
-    )
+    places = range(len(raw) - 1, max(-1, len(raw) - 5), -1)
+    return next((at for at in places if raw[at] & 0xC0 != 0x80), len(raw))
 
 
 class RemainingLines:

@@ -54,6 +54,9 @@ def _north_american(digits: str) -> str | None:
 @lru_cache(maxsize=1 << 14)
 def _international(text: str) -> str | None:
     """The number as the International Telecommunication Union writes it (E.164)."""
+    plain = "+" + "".join(character for character in text if character.isdigit())
+    if _FICTION.fullmatch(plain):  # which no operator assigns
+        return plain
     library = _phonenumbers()
     try:
         number = library.parse(text)

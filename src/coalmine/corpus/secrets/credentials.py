@@ -12,6 +12,7 @@ from typing import Any
 from coalmine.corpus.secrets.kind import SecretKind
 
 _FEW_CHARACTERS = 5
+_DOTS = 2  # of a signed token
 _EXAMPLE = re.compile(
     r"example|sample|dummy|placeholder|redacted|changeme|your[_-]|xxxx|1234567890|abcdefgh|0{8}|\*{4}",
     re.IGNORECASE,
@@ -84,8 +85,6 @@ def _json_object(part: str) -> dict[str, Any] | None:
 
 def _signed_token(text: str) -> str | None:
     """The token, if header and payload are JSON objects and the header names an algorithm."""
-    if text.count(".") != 2:
-        return None
     header, payload, _ = text.split(".")
     decoded = _json_object(header)
     return text if decoded is not None and "alg" in decoded and _json_object(payload) is not None else None
@@ -219,6 +218,7 @@ CREDENTIALS: tuple[SecretKind, ...] = (
         r"\beyJ[A-Za-z0-9_-]{8}",
         begins="ey",
         after=r"[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*",
+        part=lambda text: text if text.count(".") == _DOTS else None,
         check=_signed_token,
         kept=r"[^.]*\.",
         alphabet="A-Za-z0-9_-",
@@ -228,6 +228,7 @@ CREDENTIALS: tuple[SecretKind, ...] = (
         "bearer tokens",
         r"\b[Bb]earer[ :]{1,2}([A-Za-z0-9._~+/-]{20,250}={0,2})",
         begins="[Bb]e",
+        part=lambda text: text.rstrip("."),  # the end of a sentence
         check=_bearer,
         alphabet="A-Za-z0-9_-",
     ),

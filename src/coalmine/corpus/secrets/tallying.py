@@ -32,7 +32,7 @@ MOST_LISTED = 20
 _AT_ONCE = 1 << 12
 
 
-class _Seen(msgspec.Struct, gc=False):
+class _SeenSecret(msgspec.Struct, gc=False):
     """The copies of one secret with one user; the place is that of the first."""
 
     kind: str
@@ -61,7 +61,7 @@ class _OfUser(msgspec.Struct):
     kinds: dict[str, int]
 
 
-def _both(first: _Seen, second: _Seen) -> _Seen:
+def _both(first: _SeenSecret, second: _SeenSecret) -> _SeenSecret:
     first.copies += second.copies
     first.documents += second.documents - (first.last_document == second.document)
     first.last_document = second.last_document
@@ -74,8 +74,8 @@ def _both_users(first: _OfUser, second: _OfUser) -> _OfUser:
     return first
 
 
-def _first_of(one: SecretOccurrence) -> _Seen:
-    return _Seen(
+def _first_of(one: SecretOccurrence) -> _SeenSecret:
+    return _SeenSecret(
         one.kind,
         one.value,
         one.specimen,
@@ -98,7 +98,7 @@ class Tally:
     ) -> None:
         self._kinds = kinds
         self._index = index
-        self._seen = Tallies(_Seen, _both, folder)
+        self._seen = Tallies(_SeenSecret, _both, folder)
         self._failed = Tallies(_Failed, lambda first, _: first, folder)
         self._users = Tallies(_OfUser, _both_users, folder) if has_users else None
         self._occurrences: Counter[str] = Counter()
@@ -227,7 +227,7 @@ class Tally:
         )
 
 
-def _joined(copies: list[_Seen]) -> DistinctSecret:
+def _joined(copies: list[_SeenSecret]) -> DistinctSecret:
     """A secret from what each of its users has of it."""
     first = min(copies, key=lambda one: (one.document, one.start))
     return DistinctSecret(
