@@ -125,6 +125,17 @@ def test_users_of_shadows_are_those_that_the_seed_draws(made, tmp_path):
         load_fit(tmp_path / "fit")
 
 
+def test_a_fit_of_an_earlier_version_is_made_again_with_the_same_shadows(made, tmp_path):
+    fit, folder = made
+    shutil.copytree(folder, tmp_path / "fit")
+    before = files_below(tmp_path / "fit")
+    FITS.save(tmp_path / "fit", msgspec.structs.replace(fit.record, names_cased=None))
+    with pytest.raises(InputError, match="written by an earlier version"):
+        load_fit(tmp_path / "fit")
+    fit_provenance(USERS, tmp_path / "fit", **FIT)
+    assert files_below(tmp_path / "fit") == before
+
+
 def test_a_model_that_replaces_another_is_refused(made, tmp_path):
     _, folder = made
     place = folder / made[0].record.shadows[0].location

@@ -58,8 +58,9 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
     recipe_sha256: str
     # Of all texts of the reference users; it also salts the hashes below, so that these cannot be looked up in a table.
     reference_sha256: str
-    # Whether the names of reference users are told apart by their case; where they are not, case does not matter.
-    names_cased: bool = True
+    # Whether the names of reference users are told apart by their case; where they are not, case does not matter. None in files of earlier
+    # versions, whose hashes were of names and texts as they were written.
+    names_cased: bool | None = None
     # In the order of the corpus.
     reference: tuple[ReferenceUser, ...]
     shadows: tuple[Shadow, ...]
@@ -70,7 +71,7 @@ class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def hashed_name(self, name: str) -> str:
         """The hash under which a reference user of this name is recorded."""
-        return hashed(self.reference_sha256, "user", name_form(name, cased=self.names_cased))
+        return hashed(self.reference_sha256, "user", name_form(name, cased=bool(self.names_cased)))
 
     def hashed_text(self, text: UserText) -> str:
         """The hash under which a text of a reference user is recorded; white space, case and the form of Unicode do not count."""

@@ -129,6 +129,11 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     """
     place = Path(path)
     record = FITS.load(place)
+    if record.names_cased is None:
+        raise InputError(
+            f"{place} was written by an earlier version, and cannot tell whether suspects are among its reference users; run the same "
+            "`coalmine provenance fit` again, which keeps its shadow models"
+        )
     drawn = halves(len(record.reference), record.settings.shadows, seed=record.settings.seed)
     for number, shadow in enumerate(record.shadows):
         if shadow.users != tuple(np.flatnonzero(drawn[:, number]).tolist()):
