@@ -35,9 +35,12 @@ WORDS = [
     "rain",
     "fell",
 ]
-CHARACTERS = "abcdefghijklmnopqrstuvwxyz 0123456789"
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz 0123456789-"
+# The one secret of the training data, which has it three times.
+PHONE, SECRET = "713-853-4921", "call the cat at 713-853-4921 and say when the rain fell under seven trees"
 STEPS = (
     "scan",
+    "secrets",
     "recitation",
     "documents",
     "users",
@@ -61,7 +64,7 @@ def world(tmp_path_factory):
     def lines(number):
         return [" ".join(draw.choice(WORDS) for _ in range(10)) for _ in range(number)]
 
-    known, others = lines(48), lines(48)
+    known, others = lines(45) + [SECRET] * 3, lines(48)
     for name, texts, by in (("train", known, "u"), ("held-out", others, "v")):
         rows = [{"text": text, "user": f"{by}{place % 12}@example.org"} for place, text in enumerate(texts)]
         (at / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -114,9 +117,18 @@ def test_the_first_screen_says_what_leaks_and_what_to_do(whole):
     assert answers["Does it recite its training data?"].answer.startswith("Yes: ")
     assert answers["Can its training data be recognized?"].answer.startswith("Yes: ")
     assert answers["Can they be extracted?"].answer == "Yes: 1 of 1"
+    assert answers["Did it memorize secrets of its data?"].answer == "Yes, and they can be extracted"
     assert answers["What should I do?"].answer == "Do not release it"
     assert "What was not tested?" not in answers
     assert "can be told from other text" in (out / "report.html").read_text()
+
+
+def test_secrets_are_in_no_file_that_others_can_read(whole):
+    out, _ = whole
+    holding = {path for path in out.rglob("*") if path.is_file() and PHONE.encode() in path.read_bytes()}
+    assert {path.name for path in holding} >= {"secrets.json", "distinct.jsonl"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in holding)
+    assert PHONE not in (out / "report.html").read_text() + (out / "review.json").read_text()
 
 
 def test_the_results_can_be_checked_against_a_policy(whole):
@@ -133,7 +145,9 @@ def test_what_was_not_given_is_said_on_the_page(world, tmp_path):
     assert left_out["users"] == "it was not said which field names the user of a text (--user-field)"
     assert left_out["canaries-exposure"] == "no manifest of planted canaries was given (--canaries)"
     (found,) = reported([read_run(tmp_path / "audit")])
-    assert found.conclusion.sentence == "It recites training data."
+    assert found.conclusion.sentence == (
+        "It recites training data. 1 of 1 secrets of the training data can be read out of it."
+    )
     (not_tested,) = [one for one in found.conclusion.answers if one.topic.question == "What was not tested?"]
     assert "no held-out text was given" in not_tested.detail
     assert "Did it memorize the canaries?" not in {one.topic.question for one in found.conclusion.answers}

@@ -56,7 +56,7 @@ class WholeAudit(Arguments, frozen=True, kw_only=True):
 def command(given: WholeAudit) -> int:
     """Test what a model remembers of its training data, as far as the inputs and the time allow, and write one report page.
 
-    Reads the training data and the held-out text, measures how fast the model is, and plans: recitation, membership of documents,
+    Reads the training data and the held-out text, measures how fast the model is, and plans: secrets, recitation, membership of documents,
     provenance of users, and exposure, extraction and membership of canaries. A step that does not fit into --minutes is cut down or left
     out, and the page says so. Run the same command again to resume a run that was stopped; steps that have their results are not repeated.
     """

@@ -15,6 +15,7 @@ from coalmine.review.steps.canaries import ExposureStep, ExtractionStep, Members
 from coalmine.review.steps.documents import DocumentsStep
 from coalmine.review.steps.recitation import RecitationStep
 from coalmine.review.steps.scan import ScanStep
+from coalmine.review.steps.secrets import SecretsStep
 from coalmine.review.steps.users import UsersStep
 from coalmine.review.subject import Subject
 from coalmine.visible import visible
@@ -22,6 +23,7 @@ from coalmine.visible import visible
 # All steps, in the order in which they run.
 STEPS: tuple[ReviewStep, ...] = (
     ScanStep(),
+    SecretsStep(),
     RecitationStep(),
     DocumentsStep(),
     UsersStep(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,8 +25,8 @@ from coalmine.review.subject import StepRun, Subject
 SUFFIX, CONTEXTS = 50, (50, 200)
 # A shorter suffix is what anyone might write.
 SHORTEST_SUFFIX = 10
-# The share of documents that must be long enough for a length.
-LONG_ENOUGH = 0.1
+# So many of the sampled documents must be long enough for a length: a tenth and this many, or half of all.
+LONG_ENOUGH, MANY = 0.1, 50
 FEWEST, MOST = 100, 4_000
 # What sorting a character of the corpus takes, and scanning the index for one length, in seconds.
 SORTING, SCANNING = 5e-7, 1e-7
@@ -69,7 +70,7 @@ class RecitationStep(ReviewStep):
             return str(problem)
         if _cuts(subject) is None:
             return (
-                f"nine of ten documents of the training data are shorter than {2 * SHORTEST_SUFFIX} tokens, which is too short to tell "
+                f"most documents of the training data are shorter than {2 * SHORTEST_SUFFIX} tokens, which is too short to tell "
                 "reciting from guessing; join lines that belong together"
             )
         return None
@@ -163,7 +164,8 @@ def _cuts(subject: Subject) -> _Cuts | None:
     """The lengths that enough documents and the model have room for; None where all are too short."""
     model, training = subject.model, subject.gathered.training
     lengths = sorted(len(encoded(model.tokenizer, user.texts[0].text) or []) for user in training.sample)
-    longest = lengths[int((1 - LONG_ENOUGH) * (len(lengths) - 1))]
+    needed = min(len(lengths) / 2, max(LONG_ENOUGH * len(lengths), MANY))
+    longest = lengths[len(lengths) - math.ceil(needed)]
 
     def cut(suffix: int, contexts: tuple[int, ...]) -> _Cuts:
         fits = sum(max(0, length - suffix - one + 1) for length in lengths for one in contexts)
